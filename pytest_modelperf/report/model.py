@@ -47,7 +47,10 @@ class Link(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """A part of a report. Details are shown on a terminal with -v, and folded in Markdown."""
+    """A part of a report. Details are shown on a terminal with -v, and folded in Markdown.
+
+    No face shows an empty block: a paragraph without lines, a section without blocks and verdict.
+    """
 
     kind: ClassVar[str]
 
@@ -56,11 +59,15 @@ class Block(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_page(self) -> bool:
-        return On.PAGE in self.on
+        return On.PAGE in self.on and not self.is_empty
 
     @property
     def is_in_text(self) -> bool:
-        return On.TEXT in self.on
+        return On.TEXT in self.on and not self.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        return False
 
 
 class Line(Block, frozen=True, kw_only=True):
@@ -78,12 +85,21 @@ class Line(Block, frozen=True, kw_only=True):
     link: Link | None = None
 
 
+def lines_of(texts: Iterable[str], word: str = "", tone: Tone = Tone.PLAIN) -> tuple[Line, ...]:
+    """A line for each text, about the same word."""
+    return tuple(Line(text=text, word=word, tone=tone) for text in texts)
+
+
 class Paragraph(Block, frozen=True):
     """Lines that belong together."""
 
     kind: ClassVar[str] = "paragraph"
 
     lines: tuple[Line, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.lines
 
     @property
     def has_words(self) -> bool:
@@ -134,6 +150,10 @@ class Section(Block, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = ()
     is_open: bool = True
     choice: Choice | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.word and all(block.is_empty for block in self.blocks)
 
 
 class Tile(Struct, frozen=True):
