@@ -76,7 +76,6 @@ def overview_report(overview: BaselineOverview) -> Report:
     baselines = overview.baselines
     found = f"{count_of(len(baselines), 'baseline')} in" if baselines else "no baseline in"
     subject = f"{found} {overview.folder}"
-    broken = tuple(_broken_lines(overview.broken))
     table = table_of(
         "",
         baselines,
@@ -107,7 +106,7 @@ def overview_report(overview: BaselineOverview) -> Report:
         subject=subject,
         blocks=(
             *([Rows(table)] if baselines else []),
-            *([Paragraph(broken)] if broken else []),
+            Paragraph(tuple(_broken_lines(overview.broken))),
         ),
         sheet=Sheet(_LIST_COLUMNS, rows),
     )

@@ -41,7 +41,6 @@ from pytest_modelperf.report.model import (
     Choice,
     Code,
     Drawn,
-    Line,
     On,
     Paragraph,
     Report,
@@ -50,6 +49,7 @@ from pytest_modelperf.report.model import (
     Sheet,
     Tile,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
 from pytest_modelperf.text.quoting import shell_path, shell_word
@@ -80,9 +80,8 @@ def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = N
     """Every step in a table, the two versions of each regression, and the commands to type next."""
     search = bisect.search
     answer = _describe_answer(bisect)
-    doubt = _doubt(bisect, wording)
-    failed = tuple(
-        Line(text=f"{short_name(step.version)} failed: {step.reason}", tone=Tone.UNSURE)
+    failed = (
+        f"{short_name(step.version)} failed: {step.reason}"
         for step in search.steps
         if step.reason is not None
     )
@@ -103,20 +102,20 @@ def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = N
         tone=Tone.PLAIN if search.verdict is None else TONES[search.verdict.value],
         opening=(
             *(
-                Line(text=text)
+                line
                 for found in search.regressions
-                for text in _describe_regression(found, bisect)
+                for line in lines_of(_describe_regression(found, bisect))
             ),
-            *([] if doubt is None else [Line(text=doubt, tone=Tone.UNSURE)]),
+            *lines_of(_doubts(bisect, wording), tone=Tone.UNSURE),
         ),
         tiles=tuple(_all_tiles(bisect)),
         blocks=(
             Rows(_step_table(bisect), tuple(_TONES[step.answer] for step in search.steps)),
-            *([Paragraph(failed)] if failed else []),
+            Paragraph(lines_of(failed, tone=Tone.UNSURE)),
             *_pair_sections(bisect, wording),
-            *([Section(title="What to do next", blocks=next_commands)] if next_commands else []),
+            Section(title="What to do next", blocks=next_commands),
         ),
-        closing=tuple(Line(word="note", text=note) for note in _notes(bisect, wording)),
+        closing=lines_of(_notes(bisect, wording), "note"),
         facts=(run_table([], rule, made),),
         sheet=_sheet(bisect),
         drawn=Drawn(_DRAWINGS, partial(bisect_data, bisect)),
@@ -155,11 +154,13 @@ def _is_of_outputs(bisect: Bisect) -> bool:
     return bisect.judges is BisectFigure.OUTPUTS
 
 
-def _doubt(bisect: Bisect, wording: Wording) -> str | None:
+def _doubts(bisect: Bisect, wording: Wording) -> Iterator[str]:
     """Advice that would decide inconclusive ends."""
     comparison = bisect.search.ends.comparison
     is_open = bisect.search.verdict is Verdict.INCONCLUSIVE and not _is_of_outputs(bisect)
-    return None if comparison is None or not is_open else describe_doubt(comparison, wording)
+    doubt = None if comparison is None or not is_open else describe_doubt(comparison, wording)
+    if doubt is not None:
+        yield doubt
 
 
 def _culprit(found: Regression) -> str:

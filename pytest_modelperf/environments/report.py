@@ -32,7 +32,7 @@ def _report(subject: str, kept: Kept, of_unreadable: Tone = Tone.PLAIN) -> Repor
         subject=subject,
         blocks=(
             *([Rows(_table(kept))] if kept.environments else []),
-            *([Paragraph(unreadable)] if unreadable else []),
+            Paragraph(unreadable),
         ),
     )
 

@@ -43,6 +43,7 @@ from pytest_modelperf.report.model import (
     Section,
     Sheet,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import MIN_TEXT, Cell, Column, FilledColumn, Table, table_of
 from pytest_modelperf.text.words import count_of
@@ -97,7 +98,7 @@ def history_report(
         headline=headline,
         opening=(Line(text=_describe(history)), *drift_lines(drifts, allowed_drift or 0.0)),
         blocks=tuple(_sections(history)),
-        closing=tuple(Line(word="note", text=note) for note in (*history.notes, *beginnings)),
+        closing=lines_of((*history.notes, *beginnings), "note"),
         facts=(run_table([], [*tag, ("intervals", "99 %")], made),),
         sheet=Sheet(_SHEET_COLUMNS, _PointRows(history)),
         drawn=Drawn(
@@ -151,13 +152,12 @@ def _sections(history: History) -> Iterator[Section]:
             is_open=False,
         )
     steps = tuple(_step_line(case, step) for case in history.cases for step in case.steps)
-    if steps:
-        yield Section(
-            title="Steps",
-            sentence="where the cost of a case changed",
-            blocks=(Paragraph(steps),),
-            is_open=len(steps) <= _MOST_OPEN_STEPS,
-        )
+    yield Section(
+        title="Steps",
+        sentence="where the cost of a case changed",
+        blocks=(Paragraph(steps),),
+        is_open=len(steps) <= _MOST_OPEN_STEPS,
+    )
 
 
 def _step_line(case: CaseHistory, step: Step) -> Line:

@@ -17,6 +17,7 @@ from pytest_modelperf.report.model import (
     Rows,
     Section,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sizing.pasted import GUESSED
@@ -54,8 +55,7 @@ def _survey_blocks(survey: Survey) -> Iterator[Block]:
         yield Paragraph((Line(text=GUESSED),))
     by_hand = "models that did not run: write a table by hand where you know what they need"
     for title, remarks in ((by_hand, survey.unsized), ("left out", survey.search.remarks)):
-        if remarks:
-            yield Section(title=title, blocks=(Paragraph(tuple(_remark_lines(remarks))),))
+        yield Section(title=title, blocks=(Paragraph(tuple(_remark_lines(remarks))),))
 
 
 def _remark_lines(remarks: Sequence[Remark]) -> Iterator[Line]:
@@ -99,8 +99,7 @@ def change_report(change: FileChange) -> Report:
 
 
 def notes_report(notes: Sequence[str]) -> Report:
-    lines = (Line(word="note", text=note) for note in notes)
-    return Report(title="What only you can do", blocks=(Paragraph(tuple(lines)),))
+    return Report(title="What only you can do", blocks=(Paragraph(lines_of(notes, "note")),))
 
 
 def next_report(project: Project, files: Sequence[str], baselines: str, here: Path) -> Report:
@@ -123,7 +122,7 @@ def next_report(project: Project, files: Sequence[str], baselines: str, here: Pa
 
 
 def noise_report(answers: Sequence[str]) -> Report:
-    lines = (Line(word="noise of this machine", text=answer) for answer in answers)
+    lines = lines_of(answers, "noise of this machine")
     advice = Line(text="modelperf doctor says more, and what to do")
     return Report(title="The noise of this machine", blocks=(Paragraph((*lines, advice)),))
 

@@ -13,7 +13,7 @@ from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.page_facts import run_table
 from pytest_modelperf.reducing.readme import describe_kernels, metric_cells
 from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
-from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Section, Tone
+from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Section, Tone, lines_of
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.units import format_bytes, format_seconds, percent
 from pytest_modelperf.text.words import count_of
@@ -28,7 +28,7 @@ def reduction_report(
     headline = _headline(found)
     title = f"{found.before} -> {found.after} {found.comparison.id}"
     is_worse = found.verdict is Verdict.REGRESSED
-    opening = [Line(text=text) for text in _answer(found, target, wording)]
+    opening = list(lines_of(_answer(found, target, wording)))
     doubt = describe_doubt(found.comparison, wording)
     if found.verdict is Verdict.INCONCLUSIVE and doubt is not None:
         opening.append(Line(text=doubt, tone=Tone.UNSURE))
@@ -39,7 +39,7 @@ def reduction_report(
         tone=Tone.BAD if is_worse else Tone.PLAIN,
         opening=tuple(opening),
         blocks=tuple(_steps(found)),
-        closing=tuple(Line(word="note", text=note) for note in _notes(found)),
+        closing=lines_of(_notes(found), "note"),
         facts=(run_table([], [("took", format_seconds(found.seconds))], made),),
     )
 
@@ -107,11 +107,11 @@ def _steps(found: Reduction) -> Iterator[Section]:
     rows = tuple(_row(number, step, found) for number, step in enumerate(steps, 1))
     tones = tuple(_TONES.get(step.shown, Tone.PLAIN) for step in steps)
     reasons = dict.fromkeys(step.reason for step in steps if step.reason is not None)
-    unrun = tuple(Line(text=f"kernels that did not run by themselves: {text}") for text in reasons)
+    unrun = lines_of(f"kernels that did not run by themselves: {text}" for text in reasons)
     yield Section(
         title="steps",
         is_titled=False,
-        blocks=(Rows(Table("", columns, rows), tones), *([Paragraph(unrun)] if unrun else [])),
+        blocks=(Rows(Table("", columns, rows), tones), Paragraph(unrun)),
     )
 
 

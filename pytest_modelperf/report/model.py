@@ -50,7 +50,10 @@ class Link(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """A part of a report. Details are shown on a terminal with -v, and folded in Markdown."""
+    """A part of a report. Details are shown on a terminal with -v, and folded in Markdown.
+
+    No face shows an empty block: a paragraph without lines, a section without blocks and verdict.
+    """
 
     kind: ClassVar[str]
 
@@ -59,7 +62,15 @@ class Block(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_page(self) -> bool:
-        return On.PAGE in self.on
+        return self.is_on(On.PAGE)
+
+    def is_on(self, face: On) -> bool:
+        """Whether that face shows it."""
+        return face in self.on and not self.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        return False
 
 
 class Line(Block, frozen=True, kw_only=True):
@@ -77,12 +88,21 @@ class Line(Block, frozen=True, kw_only=True):
     link: Link | None = None
 
 
+def lines_of(texts: Iterable[str], word: str = "", tone: Tone = Tone.PLAIN) -> tuple[Line, ...]:
+    """A line for each text, about the same word."""
+    return tuple(Line(text=text, word=word, tone=tone) for text in texts)
+
+
 class Paragraph(Block, frozen=True):
     """Lines that belong together."""
 
     kind: ClassVar[str] = "paragraph"
 
     lines: tuple[Line, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.lines
 
     @property
     def has_words(self) -> bool:
@@ -140,6 +160,10 @@ class Section(Block, frozen=True, kw_only=True):
     is_titled: bool = True
     is_open: bool = True
     choice: Choice | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.word and all(block.is_empty for block in self.blocks)
 
 
 class Tile(Struct, frozen=True):

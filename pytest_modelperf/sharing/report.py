@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_modelperf.profiler.doctor.report import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
-from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Tone
+from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Tone, lines_of
 from pytest_modelperf.sharing.folder import files_of
 from pytest_modelperf.sharing.records import Likeness, Share
 from pytest_modelperf.sharing.wording import (
@@ -39,7 +39,7 @@ def share_report(share: Share, target: str) -> Report:
                     Line(text=describe_machine_line(share.machine)),
                     Line(text=describe_engine(share.checkup.engine)),
                     Line(word="doctor", text=describe_checkup(share.checkup)),
-                    *(Line(word="note", text=doubt) for doubt in share.doubts),
+                    *lines_of(share.doubts, "note"),
                 )
             ),
             Paragraph((Line(text=f"{target}: {sizes}", is_bold=True), Line(text=weights))),

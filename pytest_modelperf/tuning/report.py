@@ -30,6 +30,7 @@ from pytest_modelperf.report.model import (
     Section,
     Sheet,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.race import Standing
@@ -185,17 +186,13 @@ def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
         _tried_table(case, tuning.least_gain),
         tuple(_TONES.get(tried.word, Tone.PLAIN) for tried in case.fastest_first),
     )
-    refusals = refusals_of(case)
-    if refusals:
-        yield Paragraph(tuple(Line(text=text) for text in refusals))
+    yield Paragraph(lines_of(refusals_of(case)))
     yield Paragraph((*_answer_lines(case, tuning.confidence), *_limit_lines(tuning, case)))
     costs = _cost_table(case)
     if costs is not None:
         yield Rows(costs)
     yield from _pasted(tuning, case)
-    if case.notes:
-        notes = (Line(word="note", text=note, tone=Tone.UNSURE) for note in case.notes)
-        yield Paragraph(tuple(notes))
+    yield Paragraph(lines_of(case.notes, "note", Tone.UNSURE))
 
 
 def describe_failure(case: TunedCase) -> str:

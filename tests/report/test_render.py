@@ -124,9 +124,21 @@ def test_code_with_fences_of_its_own_is_one_block() -> None:
 
 def test_a_report_of_several_sections_names_each() -> None:
     report = make_report()
-    first, second = (Section(title=name) for name in ("b1-c1", "b8-c1"))
-    both = Report(title=report.title, subject="net", blocks=(first, second))
-    assert render_report(both, TextStyle(40)) == "net\n\nb1-c1\n\nb8-c1\n"
+    cases = tuple(
+        Section(title=name, blocks=(Paragraph((Line(text="passed"),)),))
+        for name in ("b1-c1", "b8-c1")
+    )
+    both = Report(title=report.title, subject="net", blocks=cases)
+    assert render_report(both, TextStyle(40)) == "net\n\nb1-c1\npassed\n\nb8-c1\npassed\n"
+
+
+def test_an_empty_block_is_not_shown() -> None:
+    empty = (Paragraph(()), Section(title="steps", blocks=(Paragraph(()),)))
+    report = Report(title="net", subject="net", blocks=empty)
+    assert render_report(report, TextStyle(40)) == "net\n"
+    assert "steps" not in render_page(report)
+    new = Section(title="b1-c1", word="new", sentence="there is no baseline")
+    assert "there is no baseline" in render_page(Report(title="net", blocks=(new,)))
 
 
 def test_a_section_below_a_table_has_its_title() -> None:

@@ -32,6 +32,7 @@ from pytest_modelperf.report.model import (
     Section,
     Tile,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.stats.records import Growth, Ratio
@@ -66,8 +67,8 @@ def checkup_report(
     headline = _headline(checkups)
     choices = tuple(Choice(0, place) for place in range(len(checkups)))
     engine = describe_engine(checkups[0].engine)
-    growth = [Line(text=_describe_growth(c.cores, c.growth)) for c in checkups if c.growth]
-    advice = tuple(Line(text=text) for text in dict.fromkeys(_advice(machine, checkups)))
+    growth = (_describe_growth(c.cores, c.growth) for c in checkups if c.growth)
+    advice = Paragraph(lines_of(dict.fromkeys(_advice(machine, checkups))))
     notes = dict.fromkeys(note for checkup in checkups for note in checkup.notes)
     method = (
         f"{checkups[0].model} ran against itself: two sessions in turn, so that any difference is "
@@ -85,21 +86,16 @@ def checkup_report(
             for choice, each in zip(choices, checkups, strict=True)
         ),
         blocks=(
-            Paragraph(tuple(Line(text=text) for text in conditions), on=On.TEXT),
+            Paragraph(lines_of(conditions), on=On.TEXT),
             Rows(_noise_table(checkups), (), choices),
             Rows(_outlook_table(checkups)),
-            *([Paragraph(tuple(growth))] if growth else []),
-            *([_advice_section(advice)] if advice else []),
+            Paragraph(lines_of(growth)),
+            Section(title="What to do", sentence="to measure with less noise", blocks=(advice,)),
         ),
-        closing=tuple(Line(word="note", text=note) for note in notes),
+        closing=lines_of(notes, "note"),
         facts=(run_table([machine], rule, made),),
         drawn=Drawn(_DRAWINGS, partial(checkups_data, checkups, _TOLERANCE)),
     )
-
-
-def _advice_section(lines: tuple[Line, ...]) -> Section:
-    sentence = "to measure with less noise"
-    return Section(title="What to do", sentence=sentence, blocks=(Paragraph(lines),))
 
 
 def _headline(checkups: Sequence[Checkup]) -> str:
