@@ -229,8 +229,8 @@ def _all_tiles(bisect: Bisect) -> Iterator[CaseTiles]:
 
 def _found_tiles(found: Regression, bisect: Bisect) -> Iterator[Tile]:
     since = "other outputs since" if _is_of_outputs(bisect) else "slower since"
-    name = f"{'or before: ' if found.between else ''}{found.first_bad.title}"
-    yield Tile(since, short_name(found.first_bad), name)
+    notes = filter(None, ("or before" if found.between else "", found.first_bad.title))
+    yield Tile(since, short_name(found.first_bad), ": ".join(notes))
     yield Tile("last good", short_name(found.last_good), found.last_good.title)
     yield Tile("change between them", *_split_change(found.pair or found.after))
 

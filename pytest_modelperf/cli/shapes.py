@@ -68,9 +68,10 @@ def shapes(
     operators = load_extensions(plugins).operators
     bound = load_model(open_model(model), next(request.bindings()), operators.shape_rules)
     if output is None:
-        from pytest_modelperf.profiler.shown.shapes import render_shapes
+        from pytest_modelperf.profiler.shown.shapes import shapes_report
+        from pytest_modelperf.report.render import render_report
 
-        show(render_shapes(bound, terminal_style()))
+        show(render_report(shapes_report(bound), terminal_style()))
         return
     written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)

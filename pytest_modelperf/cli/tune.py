@@ -158,9 +158,11 @@ def _end_unless_measured(result: Tuning, *, is_shown: bool) -> None:
     if not result.has_failed:
         return
     if not is_shown:
-        from pytest_modelperf.tuning.report import failure_lines, reason_lines
+        from pytest_modelperf.text.escaping import indented_lines
+        from pytest_modelperf.tuning.report import describe_failure, refusals_of
 
         for case in result.cases:
-            for line in (*failure_lines(case), *reason_lines(case)):
-                click.echo(line, err=True)
+            failures = [] if case.failure is None else [describe_failure(case)]
+            for text in (*failures, *refusals_of(case)):
+                click.echo("\n".join(indented_lines(text)), err=True)
     raise SystemExit(_NOT_MEASURED)

@@ -103,9 +103,7 @@ class MarkdownPage(Page):
     def table(
         self,
         *tables: Table,
-        style: str = "",  # noqa: ARG002  # no colours
-        row_styles: Sequence[str] = (),  # noqa: ARG002
-        cuts_first: bool = False,  # noqa: ARG002  # nothing is cut
+        row_styles: Sequence[str] = (),  # noqa: ARG002  # no colours
     ) -> None:
         """The first of the tables, which is the widest."""
         self._end_list()

@@ -66,9 +66,7 @@ class MarkupPage(Page):
     def table(
         self,
         *tables: Table,
-        style: str = "",
         row_styles: Sequence[str] = (),
-        cuts_first: bool = False,  # noqa: ARG002  # nothing is cut
     ) -> None:
         """The first of the tables, which is the widest."""
         table = tables[0]
@@ -76,7 +74,7 @@ class MarkupPage(Page):
             self._blocks.append(
                 f'<div style="{_css("bold")}; margin-top: 0.8em">{escape(table.title)}</div>'
             )
-        styles = row_styles or [style] * len(table.rows)
+        styles = row_styles or [""] * len(table.rows)
         titles = [column.title for column in table.columns]
         head = f"<thead>{_row(table, titles, 'th', 'bold')}</thead>" if any(titles) else ""
         rows = [_row(table, row, "td", own) for row, own in zip(table.rows, styles, strict=True)]

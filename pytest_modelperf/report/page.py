@@ -15,7 +15,6 @@ from pytest_modelperf.report.tables import (
     Table,
     column_widths,
     fit_table,
-    least_width,
     map_texts,
     split_table,
     table_width,
@@ -139,37 +138,31 @@ class Page:
     def table(
         self,
         *tables: Table,
-        style: str = "",
         row_styles: Sequence[str] = (),
-        cuts_first: bool = False,
     ) -> None:
-        """Writes the first table that is narrow enough, or splits or fits the last one.
-
-        With `cuts_first`, a table whose texts can be cut to fit counts as narrow enough.
-        """
+        """Writes the first table that is narrow enough, or splits or fits the last one."""
         width = self.width
-        width_of = least_width if cuts_first else table_width
 
         def show(text: str) -> str:
             # A character that the stream cannot take needs more columns, as `\xe9` does.
             return self._encodable(cut_middle(text, _LONGEST_TEXT))
 
         shown = [map_texts(table, show) for table in tables]
-        chosen = next((table for table in shown if width_of(table) <= width), shown[-1])
+        chosen = next((table for table in shown if table_width(table) <= width), shown[-1])
         for part in split_table(chosen, width):
-            self._write_table(fit_table(part, width), style, row_styles)
+            self._write_table(fit_table(part, width), row_styles)
         self._is_below_table = True
 
-    def _write_table(self, fitted: Table, style: str, row_styles: Sequence[str]) -> None:
+    def _write_table(self, fitted: Table, row_styles: Sequence[str]) -> None:
         widths = column_widths(fitted)
         self.line("")
         if fitted.title:
             self.item(fitted.title, style="bold cyan")
         if any(column.title for column in fitted.columns):
-            self.line(_aligned(fitted, [c.title for c in fitted.columns], widths), f"bold {style}")
-            self.line("─" * (sum(widths) + GAP * (len(widths) - 1)), style)
+            self.line(_aligned(fitted, [c.title for c in fitted.columns], widths), "bold")
+            self.line("─" * (sum(widths) + GAP * (len(widths) - 1)))
         for index, row in enumerate(fitted.rows):
-            own = row_styles[index] if row_styles else style
+            own = row_styles[index] if row_styles else ""
             self.line(_aligned(fitted, row, widths), own)
         if fitted.total is not None:
             self.line("")
@@ -219,11 +212,3 @@ def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
         blanks = " " * (width - display_width(cell))
         parts.append(cell + blanks if column.holds_text else blanks + cell)
     return (" " * GAP).join(parts)
-
-
-def write_items(page: Page, lines: Sequence[str], style: str = "") -> None:
-    """Write a blank line and these items; nothing without items."""
-    if lines:
-        page.line("")
-    for line in lines:
-        page.item(line, style=style)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import starmap
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -114,12 +115,7 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
         headline=FAILED if sweep.has_failed else "",
         tone=Tone.BAD if sweep.has_failed else Tone.PLAIN,
         opening=(
-            *(
-                Line(
-                    text=f"{label}  {describe_model(side.model)}".lstrip(), is_bold=True, on=On.TEXT
-                )
-                for label, side in labelled
-            ),
+            *starmap(_model_line, labelled),
             *_best_lines(sweep),
         ),
         blocks=(

@@ -34,7 +34,6 @@ from pytest_modelperf.report.model import (
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.text.escaping import indented_lines
 from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms, percent
 from pytest_modelperf.text.words import count_of, list_names
 from pytest_modelperf.tuning.page_data import tuning_data
@@ -180,15 +179,15 @@ def _section(tuning: Tuning, case: TunedCase) -> Section:
 
 def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
     if case.failure is not None:
-        yield Failure(f"{case.id}: {case.failure}")
+        yield Failure(describe_failure(case))
         return
     yield Rows(
         _tried_table(case, tuning.least_gain),
         tuple(_TONES.get(tried.word, Tone.PLAIN) for tried in case.fastest_first),
     )
-    reasons = reason_lines(case)
-    if reasons:
-        yield Paragraph(tuple(Line(text=text) for text in reasons))
+    refusals = refusals_of(case)
+    if refusals:
+        yield Paragraph(tuple(Line(text=text) for text in refusals))
     yield Paragraph((*_answer_lines(case, tuning.confidence), *_limit_lines(tuning, case)))
     costs = _cost_table(case)
     if costs is not None:
@@ -199,16 +198,15 @@ def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
         yield Paragraph(tuple(notes))
 
 
-def failure_lines(case: TunedCase) -> list[str]:
-    """Why a case could not be measured, as escaped lines."""
-    return [] if case.failure is None else indented_lines(f"{case.id}: {case.failure}")
+def describe_failure(case: TunedCase) -> str:
+    """Why a case could not be measured."""
+    return f"{case.id}: {case.failure}"
 
 
-def reason_lines(case: TunedCase) -> list[str]:
-    """Why sets of options are not recommended, or could not run, as escaped lines."""
+def refusals_of(case: TunedCase) -> list[str]:
+    """Why sets of options are not recommended, or could not run."""
     reasons = ((tried.name, tried.failure or tried.refusal) for tried in case.tried)
-    told = (f"{name}: {reason}" for name, reason in reasons if reason is not None)
-    return [line for text in told for line in indented_lines(text)]
+    return [f"{name}: {reason}" for name, reason in reasons if reason is not None]
 
 
 def _tried_table(case: TunedCase, least_gain: float) -> Table:

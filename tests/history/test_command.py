@@ -170,6 +170,13 @@ def test_the_csv_marks_steps() -> None:
     assert [index for index, row in enumerate(rows) if row["is_step"] == "1"] == [8]
 
 
+def test_the_listing_in_markdown_has_the_same_table() -> None:
+    write_lines(stepping([1.0, 1.1]))
+    text = run("history", "--markdown", "-").out
+    assert text.startswith("### history of latency p50: 1 step in 1 of 1 case\n")
+    assert "| model | case | history | points | since | change | steps | machine |" in text
+
+
 @pytest.mark.parametrize(
     ("level", "error", "exit_code"),
     [(1.15, 0.005, 1), (1.11, 0.01, 0), (1.15, 0.05, 0), (0.5, 0.005, 0)],

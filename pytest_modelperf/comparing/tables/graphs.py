@@ -8,7 +8,6 @@ from pytest_modelperf.comparing.records import CaseComparison, LayerTypeChange
 from pytest_modelperf.comparing.tables.cells import MARK, layer_counts
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.report.tables import Column, Table, table_of
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_count, format_signed_count
 from pytest_modelperf.text.words import count_of
 
@@ -31,7 +30,7 @@ def layer_type_change_table(case: CaseComparison, most: int | None = None) -> Ta
     return table_of(
         "by layer type",
         shown,
-        (Column("layer type", is_name=True), lambda each: printable(each.op)),
+        (Column("layer type", is_name=True), lambda each: each.op),
         (Column("count"), layer_counts),
         (Column("MACs before"), lambda each: _macs(each.before)),
         (Column("MACs now"), lambda each: _macs(each.after)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pytest_modelperf.comparing.difference_text import is_equal
 from pytest_modelperf.comparing.records import CaseComparison, OutputChange
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
-from pytest_modelperf.text.escaping import printable
 
 
 def has_output_figures(case: CaseComparison) -> bool:
@@ -29,7 +28,7 @@ def _small(value: float | None) -> str:
 
 # How far an output is from that of the other model.
 OUTPUT_COLUMNS: tuple[FilledColumn[OutputChange], ...] = (
-    (Column("output on the same inputs", is_name=True), lambda output: printable(output.name)),
+    (Column("output on the same inputs", is_name=True), lambda output: output.name),
     (Column("largest difference"), lambda output: _small(output.max_absolute)),
     (Column("relative"), lambda output: _small(output.max_relative)),
     (Column("cosine"), lambda output: "" if output.cosine is None else f"{output.cosine:.6f}"),

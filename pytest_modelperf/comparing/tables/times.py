@@ -25,7 +25,6 @@ from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, ms_decimals
 from pytest_modelperf.text.words import count_of
 
@@ -98,7 +97,7 @@ def _layer_type_times(
         large, small = list(main), [each for each in timed if each not in main]
     rows = [
         (
-            printable(change.op),
+            change.op,
             _layer_count(change),
             *_time_cells(change, decimals),
             _share(change.time),
@@ -212,17 +211,17 @@ def _known(change: LayerChange) -> LayerRow:
 
 
 def layer_change_type(change: LayerChange) -> str:
-    return printable(_known(change).qualified_op)
+    return _known(change).qualified_op
 
 
 def layer_change_name(change: LayerChange) -> str:
     row = _known(change)
     if row.static is not None:
-        return printable(row.static.name or row.static.id)
+        return row.static.name or row.static.id
     if _is_elsewhere(change):
         return "kernels of both plans"
     kernel = "" if row.time is None else row.time.kernel
-    return printable(kernel) or "(no kernel)"
+    return kernel or "(no kernel)"
 
 
 # -- cells of both

@@ -9,7 +9,6 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.text.cutting import cut_end
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, percent
 from pytest_modelperf.text.words import count_of
 
@@ -54,7 +53,7 @@ def describe_machine_line(machine: MachineFacts) -> str:
     facts = ", ".join(part for part in parts if part)
     where = f"; {machine.virtualization}" if machine.virtualization else ""
     name = f"machine {machine.key}"
-    return printable(f"{name}: {facts}{where}" if facts or where else name)
+    return f"{name}: {facts}{where}" if facts or where else name
 
 
 def _cores(machine: MachineFacts) -> str:
@@ -85,17 +84,11 @@ def describe_instruction_sets(machine: MachineFacts) -> str:
     return " ".join(name for name in present if name not in included)
 
 
-def engine_lines(cases: Sequence[CaseProfile]) -> list[str]:
-    """Each engine that ran: version, where it ran, and the options that were given."""
-    lines = [describe_engine(case.measured.engine) for case in cases if case.measured]
-    return list(dict.fromkeys(lines))
-
-
 def describe_engine(engine: EngineFacts) -> str:
     """Its version, where it ran, and the options that were given."""
     options = [f"{key}={value}" for key, value in engine.options.items()]
     facts = ", ".join([*engine.providers, *options])
-    return printable(f"engine {engine.label}: {facts}" if facts else f"engine {engine.label}")
+    return f"engine {engine.label}: {facts}" if facts else f"engine {engine.label}"
 
 
 def unmeasured_reasons(cases: Sequence[CaseProfile]) -> list[str]:
@@ -113,7 +106,7 @@ def describe_failed(cases: Sequence[CaseProfile]) -> str:
     if not failed:
         return ""
     count = "failed" if len(cases) == 1 else f"{len(failed):,} of {len(cases):,} cases failed"
-    reasons = {printable(line) for case in failed for line in case.reason.splitlines()[:1]}
+    reasons = {line for case in failed for line in case.reason.splitlines()[:1]}
     return f"{count}: {cut_end(min(reasons), _REASON_WIDTH)}" if len(reasons) == 1 else count
 
 
@@ -133,7 +126,7 @@ def _wide_intervals(cases: Mapping[str, Measurement]) -> list[str]:
     wide = {name: w for name, w in widths.items() if w is not None and w > WANTED_HALF_WIDTH}
     lines = []
     if wide:
-        listed = ", ".join(f"{printable(name)} ± {percent(w)}" for name, w in wide.items())
+        listed = ", ".join(f"{name} ± {percent(w)}" for name, w in wide.items())
         # An interval shrinks with the square root of the number of rounds.
         seconds = max(
             cases[name].seconds * (w / WANTED_HALF_WIDTH) ** 2 for name, w in wide.items()
@@ -167,7 +160,7 @@ def _unsteady(cases: Mapping[str, Measurement]) -> Iterator[str]:
         if 2 * len(unsteady) > len(run.rounds):
             runs = max(made.warmup_runs for made in unsteady)
             yield (
-                f"unsteady: {printable(name)}: in {len(unsteady)} of {len(run.rounds)} rounds "
+                f"unsteady: {name}: in {len(unsteady)} of {len(run.rounds)} rounds "
                 f"times still changed after a warm-up of {count_of(runs, 'inference')}"
             )
 
@@ -178,7 +171,7 @@ def _noise_lines(cases: Mapping[str, Measurement]) -> Iterator[str]:
         found = noise_of(run)
         if found:
             remedies = ", ".join(dict.fromkeys(found.values()))
-            yield f"noise: {printable(name)}: {', '.join(found)}; {remedies}"
+            yield f"noise: {name}: {', '.join(found)}; {remedies}"
 
 
 def noise_of(measured: Measurement) -> dict[str, str]:
@@ -220,10 +213,10 @@ def _notes(cases: Mapping[str, Measurement]) -> list[str]:
         for note in run.notes:
             about.setdefault(note, []).append(name)
     return [
-        f"note: {'' if len(ids) == len(cases) else f'{_ids(ids)}: '}{printable(note)}"
+        f"note: {'' if len(ids) == len(cases) else f'{_ids(ids)}: '}{note}"
         for note, ids in about.items()
     ]
 
 
 def _ids(ids: Sequence[str]) -> str:
-    return printable(", ".join(ids))
+    return ", ".join(ids)

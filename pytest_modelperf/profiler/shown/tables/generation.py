@@ -14,7 +14,6 @@ from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
 from pytest_modelperf.profiler.shown.tables.measured import CASE_COLUMN, format_percentile
 from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.stats.records import Percentile, Slope
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_rate
 
 _TITLE = "generation"
@@ -51,7 +50,7 @@ def _measured(found: Sequence[WholeGeneration]) -> Table:
     return table_of(
         _TITLE,
         found,
-        (CASE_COLUMN, lambda made: printable(made.id)),
+        (CASE_COLUMN, lambda made: made.id),
         (
             Column("first token ms"),
             lambda made: _ABSENT if made.prefill is None else _ms(made.prefill.ttft),
@@ -69,7 +68,7 @@ def _counted(found: Sequence[WholeGeneration]) -> Table:
     return table_of(
         _TITLE,
         found,
-        (CASE_COLUMN, lambda made: printable(made.id)),
+        (CASE_COLUMN, lambda made: made.id),
         (Column("MACs of the first step"), _of_step(lambda step: format_count(step.first_macs))),
         (Column("of the last step"), _of_step(lambda step: format_count(step.last_macs))),
         (Column("cache/token"), _cache),

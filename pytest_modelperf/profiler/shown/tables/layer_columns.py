@@ -123,7 +123,7 @@ def _all(total: Callable[[StaticProfile], int | None]) -> Total:
 
 
 def _text(value: Cell, _: LayerContext) -> str:
-    return "" if value is None else printable(str(value))
+    return "" if value is None else str(value)
 
 
 def _count(value: Cell, _: LayerContext) -> str:
@@ -264,7 +264,7 @@ def _fused(row: LayerRow, context: LayerContext) -> str:
     parts = [op if count == 1 else f"{count} {op}" for op, count in counts.items()]
     more = len(parts) - _MAX_LISTED
     shown = [*parts[:_MAX_LISTED], *([f"{more} more"] if more > 0 else [])]
-    return printable(f"+ {', '.join(shown)}") if shown else ""
+    return f"+ {', '.join(shown)}" if shown else ""
 
 
 def _runs_in(row: LayerRow, context: LayerContext) -> str:
@@ -273,7 +273,7 @@ def _runs_in(row: LayerRow, context: LayerContext) -> str:
 
 def _name_of(layer_id: str, context: LayerContext) -> str:
     layer = context.layers.get(layer_id)
-    return printable(layer_id if layer is None else layer.name or layer_id)
+    return layer_id if layer is None else layer.name or layer_id
 
 
 _ms = _if_known(lambda ms, case: format_ms(1e6 * ms, table_decimals(case.total_ns)))

@@ -11,7 +11,6 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiler.shown.tables.static import shared_params_line
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
 from pytest_modelperf.stats.records import Percentile
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     UNKNOWN,
     format_bytes,
@@ -39,7 +38,7 @@ def performance_table(cases: Sequence[CaseProfile]) -> Table:
     return table_of(
         "performance",
         measured,
-        (CASE_COLUMN, lambda case: printable(case.case.id)),
+        (CASE_COLUMN, lambda case: case.case.id),
         (Column("batch"), lambda case: str(case.case.batch_size)),
         (Column("cores"), lambda case: str(case.case.cores)),
         (Column("ms per batch"), lambda case: show(case.latency.percentile(50.0))),
@@ -133,7 +132,7 @@ def layer_type_time_table(case: CaseProfile) -> Table:
     return table_of(
         "by layer type",
         kinds,
-        (Column("layer type", is_name=True), lambda kind: printable(kind.qualified_op)),
+        (Column("layer type", is_name=True), lambda kind: kind.qualified_op),
         (Column("count"), lambda kind: str(kind.count) if kind.count else ""),
         (Column("ms"), lambda kind: "" if kind.ns is None else format_ms(kind.ns, decimals)),
         (Column("share"), lambda kind: "" if kind.ns is None else format_share(kind.ns, total_ns)),

@@ -5,21 +5,20 @@ from __future__ import annotations
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
 from pytest_modelperf.report.tables import Column, Table, table_of
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_share
 
 
 def describe_model(model: ModelFacts) -> str:
     """One line on the model: name, size, operator sets, producer; the file of a function."""
     if model.function_file is not None:
-        return f"{printable(model.name)}: a function from {printable(model.function_file)}"
+        return f"{model.name}: a function from {model.function_file}"
     opsets = ", ".join(
-        f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
+        f"{'opset' if domain == 'ai.onnx' else domain} {number}"
         for domain, number in model.opsets.items()
     )
-    parts = (model.described_size, opsets, printable(model.producer))
+    parts = (model.described_size, opsets, model.producer)
     facts = ", ".join(part for part in parts if part)
-    return f"{printable(model.name)}: {facts}" if facts else printable(model.name)
+    return f"{model.name}: {facts}" if facts else model.name
 
 
 def summary_table(case: CaseProfile) -> Table:
@@ -59,7 +58,7 @@ def summary_table(case: CaseProfile) -> Table:
 
 
 def _inputs_note(case: CaseProfile) -> str:
-    return ", ".join(f"{printable(name)}={size}" for name, size in case.case.dims)
+    return ", ".join(f"{name}={size}" for name, size in case.case.dims)
 
 
 def layer_type_table(static: StaticProfile) -> Table:
@@ -81,7 +80,7 @@ def layer_type_table(static: StaticProfile) -> Table:
     return table_of(
         "by layer type",
         types,
-        (Column("layer type", is_name=True), lambda kind: printable(kind.qualified_op)),
+        (Column("layer type", is_name=True), lambda kind: kind.qualified_op),
         (Column("count"), lambda kind: str(kind.count)),
         (Column("MACs"), lambda kind: format_count(kind.macs)),
         # It follows from the columns beside it.
@@ -112,7 +111,7 @@ def uncounted_table(static: StaticProfile) -> Table | None:
     return table_of(
         "",
         sorted(static.uncounted, key=lambda u: (-u.count, u.qualified_op)),
-        (Column("not counted", is_name=True), lambda u: printable(u.qualified_op)),
+        (Column("not counted", is_name=True), lambda u: u.qualified_op),
         (Column("count"), lambda u: str(u.count)),
         (Column("share of layers"), lambda u: format_share(u.count, len(static.layers))),
         (Column("because", is_text=True), lambda u: u.reason),
