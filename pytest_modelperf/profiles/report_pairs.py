@@ -84,7 +84,7 @@ def pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str], top: int | Non
     return Report(
         title=f"{pairs[0].after.profile.model.name}: {names}",
         opening=(
-            *lines_of([describe_kept(named) for named in kept.values()]),
+            *_lines([describe_kept(named) for named in kept.values()]),
             Line(text=UNTESTED, tone=Tone.UNSURE),
         ),
         tiles=tuple(
@@ -101,7 +101,7 @@ def pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str], top: int | Non
             ),
             run_table(named.profile.machine for named in kept.values()),
         ),
-        closing=lines_of(notes),
+        closing=_lines(notes),
         drawn=case_drawn(partial(pairs_data, pairs)),
     )
 
@@ -113,7 +113,7 @@ def describe_kept(named: NamedProfile) -> str:
     return f"{named.name}, kept {named.date.strftime('%Y-%m-%d %H:%M UTC')}"
 
 
-def lines_of(texts: Sequence[str]) -> tuple[Line, ...]:
+def _lines(texts: Sequence[str]) -> tuple[Line, ...]:
     return tuple(Line(text=text) for text in texts)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_modelperf.comparing.tables import OUTPUT_COLUMNS
 from pytest_modelperf.profiler.records import LayerRow
@@ -120,11 +119,8 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
         ),
         blocks=(
             Rows(_summary_table(whatif.cases)),
-            Rows(_levels_table(whatif), tuple(map(_tone, levels))),
-            *(
-                replace(_section(case, view, is_first=not at), is_titled=len(whatif.cases) > 1)
-                for at, case in enumerate(whatif.cases)
-            ),
+            _levels(whatif, whatif.cases, On.ALL if len(whatif.cases) == 1 else On.PAGE),
+            *(_section(whatif, case, view) for case in whatif.cases),
         ),
         closing=(Line(word="how", text=_method(whatif)),),
         facts=(
@@ -208,17 +204,17 @@ class _Row(Struct, frozen=True):
     level: Level
 
 
-def _levels_table(whatif: WhatIf) -> Table:
+def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
     """A row for each level of each case; columns that have nothing to show are left out."""
-    rows = [_Row(case, level) for case in whatif.cases for level in case.levels]
+    rows = [_Row(case, level) for case in cases for level in case.levels]
     case = Column("case", is_text=True, is_repeated=True)
     # A page colours names.
     level = Column("level", is_text=True, is_name=True, least=_LEAST_LEVEL, is_repeated=True)
-    several: list[FilledColumn[_Row]] = [(case, lambda row: row.case.id)]
+    several: tuple[FilledColumn[_Row], ...] = ((case, lambda row: row.case.id),)
     table = table_of(
         "",
         rows,
-        *(several if len(whatif.cases) > 1 else ()),
+        *(several if len(cases) > 1 else ()),
         (level, lambda row: row.level.title),
         (Column("ms per batch"), lambda row: _ms(row.level)),
         (Column("items/s"), lambda row: _rate(row.case, row.level)),
@@ -231,7 +227,7 @@ def _levels_table(whatif: WhatIf) -> Table:
         (Column("zeros"), lambda row: _share(row.level.zeros)),
         caption="\n".join(_legend(whatif.confidence, [row.level for row in rows])),
     )
-    return drop_blank_columns(table)
+    return Rows(drop_blank_columns(table), tuple(_tone(row.level) for row in rows), on=on)
 
 
 def _legend(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
@@ -314,13 +310,17 @@ def _share(share: float | None) -> str:
 # -- one case
 
 
-def _section(case: WhatIfCase, view: WhatIfView, *, is_first: bool) -> Section:
+def _section(whatif: WhatIf, case: WhatIfCase, view: WhatIfView) -> Section:
+    is_single = len(whatif.cases) == 1
+    # A page has the levels of all cases in one table, which is too wide for a terminal.
+    levels = [] if is_single else [_levels(whatif, [case], On.TEXT)]
     return Section(
         title=case.id,
+        is_titled=not is_single,
         sentence="by layer type",
         tone=Tone.BAD if case.has_failed else Tone.PLAIN,
-        blocks=tuple(_blocks(case, view)),
-        is_open=is_first or case.has_failed,
+        blocks=(*levels, *_blocks(case, view)),
+        is_open=case is whatif.cases[0] or case.has_failed,
     )
 
 

@@ -382,6 +382,9 @@ def test_each_of_several_cases_has_its_tables_under_its_name() -> None:
     text = render_whatif(make_whatif(*cases), TOP, PLAIN)
     assert [text.count(f"\n{name}\n") for name in ("b1-c1", "b8-c1")] == [1, 1]
     assert "\nb1-c1\n" not in render_whatif(make_whatif(), TOP, PLAIN)
+    narrow = render_whatif(make_whatif(*cases), TOP, TextStyle(80)).splitlines()
+    gains = [line for line in narrow if line.startswith("Pruned 0.9  ") and "1.38" in line]
+    assert [line.endswith("  faster") for line in gains] == [True, True]
 
 
 def evil_whatif() -> WhatIf:
