@@ -71,6 +71,7 @@ from pytest_modelperf.report.model import (
     Section,
     Sheet,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import Cell, Table
 from pytest_modelperf.text.units import format_confidence
@@ -222,8 +223,7 @@ def case_blocks(
     lines = (*_reason_lines(case, wording), *_fact_lines(case, wording))
     if advice is not None:
         lines = (*lines, Line(word="accept", text=advice))
-    if lines:
-        yield Paragraph(lines)
+    yield Paragraph(lines)
     if has_output_figures(case):
         yield Rows(output_table(case), is_detail=True)
 
@@ -274,9 +274,7 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
     """
     yield from doubt_blocks(case, wording)
     word = word_of_reasons(case)
-    reasons = tuple(Line(word=word, text=text) for text in case.reasons[:MAX_MAIN_REASONS])
-    if reasons:
-        yield Paragraph(reasons)
+    yield Paragraph(lines_of(case.reasons[:MAX_MAIN_REASONS], word))
     failing = failing_metrics(case)
     has_table = len(failing) > 1
     if has_table:
@@ -290,8 +288,7 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
     lines = [Line(word=line.word, text=line.text) for line in main]
     if left:
         lines.append(Line(text=left, tone=Tone.DIM))
-    if lines:
-        yield Paragraph(tuple(lines))
+    yield Paragraph(tuple(lines))
 
 
 def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None:

@@ -76,6 +76,9 @@ class _Writer:
         if details:
             self._page.fold(_DETAILS, lambda: self._write_all(details))
 
+    def _shows(self, block: Block) -> bool:
+        return block.is_on(self._face) and (self._has_details or not block.is_detail)
+
     def _parts_of(self, block: Block) -> tuple[Block | None, Block | None]:
         """What is shown at once, and what Markdown folds."""
         if self._face is not On.MARKDOWN:
@@ -106,7 +109,7 @@ class _Writer:
 
     def write_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            if self._face in line.on and (self._has_details or not line.is_detail):
+            if self._shows(line):
                 indent = len(line.word) + 2
                 self._page.sentence(
                     printable(_with_word(line)),

@@ -50,6 +50,7 @@ from pytest_modelperf.report.model import (
     Section,
     Sheet,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import (
     Cell,
@@ -168,8 +169,7 @@ def _closing(sweep: Sweep) -> Iterator[Line]:
         engines = {"": next(iter(engines.values()))}
     for label, text in engines.items():
         yield Line(word=label, text=text, on=On.TEXT)
-    for note in sweep.notes:
-        yield Line(word="note", text=note, tone=Tone.UNSURE)
+    yield from lines_of(sweep.notes, "note", Tone.UNSURE)
 
 
 def _method(sweep: Sweep) -> str:
@@ -545,8 +545,7 @@ def _layer_sections(sweep: Sweep, wording: Wording) -> Iterator[Section]:
     if sweep.profile is not None:
         for profiled in sweep.profile.cases:
             blocks = tuple(_profiled_blocks(profiled))
-            if blocks:
-                yield Section(title=f"at {profiled.case.id}", blocks=blocks, on=On.TEXT)
+            yield Section(title=f"at {profiled.case.id}", blocks=blocks, on=On.TEXT)
         yield from _of_page(profile_report(sweep.profile))
 
 
@@ -585,9 +584,7 @@ def _profiled_blocks(profiled: CaseProfile) -> Iterator[Block]:
         return
     if profiled.has_layer_times:
         yield Rows(layer_type_time_table(profiled))
-    if measured.notes:
-        notes = (Line(word="note", text=note, tone=Tone.UNSURE) for note in measured.notes)
-        yield Paragraph(tuple(notes))
+    yield Paragraph(lines_of(measured.notes, "note", Tone.UNSURE))
 
 
 # -- CSV

@@ -32,6 +32,7 @@ from pytest_modelperf.report.model import (
     Rows,
     Section,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.testing.commands import profile_alone
 from pytest_modelperf.testing.outcome_names import name_outcomes
@@ -156,7 +157,7 @@ def run_report(report: RunReport, *, verbosity: int = 0) -> Report:
             *_sections(named),
             *_quiet_sections(named),
         ),
-        closing=tuple(Line(word="note", text=note) for note in report.notes),
+        closing=lines_of(report.notes, "note"),
         facts=(
             models_table(ModelRow(o.baseline or "", o.model, o.engine) for o in report.outcomes),
             run_table(machines, rule, report.started),
@@ -248,15 +249,13 @@ def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
 def _ending_blocks(report: RunReport, named: Sequence[Named], verbosity: int) -> Iterator[Block]:
     """The notes of the cases, how the run ended, and the next steps."""
     is_quiet = verbosity <= _QUIET
-    notes = () if is_quiet else tuple(_notes(named, verbosity))
-    if notes:
-        yield Paragraph(notes, on=On.TERMINAL)
+    if not is_quiet:
+        yield Paragraph(tuple(_notes(named, verbosity)), on=On.TERMINAL)
     ending = Line(text=describe_ending(report), is_bold=True, on=On.TEXT)
     steps = tuple(Line(word=word, text=text) for word, text in next_steps(report))
     if report.outcomes:
         yield Paragraph((ending, *(() if is_quiet else steps)), on=On.TEXT)
-    if steps:
-        yield Paragraph(steps, on=On.PAGE)
+    yield Paragraph(steps, on=On.PAGE)
 
 
 def _notes(named: Sequence[Named], verbosity: int) -> Iterator[Line]:

@@ -52,6 +52,7 @@ from pytest_modelperf.report.model import (
     Sheet,
     Tile,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms, format_rate, percent
@@ -138,9 +139,7 @@ def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[Block]:
     yield from map(Failure, unmeasured_reasons(cases))
     if measured:
         yield Rows(latency_table(cases), may_turn=True)
-    doubts = tuple(Line(text=text, tone=Tone.UNSURE) for text in doubt_lines(cases))
-    if doubts:
-        yield Paragraph(doubts)
+    yield Paragraph(lines_of(doubt_lines(cases), tone=Tone.UNSURE))
     generation = generation_table(cases)
     if generation is not None:
         yield Rows(generation, may_turn=True)
@@ -190,9 +189,7 @@ def _case_blocks(
     counted = None if is_counted else case.counted
     if counted is not None:
         yield Rows(summary_table(case))
-        if counted.notes:
-            notes = (Line(word="note", text=note, tone=Tone.UNSURE) for note in counted.notes)
-            yield Paragraph(tuple(notes))
+        yield Paragraph(lines_of(counted.notes, "note", Tone.UNSURE))
         uncounted = uncounted_table(counted)
         if uncounted is not None:
             yield Rows(uncounted, (Tone.UNSURE,) * len(uncounted.rows))
