@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import to_builtins
-
 from pytest_modelperf.profiler.shown.case_page import PageAddition
-from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.roofline.document import roofline_to_json
+from pytest_modelperf.roofline.page_data import roofline_entry
 from pytest_modelperf.roofline.records import Roofline
-from pytest_modelperf.roofline.tables import peak_lines, roofline_table
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
     parts=(Drawing("roofline", "Roofline"),),
-    styles=(_FOLDER / "roofline.css",),
     scripts=(_FOLDER / "roofline.js",),
     of_case=("roofline",),
 )
@@ -25,12 +20,5 @@ _DRAWINGS = Drawings(
 
 def roofline_addition(rooflines: Mapping[str, Roofline]) -> PageAddition:
     """Adds rooflines, by the ids of their cases, to the page of a profile."""
-    entries = {case_id: {"roofline": _entry(each)} for case_id, each in rooflines.items()}
+    entries = {case_id: {"roofline": roofline_entry(each)} for case_id, each in rooflines.items()}
     return PageAddition(_DRAWINGS, entries)
-
-
-def _entry(roofline: Roofline) -> Entry:
-    """The keys are those of the JSON document, and what the terminal says beside its table."""
-    document: Entry = to_builtins(roofline_to_json(roofline))
-    lines = peak_lines(roofline.peaks)
-    return {**document, "lines": lines, "notes": roofline_table(roofline, None).caption.split("\n")}

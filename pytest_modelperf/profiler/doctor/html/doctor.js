@@ -3,28 +3,21 @@
 (() => {
   "use strict";
 
-  const { colors, el, format, hide, isKnown } = modelperf;
-  const { plot } = modelperf.charts;
-  const { look } = modelperf.sides;
+  const { colors, el, format } = modelperf;
+  const { chartBox, chartPart, look, plot } = modelperf.charts;
+  const { isKnown } = modelperf.figures;
   const PERCENT = 100;
   const percentText = (share) => `${(PERCENT * share).toFixed(1)} %`;
   const rounds = (values) => values.map((_, index) => String(index + 1));
 
-  // A part with one chart, which is described in words and drawn again for other colours.
+  // A part with one chart, which a sentence describes.
   function part(id, make) {
-    let repaint = () => {};
-    modelperf.section(id, {
-      draw(root, view) {
-        repaint = () => {};
-        const made = view.case && make(view);
-        if (!made) return hide(root);
-        const chart = el("div", { class: "plot", role: "figure", "aria-label": made.hint });
-        root.replaceChildren(chart, el("p", { class: "hint", text: made.hint }));
-        repaint = () => plot(chart, made.traces(), made.layout());
-        repaint();
-        return undefined;
-      },
-      redraw: () => repaint(),
+    chartPart(id, (view) => {
+      const made = view.case && make(view);
+      if (!made) return null;
+      const chart = chartBox(made.hint);
+      const draw = () => plot(chart, made.traces(), made.layout());
+      return { parts: [chart, el("p", { class: "hint", text: made.hint })], draw };
     });
   }
 

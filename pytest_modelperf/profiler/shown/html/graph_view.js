@@ -2,11 +2,10 @@
 modelperf.graphView = (() => {
   "use strict";
 
-  const { colors, el } = modelperf;
+  const { colors, el, svg } = modelperf;
   const { BOX, ROW, pathOf } = modelperf.graphPlaces;
 
-  const SVG = "http://www.w3.org/2000/svg";
-  const ZOOM = { least: 0.02, most: 2.5, step: 1.25 };
+  const ZOOM = { least: 0.02, most: 2.5 };
   // Below this scale texts cannot be read, and are not drawn.
   const READABLE = 0.4;
   const MARGIN = 24;
@@ -18,13 +17,6 @@ modelperf.graphView = (() => {
 
   // On a phone the map would cover the picture.
   const LEAST_FOR_MAP = 440;
-
-  function svg(tag, attributes, ...children) {
-    const element = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children);
-    return element;
-  }
 
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
@@ -148,14 +140,6 @@ modelperf.graphView = (() => {
       this.#y = y - ((y - this.#y) * scale) / this.#scale;
       this.#scale = scale;
       this.#render();
-    }
-
-    zoomIn() {
-      this.zoom(ZOOM.step);
-    }
-
-    zoomOut() {
-      this.zoom(1 / ZOOM.step);
     }
 
     repaint() {
