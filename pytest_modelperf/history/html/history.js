@@ -3,13 +3,12 @@
 (() => {
   "use strict";
 
-  const { choose, chosen, el, hide, picker, section, toggle } = modelperf;
+  const { UNKNOWN, choose, chosen, el, hide, picker, section, toggle } = modelperf;
   const { wholeText } = modelperf.figures;
   const { SortableTable, nameText, note, numberCell, scrollBox, sortedBy, stackedCell } =
     modelperf.tables;
   const { interval, percent } = modelperf.format;
-  const { Curve, Points, commitAddress, minuteText, shiftRange, shiftText, shortCommit } =
-    modelperf.historyCurve;
+  const { Curve, Points, commitAddress, minuteText, shortCommit } = modelperf.historyCurve;
 
   const FILTERS = [["model", "Model"], ["machine", "Machine"], ["engine", "Engine"]];
   const AXES = [["date", "by date"], ["run", "run by run"]];
@@ -30,20 +29,24 @@
   const legend = ({ allowed_drift: allowed = null }) => LEGEND.concat(
     allowed === null ? [] : [["budget", "the drift since the first run that is allowed"]]);
 
-  const columns = ({ tag, log_unit: unit }, jump) => {
+  const jumpButton = (child, click) =>
+    el("button", { type: "button", class: "link history-jump", on: { click } }, child);
+
+  const columns = ({ tag }, jump) => {
     const text = (id, title = id, read = (entry) => entry[id]) =>
       ({ id, title, isText: true, read, cell: (entry) => el("td", {}, nameText(read(entry))) });
     const count = (id, read) =>
       ({ id, title: id, read, cell: (entry) => numberCell(wholeText(read(entry))) });
     const shift = (id, title, read) => ({
-      id, title, read: (entry) => read(entry)?.[0] ?? null,
-      cell: (entry) => stackedCell(shiftText(read(entry), unit), shiftRange(read(entry), unit)),
+      id, title, read: (entry) => read(entry)?.log ?? null,
+      cell: (entry) => stackedCell(read(entry)?.text ?? UNKNOWN, read(entry)?.range),
     });
-    const name = (entry) => el("th", { scope: "row" }, el("button",
-      { type: "button", class: "link history-jump", on: { click: () => jump(entry) } }, nameText(entry.model)));
+    const name = (entry) => el("th", { scope: "row" },
+      jumpButton(nameText(entry.model), () => jump(entry)));
     return [
       { ...text("model"), cell: name },
-      text("case"), text("engine"), text("machine"), count("runs", (entry) => entry.count), text("since"),
+      text("case"), text("engine"), text("machine"),
+      count("runs", (entry) => entry.count), text("since"),
       shift("change", "change", (entry) => entry.change),
       ...(tag === null ? [] : [shift("tag", `since ${tag}`, (entry) => entry.since_tag)]),
       count("steps", (entry) => entry.steps.length), text("verdict", "last verdict"),
@@ -102,10 +105,9 @@
 
     #summary() {
       const { change, count, earlier, since } = this.#entry;
-      const range = shiftRange(change, this.#shared.log_unit);
       return [
-        el("b", { text: shiftText(change, this.#shared.log_unit) }),
-        range && ` (${range})`,
+        el("b", { text: change.text }),
+        change.range && ` (${change.range})`,
         ` since ${since}, ${wholeText(count)} ${count === 1 ? "run" : "runs"}`,
         earlier ? `; ${wholeText(earlier)} earlier ones are not linked to them` : "",
       ];
@@ -154,7 +156,7 @@
         this.#look(first);
         this.chart.focus({ preventScroll: true });
       };
-      return [el("p", {}, el("button", { type: "button", class: "link history-jump", text, on: { click: go } }))];
+      return [el("p", {}, jumpButton(text, go))];
     }
 
     #facts(index) {
@@ -169,8 +171,7 @@
       );
       const step = points.steps.get(index);
       if (step) {
-        const range = shiftRange(step, this.#shared.log_unit);
-        const text = shiftText(step, this.#shared.log_unit);
+        const { text, range } = step;
         facts.push(el("span", { text: `step ${text}${range && ` (${range})`}` }));
       }
       const baseline = points.baseline(index);

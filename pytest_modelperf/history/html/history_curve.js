@@ -3,8 +3,8 @@
 modelperf.historyCurve = (() => {
   "use strict";
 
-  const { UNKNOWN, svg } = modelperf;
-  const { interval, percent } = modelperf.format;
+  const { svg } = modelperf;
+  const { percent } = modelperf.format;
 
   // A commit of which an address can be made: stored lines may have any text.
   const COMMIT = /^[0-9a-f]{7,64}$/;
@@ -43,7 +43,7 @@ modelperf.historyCurve = (() => {
       this.baselines = sums(numbers(entry.baselines));
       this.runs = entry.runs ? sums(numbers(entry.runs)) : [];
       this.verdicts = numbers(entry.verdicts);
-      this.steps = new Map(entry.steps.map(([, after, ...shift]) => [after, shift]));
+      this.steps = new Map(entry.steps.map((step) => [step.after, step]));
     }
 
     change(index) {
@@ -104,16 +104,6 @@ modelperf.historyCurve = (() => {
     return template.replaceAll("{commit}", commit);
   }
 
-  // `+10.0 %` of a logarithm and the width of its interval; a dash without one.
-  const shiftText = (shift, unit) => (shift ? percent(Math.expm1(shift[0] * unit)) : UNKNOWN);
-
-  // Empty for an exact figure, which has no interval.
-  function shiftRange(shift, unit) {
-    if (!shift || !shift[1]) return "";
-    const bounds = [shift[0] - shift[1], shift[0] + shift[1]];
-    return interval(bounds.map((bound) => Math.expm1(bound * unit)), percent);
-  }
-
   // -- the curve
 
   const HEIGHT = 190;
@@ -141,7 +131,6 @@ modelperf.historyCurve = (() => {
     element = svg("svg", { "aria-hidden": "true", height: HEIGHT });
     #points;
     #entry;
-    #unit;
     #allowed;
     #cursor = svg("g", { class: "history-cursor" });
     #order = [];
@@ -150,10 +139,9 @@ modelperf.historyCurve = (() => {
     #width = 0;
 
     // `allowed` is the drift since the first run that a build allows; null if none is set.
-    constructor(entry, points, { log_unit: unit, allowed_drift: allowed = null }) {
+    constructor(entry, points, { allowed_drift: allowed = null }) {
       this.#entry = entry;
       this.#points = points;
-      this.#unit = unit;
       this.#allowed = allowed;
     }
 
@@ -326,12 +314,12 @@ modelperf.historyCurve = (() => {
 
     // Steps upward and downward differ in their colour and in the direction of their mark.
     #steps() {
-      const steps = this.#entry.steps.map(([before, after, log]) => ({
+      const steps = this.#entry.steps.map(({ before, after, log, text }) => ({
         x: round((this.#x[before] + this.#x[after]) / 2),
         line: this.#upright(before, after),
         tone: `tone-${log > 0 ? "bad" : "good"}`,
         mark: log > 0 ? "l-5 8h10Z" : "m-5 0h10l-5 8Z",
-        text: percent(Math.expm1(log * this.#unit)),
+        text,
       })).sort((one, other) => one.x - other.x);
       return steps.flatMap(({ x, line, tone, mark, text }, at) => {
         const right = Math.min(steps[at + 1]?.x ?? Infinity, this.#width);
@@ -366,7 +354,5 @@ modelperf.historyCurve = (() => {
     return `${change < 0 ? "−" : "+"}${text} %`;
   }
 
-  return {
-    Curve, Points, minuteText, shortCommit, commitAddress, shiftText, shiftRange,
-  };
+  return { Curve, Points, minuteText, shortCommit, commitAddress };
 })();
