@@ -52,11 +52,10 @@
   // The limit that each step had between good and bad.
   function limitTrace(steps) {
     const known = steps.filter(({ answer }) => answer !== "failed");
-    const gap = [null];
     return {
       type: "scatter", mode: "lines", name: "limit between good and bad", hoverinfo: "skip",
-      x: known.flatMap(({ x }) => [x - 0.18, x + 0.18, ...gap]),
-      y: known.flatMap(({ allowed }) => [PERCENT * allowed, PERCENT * allowed, ...gap]),
+      x: known.flatMap(({ x }) => [x - 0.18, x + 0.18, null]),
+      y: known.flatMap(({ allowed }) => [PERCENT * allowed, PERCENT * allowed, null]),
       line: { color: colors().text, width: 1.5, dash: "dot" },
     };
   }

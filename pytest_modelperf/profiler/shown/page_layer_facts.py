@@ -37,7 +37,12 @@ def with_layer_facts(case: Mapping[str, Any]) -> Entry:
     """The entry of a case with what follows from its layers and layer types."""
     layers = [_with_facts(layer) for layer in case["layers"]]
     types = [
-        {**kind, "kind": kind_of(kind["type"], is_layer=kind["is_layer"])} for kind in case["types"]
+        {
+            **kind,
+            "kind": kind_of(kind["type"], is_layer=kind["is_layer"]),
+            "precision_texts": [_counts_text(counts) for counts in kind["precisions"]],
+        }
+        for kind in case["types"]
     ]
     sums = _precision_sums([layer for layer in layers if layer["is_layer"]])
     return {**case, "types": types, "layers": layers, "precisions": sums}
@@ -66,6 +71,12 @@ def _with_facts(layer: Mapping[str, Any]) -> dict[str, Any]:
         "ratio": _ratio(layer) if is_pair else None,
         "differs": is_pair and _differs(layer, parameters),
     }
+
+
+def _counts_text(counts: Mapping[str, int] | None) -> str | None:
+    """`int8 12, float32 2`, the most frequent first; None if there is none."""
+    ordered = sorted((counts or {}).items(), key=lambda each: -each[1])
+    return ", ".join(f"{name} {count}" for name, count in ordered) or None
 
 
 def _why_no_time(layer: Mapping[str, Any], side: int) -> str | None:

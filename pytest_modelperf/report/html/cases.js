@@ -1,6 +1,6 @@
-// What needs no JavaScript to be there follows what is chosen and read: the rows, sections and tiles
-// of the chosen case, and the list of the parts of the page. Its tables get figures in line, and names
-// that break well.
+// What needs no JavaScript to be there follows what is chosen and read: the rows, sections and
+// tiles of the chosen case, and the list of the parts of the page. Its tables get figures in line,
+// and names that break well.
 modelperf.cases = (() => {
   "use strict";
 

@@ -1,6 +1,6 @@
 // The charts of Plotly, which takes a second to load and a moment for each chart: a chart is drawn
-// when it comes near what is seen, and takes only its room until then. Charts share the looks of the
-// two sides of a page, and the texts about these.
+// when it comes near what is seen, and takes only its room until then. Charts share the looks of
+// the two sides of a page, and the texts about these.
 modelperf.charts = (() => {
   "use strict";
 
@@ -156,8 +156,8 @@ modelperf.charts = (() => {
   const chartBox = (label = null) =>
     el("div", { class: "plot", role: label === null ? null : "figure", "aria-label": label });
 
-  // A part whose chart is drawn again for other colours. `make` returns the elements of the part and
-  // the function that draws the chart; if there is nothing to draw, null or a text that says why.
+  // A part whose chart is drawn again for other colours. `make` returns the elements of the part
+  // and the function that draws the chart; if there is nothing to draw, null or a text that says why.
   function chartPart(id, make) {
     let repaint = () => {};
     modelperf.section(id, {
@@ -182,8 +182,8 @@ modelperf.charts = (() => {
     tickvals: names.map(chartText), ticktext: names.map((name) => short(name, length)),
   });
 
-  // Bars for each of these names, the first on top, with their figures beside them. A series has the
-  // lengths of its bars, their texts and their tooltips, and a marker.
+  // Bars for each of these names, the first on top, with their figures beside them. A series has
+  // the lengths of its bars, their texts and their tooltips, and a marker.
   function drawBars(chart, names, series, { xaxis, ...layout }) {
     const traces = series.map(({ name, lengths, texts, tooltips, marker }) => ({
       type: "bar", orientation: "h", name: chartText(name), y: names.map(chartText), x: lengths,

@@ -302,7 +302,7 @@ const modelperf = (() => {
     const button = el("button", { type: "button", class: "theme", on: { click: () => {
       page.dataset.theme = isDark() ? "light" : "dark";
       repaint();
-      keep(THEME_KEY, page.dataset.theme);
+      inStorage((storage) => storage.setItem(THEME_KEY, page.dataset.theme));
     } } });
     const name = () => {
       button.textContent = isDark() ? "Light" : "Dark";
@@ -318,18 +318,10 @@ const modelperf = (() => {
     if (view.model) redraw();
   }
 
-  // A browser may forbid storage for a file.
-  function keep(key, value) {
+  // A browser may forbid storage for a file: then the theme lasts until the page is closed.
+  function inStorage(use) {
     try {
-      sessionStorage.setItem(key, value);
-    } catch {
-      // Then the theme lasts until the page is closed.
-    }
-  }
-
-  function kept(key) {
-    try {
-      return sessionStorage.getItem(key);
+      return use(sessionStorage);
     } catch {
       return null;
     }
@@ -351,7 +343,8 @@ const modelperf = (() => {
   }
 
   async function start() {
-    if (kept(THEME_KEY)) page.dataset.theme = kept(THEME_KEY);
+    const theme = inStorage((storage) => storage.getItem(THEME_KEY));
+    if (theme) page.dataset.theme = theme;
     showThemeButton();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
     if (!("DecompressionStream" in window)) {

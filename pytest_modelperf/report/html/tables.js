@@ -81,9 +81,10 @@ modelperf.tables = (() => {
       // A column without a title has no heading, which a screen reader would announce as empty.
       const [tag, scope] = column.title ? ["th", "col"] : ["td", null];
       const cell = el(tag, { scope, class: column.isText ? "text" : "number", title: column.note });
-      const press = { click: () => this.#sortBy(column) };
-      const attributes = { type: "button", text: column.title, "data-column": column.id, on: press };
-      cell.append(column.read ? el("button", { ...attributes, class: "sort" }) : column.title);
+      cell.append(column.read ? el("button", {
+        type: "button", class: "sort", text: column.title, "data-column": column.id,
+        on: { click: () => this.#sortBy(column) },
+      }) : column.title);
       return cell;
     }
 
@@ -119,13 +120,13 @@ modelperf.tables = (() => {
     #drawn = "";
     #isOnPaper = false;
 
-    // `none` is the text if there is no row. If rows can be chosen, the table is a grid and takes the
-    // keys; else the window does, to scroll. `afterDrawing` is called whenever the lines in the
+    // `none` is the text if there is no row. If rows can be chosen, the table is a grid and takes
+    // the keys; else the window does, to scroll. `afterDrawing` is called whenever the lines in the
     // document change.
     constructor(label, none, { isGrid = false, afterDrawing = () => {}, ...options }) {
       const named = { tabindex: "0", "aria-label": label };
-      const look = { class: "kernels-table sticky-head", ...(isGrid ? { role: "grid", ...named } : {}) };
-      super({ ...look, ...options });
+      const grid = isGrid ? { role: "grid", ...named } : {};
+      super({ class: "kernels-table sticky-head", ...grid, ...options });
       this.#afterDrawing = afterDrawing;
       this.#none = note(none);
       this.#window = el("div",
@@ -249,8 +250,8 @@ modelperf.tables = (() => {
   addEventListener("afterprint", () => putOnPaper(false));
 
   // A box in which a wide table scrolls, also by keys.
-  const scrollBox = (label, table) =>
-    el("div", { class: "layers-scroll", role: "region", "aria-label": label, tabindex: "0" }, table);
+  const scrollBox = (label, table) => el("div",
+    { class: "layers-scroll", role: "region", "aria-label": label, tabindex: "0" }, table);
 
   const numberCell = (text, attributes = {}) =>
     el("td", { class: "number", text, ...attributes });
@@ -261,9 +262,8 @@ modelperf.tables = (() => {
 
   // A time, or another figure, over what is said of it in small type.
   function stackedCell(text, small, attributes = {}, mark = "") {
-    const cell = el("td", { class: "number change", ...attributes }, el("span", { class: mark, text }));
-    if (small) cell.append(el("small", { text: small }));
-    return cell;
+    return el("td", { class: "number change", ...attributes },
+      el("span", { class: mark, text }), small ? el("small", { text: small }) : null);
   }
 
   function shareCell(share, side) {
@@ -278,7 +278,7 @@ modelperf.tables = (() => {
       tone(ms, interval));
 
   return {
-    RowWindow, SortableTable, nameText, note, sortedBy, scrollBox, numberCell, textCell, stackedCell,
-    shareCell, changeCell,
+    RowWindow, SortableTable, nameText, note, sortedBy, scrollBox, numberCell, textCell,
+    stackedCell, shareCell, changeCell,
   };
 })();

@@ -53,7 +53,8 @@
   function tableOf(rows, decimals, hasRun) {
     const columns = columnsOf(decimals).filter(({ read }) => rows.some((row) => isKnown(read(row))));
     const sort = { id: hasRun ? "gain" : "least", isDescending: true };
-    const table = new SortableTable({ class: "roofline-table sticky-head", sort, select: () => rows });
+    const name = "roofline-table sticky-head";
+    const table = new SortableTable({ class: name, sort, select: () => rows });
     table.setColumns(columns);
     const box = scrollBox("layers below their roofs", table.table);
     box.classList.add("roofline-window");

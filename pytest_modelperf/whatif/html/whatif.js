@@ -10,8 +10,8 @@
   const { RowWindow, SortableTable, nameText, note, numberCell, scrollBox, sortedBy, stackedCell } =
     modelperf.tables;
   const {
-    VIEWS, choiceOf, columnsOf, drawSpeedups, hasSpeedups, heightOf, heightText, levelMarker, remarks,
-    summaries,
+    VIEWS, choiceOf, columnsOf, drawSpeedups, hasSpeedups, heightOf, heightText, levelMarker,
+    remarks, summaries,
   } = modelperf.whatifLevels;
 
   // The most bars that a chart shows, and the least types that it shows for many levels.
@@ -27,8 +27,7 @@
     #entry;
     #decimals;
     #choice = null;
-    #chart =
-      chartBox("The time of each layer type; the same figures are in the table below.");
+    #chart = chartBox("The time of each layer type; the same figures are in the table below.");
     #hint = el("p", { class: "hint" });
     #table = new SortableTable({
       class: "types-table whatif-types", sort: { id: "ms-0", isDescending: true },

@@ -22,6 +22,10 @@ def facts(raw: dict[str, Any]) -> dict[str, Any]:
     return dict(with_layer_facts(raw))
 
 
+def facts_of_points(model: dict[str, Any]) -> dict[str, Any]:
+    return dict(with_point_facts(model))
+
+
 def test_sums_by_precision_add_up_to_the_layers_of_each_side(raw: dict[str, Any]) -> None:
     sums = facts(raw)["precisions"]
     for side in range(2):
@@ -73,8 +77,7 @@ def test_a_layer_without_a_time_says_why(
 
 
 def test_points_are_ranked_and_say_what_they_cannot_be_told_from() -> None:
-    model = dict(with_point_facts(sample_data.sweep()["models"][0]))
-    for points in model["points"]:
+    for points in facts_of_points(sample_data.sweep()["models"][0])["points"]:
         run = [point for point in points if point["reason"] is None]
         by_rank = sorted(run, key=lambda point: point["rank"])
         assert by_rank == sorted(run, key=lambda point: -point["per_second"])
@@ -94,7 +97,7 @@ def test_a_point_without_an_interval_may_be_within_from_its_fastest_sample_on() 
     model = sample_data.sweep()["models"][0]
     point = model["points"][0][0]
     point.update(interval_ms=None)
-    found = with_point_facts(model)["points"][0][0]  # type: ignore[index]  # of an entry
+    found = facts_of_points(model)["points"][0][0]
     assert found["within_ms"] is None
     assert found["maybe_ms"] == min(times[0] for times in point["rounds"])
 
@@ -104,5 +107,4 @@ def test_a_reason_that_several_points_have_is_one_line() -> None:
     for side, at in ((0, 1), (1, 2)):
         model["points"][side][at].update(reason="no memory")
     ids = [model["points"][side][at]["id"] for side, at in ((0, 1), (1, 2))]
-    failures = with_point_facts(model)["failures"]
-    assert f"A: {ids[0]}, B: {ids[1]}: no memory" in failures  # type: ignore[operator]  # of an entry
+    assert f"A: {ids[0]}, B: {ids[1]}: no memory" in facts_of_points(model)["failures"]

@@ -4,7 +4,8 @@
 
   const { UNKNOWN, choose, chooseCase, colors, drawSections, el, format, picker, tickBox } =
     modelperf;
-  const { axisEnd, chartBox, errorBars, figure, look, plot, short, title, tooltip } = modelperf.charts;
+  const { axisEnd, chartBox, errorBars, figure, look, plot, short, title, tooltip } =
+    modelperf.charts;
   const { SortableTable, nameText, numberCell } = modelperf.tables;
   const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, shownPoints, threshold, without } =
     modelperf.points;
@@ -153,7 +154,8 @@
     const { color, dash } = look(side);
     const gap = { ms: null, per_second: null };
     return trace(lines(points).flatMap((line) => [...line, gap]), {
-      mode: "lines", line: { color, dash, width: 1 }, opacity: 0.55, hoverinfo: "skip", showlegend: false,
+      mode: "lines", line: { color, dash, width: 1 }, opacity: 0.55, hoverinfo: "skip",
+      showlegend: false,
     });
   }
 
@@ -338,8 +340,8 @@
 
   function pointHead(label, point, side) {
     return el("th", { scope: "col", colspan: "2" },
-      el("b", { class: `side-${label.toLowerCase()}`, text: `${label} ` }), el("b", { text: point.id }),
-      el("br"), side.name, el("br"), amounts(point));
+      el("b", { class: `side-${label.toLowerCase()}`, text: `${label} ` }),
+      el("b", { text: point.id }), el("br"), side.name, el("br"), amounts(point));
   }
 
   // A figure of A and B, and their ratio; each has its interval in the next column.

@@ -3,8 +3,9 @@
   "use strict";
 
   const { el, toggle } = modelperf;
-  const { barMarker, chartBox, chartPart, chartText, hasTwo, look, plot, sideIndexes, sideLabel, tooltip } =
-    modelperf.charts;
+  const {
+    barMarker, chartBox, chartPart, chartText, hasTwo, look, plot, sideIndexes, sideLabel, tooltip,
+  } = modelperf.charts;
   const { decimalsFor, isKnown, known, largest, shareText, sum, timeText } = modelperf.figures;
   const { sortedBy } = modelperf.tables;
   const { IN_ANOTHER } = modelperf.layers;
@@ -28,7 +29,8 @@
     constructor(view, layers) {
       this.#view = view;
       this.#layers = sortedBy(layers, (layer) => layer.depth, false);
-      this.#totals = sideIndexes(view).map((side) => sum(view.case.layers.map(({ ms }) => ms[side])));
+      this.#totals = sideIndexes(view).map((side) =>
+        sum(view.case.layers.map(({ ms }) => ms[side])));
       this.#decimals = decimalsFor(largest(this.#totals));
       this.#isMany = layers.length > MANY_LAYERS;
       this.#isApart = this.#isMany && hasTwo(view);
@@ -114,7 +116,8 @@
         type: "scatter", mode: "markers", visible: "legendonly",
         name: chartText(label ? `${label}, ${IN_ANOTHER}` : IN_ANOTHER),
         marker: {
-          color: modelperf.colors().muted, size: 7, symbol: `${symbol}-open`, line: { color, width: 1.5 },
+          color: modelperf.colors().muted, size: 7, symbol: `${symbol}-open`,
+          line: { color, width: 1.5 },
         },
       };
     }

@@ -110,7 +110,8 @@
 
     #legend() {
       const [before, after] = this.#view.sides.map((_, side) => sideLabel(this.#view, side));
-      const key = (kind, text) => el("li", {}, el("span", { class: `key graph-key ${kind}` }), text);
+      const key = (kind, text) =>
+        el("li", {}, el("span", { class: `key graph-key ${kind}` }), text);
       const most = this.#valueText(this.#graph.most);
       const [kind, scale] = this.#isPair
         ? ["scale-change", `faster by ${most} … slower by ${most}`]

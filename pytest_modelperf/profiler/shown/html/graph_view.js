@@ -77,17 +77,9 @@ modelperf.graphView = (() => {
       const { width } = this.#size();
       const whole = (width - 2 * MARGIN) / Math.max(1, this.#places.width);
       this.#scale = Math.max(0.6, Math.min(1, whole));
-      if (item) {
-        this.centre(item);
-        this.#y = Math.min(this.#y, MARGIN);
-        if (whole >= this.#scale) this.#x = (width - this.#places.width * this.#scale) / 2;
-        return this.#render();
-      }
-      const middle = this.#places.items[0];
-      this.#x = whole >= this.#scale
-        ? (width - this.#places.width * this.#scale) / 2
-        : width / 2 - (middle.x + BOX.width / 2) * this.#scale;
-      this.#y = MARGIN;
+      this.centre(item ?? this.#places.items[0]);
+      this.#y = item ? Math.min(this.#y, MARGIN) : MARGIN;
+      if (whole >= this.#scale) this.#x = (width - this.#places.width * this.#scale) / 2;
       this.#render();
     }
 

@@ -108,7 +108,8 @@ modelperf.kernels = (() => {
   }
 
   const halfWidthColumn = (layers) => ({
-    id: "half-width", title: "±", width: "figure", note: "half the interval of the time", follows: 0,
+    id: "half-width", title: "±", width: "figure", follows: 0,
+    note: "half the interval of the time",
     chars: longestOf(layers.map((layer) => halfWidthText(layer.half_widths[0]))),
     read: (layer) => layer.half_widths[0],
     cell: (layer) =>
@@ -222,7 +223,8 @@ modelperf.kernels = (() => {
     #delta({ delta_ms: delta, change_interval_ms: interval }) {
       const text = `${changeText(delta, this.#decimals)} ms`;
       const range = el("small", { text: rangeText(interval, this.#decimals) });
-      return el("span", {}, el("span", { class: tone(delta, interval), text }), interval ? range : null);
+      const change = el("span", { class: tone(delta, interval), text });
+      return el("span", {}, change, interval ? range : null);
     }
 
     #time(layer, side) {

@@ -8,8 +8,8 @@ modelperf.layers = (() => {
   const IN_ANOTHER = "in another kernel";
   // What a search looks into.
   const SEARCHED = [
-    "id", "ids", "name", "names", "weight", "weights", "kernel", "kernels", "fused", "type", "precision",
-    "precisions", "providers", "inputs", "outputs",
+    "id", "ids", "name", "names", "weight", "weights", "kernel", "kernels", "fused", "type",
+    "precision", "precisions", "providers", "inputs", "outputs",
   ];
 
   // The mark of a kind before the name of an operator.
@@ -34,7 +34,7 @@ modelperf.layers = (() => {
 
   const texts = new WeakMap();
 
-  // All texts of a layer, and of those in its kernel: there, by each of their names, they are found.
+  // All texts of a layer, and of those in its kernel: they are found there by each of their names.
   function searchedText(layer) {
     if (!texts.has(layer)) {
       const found = known(SEARCHED.flatMap((key) => layer[key] ?? []).flat())
@@ -62,7 +62,8 @@ modelperf.layers = (() => {
 
   function isWithin(value, limit) {
     if (!limit) return true;
-    return isKnown(value) && value >= (limit.least ?? -Infinity) && value <= (limit.most ?? Infinity);
+    const { least, most } = limit;
+    return isKnown(value) && value >= (least ?? -Infinity) && value <= (most ?? Infinity);
   }
 
   // By the text of any field, type, precision, numbers and, for a pair, difference.
@@ -106,7 +107,8 @@ modelperf.layers = (() => {
       this.element.replaceChildren(
         this.#search(),
         manyOf("type", this.#counts(({ type }) => [type]), types, this.#onChange),
-        manyOf("precision", this.#counts(({ places }) => new Set(places)), precisions, this.#onChange),
+        manyOf("precision", this.#counts(({ places }) => new Set(places)), precisions,
+          this.#onChange),
         this.#numbers(),
         ...(this.#isPair ? this.#ofTwoSides() : []),
         el("button", { type: "button", class: "clear", text: "clear all", on: clear }),
@@ -151,8 +153,8 @@ modelperf.layers = (() => {
         this.#onChange();
       };
       const box = el("input", {
-        type: "number", step: "any", placeholder: `at ${bound}`, "aria-label": `${title} at ${bound}`,
-        on: { input: read },
+        type: "number", step: "any", placeholder: `at ${bound}`, on: { input: read },
+        "aria-label": `${title} at ${bound}`,
       });
       box.value = limits.get(id)?.[bound] ?? "";
       return box;

@@ -25,8 +25,8 @@ modelperf.points = (() => {
     return isNumber && Number(plain) > 0 ? Number(plain) : NaN;
   }
 
-  // The highest throughput among the points that are surely within the threshold. What decides it is
-  // in the data of each point, because a reader may take points away.
+  // The highest throughput among the points that are surely within the threshold. What decides it
+  // is in the data of each point, because a reader may take points away.
   function findSweetSpot(points, limit) {
     const run = competing(points).filter(({ rank }) => isKnown(rank));
     const isBelow = (ms) => isKnown(ms) && ms <= limit;

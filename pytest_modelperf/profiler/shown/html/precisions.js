@@ -10,9 +10,10 @@
   const headCell = (text, scope) => el("th", { scope, class: "text", text });
 
   function distributionTable(view, rows, decimals) {
-    const table = new SortableTable({ class: "distribution", sort: { id: null }, select: () => rows });
+    const sort = { id: null };
+    const table = new SortableTable({ class: "distribution", sort, select: () => rows });
     table.setColumns([
-      { id: "place", title: "precision", isText: true, cell: ({ place }) => headCell(place, "row") },
+      { title: "precision", isText: true, cell: ({ place }) => headCell(place, "row") },
       ...sideIndexes(view).flatMap((side) => {
         const prefix = hasTwo(view) ? `${sideLabel(view, side)} ` : "";
         return [
@@ -67,8 +68,8 @@
         parts.push(
           el("h3", { text: `From ${labels.join(" to ")}` }),
           note(`How many of the ${wholeText(layers)} layers went from which precision of ` +
-            `${labels.join(" to which of ")}, and how much longer they take. Choose a cell to see ` +
-            "its layers in the table of kernels."),
+            `${labels.join(" to which of ")}, and how much longer they take. Choose a cell to ` +
+            "see its layers in the table of kernels."),
           scrollBox("transitions", transitionTable(labels, sums, decimals)));
       }
       return root.replaceChildren(...parts);

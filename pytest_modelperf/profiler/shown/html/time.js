@@ -38,7 +38,7 @@
   const OF_BLOCKS =
     "Items a second are those of all requests in a block divided by its time, with their interval.";
 
-  // A group of bars is a side, or one of the two points of a sweep; each bar is labelled on the axis.
+  // A group of bars is a side, or one of the two points of a sweep; the axis names each bar.
   function groupsOf(view, what) {
     const unit = what === "latency" ? "ms" : "items/s";
     if (isSweep(view.model)) {

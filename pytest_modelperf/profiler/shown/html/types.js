@@ -3,8 +3,9 @@
   "use strict";
 
   const { UNKNOWN, el, format } = modelperf;
-  const { barMarker, chartBox, chartPart, drawBars, hasTwo, sideIndexes, sideLabel, sideTag, tooltip } =
-    modelperf.charts;
+  const {
+    barMarker, chartBox, chartPart, drawBars, hasTwo, sideIndexes, sideLabel, sideTag, tooltip,
+  } = modelperf.charts;
   const {
     decimalsFor, isKnown, known, largest, latest, msText, shareText, sum, timeText, wholeText,
   } = modelperf.figures;
@@ -31,9 +32,9 @@
     { id: "counts", title: "layers", read: ({ counts }) => largest(counts),
       cell: ({ counts }, side) => numberCell(wholeText(counts[side])) },
     { id: "precisions", title: "by precision", isText: true,
-      read: ({ precisions }) => latest(precisions.map(precisionsText)),
-      cell: ({ precisions }, side) =>
-        el("td", { class: "text", text: precisionsText(precisions[side]) ?? UNKNOWN }) },
+      read: (type) => latest(type.precision_texts),
+      cell: (type, side) =>
+        el("td", { class: "text", text: type.precision_texts[side] ?? UNKNOWN }) },
     { id: "macs", title: "MACs", read: ({ macs }) => largest(macs),
       cell: ({ macs }, side) => numberCell(format.count(macs[side])) },
     { id: "params", title: "params", read: ({ params }) => largest(params),
@@ -43,11 +44,6 @@
   function nameCell({ type, kind, is_layer: isLayer }) {
     const small = isLayer ? null : el("small", { text: "beside the layers" });
     return el("th", { scope: "rowgroup", class: "text" }, kindMark(kind), nameText(type), small);
-  }
-
-  function precisionsText(counts) {
-    const entries = Object.entries(counts ?? {}).sort((one, other) => other[1] - one[1]);
-    return entries.length ? entries.map(([name, n]) => `${name} ${n}`).join(", ") : null;
   }
 
   class TypeSummary {
