@@ -372,8 +372,8 @@
   function allPoints(model) {
     const hasDims = model.points.flat().some(({ dims }) => Object.keys(dims).length);
     const dimsText = ({ dims }) => Object.entries(dims).map((dim) => dim.join("=")).join(", ");
-    const column = (title, read, write = String) =>
-      ({ id: title, title, read, cell: (point) => numberCell(write(read(point) ?? UNKNOWN)) });
+    const column = (title, read, textOf = String) =>
+      ({ id: title, title, read, cell: (point) => numberCell(textOf(read(point) ?? UNKNOWN)) });
     const bounds = (read) =>
       ({ title: "interval", cell: (point) => numberCell(format.interval(read(point))) });
     const columns = [

@@ -148,9 +148,9 @@ modelperf.kernels = (() => {
   }
 
   // A figure of the graph; two sides show that of the last one that has it.
-  function figure(field, title, write, options = {}) {
+  function figure(field, title, textOf, options = {}) {
     const read = (layer) => latest(layer[field] ?? []);
-    const cell = (layer) => numberCell(layer.is_layer ? write(read(layer)) : "");
+    const cell = (layer) => numberCell(layer.is_layer ? textOf(read(layer)) : "");
     return { id: field, field, title, width: "figure", isOptional: true, read, cell, ...options };
   }
 
