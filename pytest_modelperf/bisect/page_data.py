@@ -14,6 +14,9 @@ from pytest_modelperf.comparing.verdict_lines import verdict_word
 from pytest_modelperf.profiler.shown.page_data import LABELS, model_entry, side_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
 
+# The characters of the title of a commit beside its step.
+_LONGEST_TITLE = 60
+
 
 class VersionPair(Struct, frozen=True):
     """Two versions that a page shows in full: the ends of a regression, or those of the range."""
@@ -69,7 +72,10 @@ def _steps_entry(bisect: Bisect) -> Entry:
         "kind": bisect.range.kind.value,
         "judges": bisect.judges.value,
         "versions": [{"name": short_name(each), "title": each.title} for each in versions],
-        "steps": [_step_entry(step, versions) for step in bisect.search.steps],
+        "steps": [
+            _step_entry(number, step, versions)
+            for number, step in enumerate(bisect.search.steps, 1)
+        ],
         "found": [
             [versions.index(each.last_good), versions.index(each.first_bad)]
             for each in bisect.search.regressions
@@ -77,7 +83,7 @@ def _steps_entry(bisect: Bisect) -> Entry:
     }
 
 
-def _step_entry(step: BisectStep, versions: Sequence[Version]) -> Entry:
+def _step_entry(number: int, step: BisectStep, versions: Sequence[Version]) -> Entry:
     metric = step.metric
     interval = None if metric is None else metric.interval
     has_change = step.judged is not None and (step.is_same_model or metric is not None)
@@ -88,5 +94,14 @@ def _step_entry(step: BisectStep, versions: Sequence[Version]) -> Entry:
         "allowed": step.allowed,
         "change": step.change if has_change else None,
         "interval": None if interval is None else [bound - 1.0 for bound in interval],
-        "text": step.reason or describe_change(step),
+        "lines": [
+            f"step {number}: {short_name(step.version)} is {step.answer.value}",
+            *([_cut(step.version.title)] if step.version.title else []),
+            f"against {short_name(step.against)}: {step.reason or describe_change(step)}",
+            f"limit +{100 * step.allowed:.1f} %",
+        ],
     }
+
+
+def _cut(title: str) -> str:
+    return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"

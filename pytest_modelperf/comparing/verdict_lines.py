@@ -327,6 +327,7 @@ def failure_lines(case: CaseComparison) -> Sequence[str]:
     return [] if case.failure is None else [printable(x) for x in case.failure.splitlines() if x]
 
 
+_IN_ORDER_OF_EXCESS = frozenset(verdict.value for verdict in _FAILING)
 # The order in which cases are shown: worst first.
 SEVERITY = (
     Verdict.REGRESSED.value,
@@ -343,7 +344,12 @@ SEVERITY = (
 
 
 def rank_case(word: str, case: CaseComparison) -> tuple[int, float]:
-    """A sort key by the verdict, then by how much worse the figures are; the worst is smallest."""
+    """A sort key by the verdict, then by how much worse the figures are; the worst is smallest.
+
+    Cases that are well keep their order, which noise would change from run to run.
+    """
+    if word not in _IN_ORDER_OF_EXCESS:
+        return SEVERITY.index(word), 0.0
     excess = [
         abs(math.log(part))
         for metric in case.deciding

@@ -27,6 +27,7 @@ from pytest_modelperf.history.run_page import is_web_address
 from pytest_modelperf.history.wording import metric_title
 from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.text.units import signed_percent
 
 # Logarithms are whole numbers of this part: 0.001 %.
 LOG_UNIT = 1e-5
@@ -89,7 +90,11 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
         "change": _shift_entry(case.since_first),
         "since_tag": None if case.since_tag is None else _shift_entry(case.since_tag),
         "steps": [
-            [places[id(step.before)], places[id(step.after)], *_shift_entry(step.shift)]
+            {
+                "before": places[id(step.before)],
+                "after": places[id(step.after)],
+                **_shift_entry(step.shift),
+            }
             for step in case.steps
         ],
         # Differences of neighbours are small, so they are shorter when they are packed.
@@ -120,9 +125,19 @@ def _page_of_run(point: HistoryPoint) -> str | None:
     return point.run_url if point.run_url and is_web_address(point.run_url) else None
 
 
-def _shift_entry(shift: Shift) -> list[int]:
-    """The logarithm of the change, and the width of its interval on each side."""
-    return [_in_units(shift.log_ratio), _in_units(INTERVAL_QUANTILE * shift.error)]
+def _shift_entry(shift: Shift) -> Entry:
+    """The logarithm of a change, and its text with that of its interval: empty if it is exact."""
+    low, high = map(_percent, shift.bounds(INTERVAL_QUANTILE))
+    return {
+        "log": _in_units(shift.log_ratio),
+        "text": _percent(shift.change),
+        "range": f"{low.removesuffix(' %')} … {high}" if shift.error else "",
+    }
+
+
+def _percent(change: float) -> str:
+    """`+3.1 %`, with a minus sign that is as wide as a plus."""
+    return signed_percent(change).replace("-", "\N{MINUS SIGN}")
 
 
 def _number(index: _Index, text: str | None) -> int:

@@ -52,10 +52,7 @@ _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
     parts=(Drawing("history", "Curves", leads=True),),
     styles=(*CASE_DRAWINGS.styles, _FOLDER / "history.css"),
-    scripts=tuple(
-        _FOLDER / f"{name}.js"
-        for name in ("history_points", "history_curve", "history_card", "history")
-    ),
+    scripts=tuple(_FOLDER / f"{name}.js" for name in ("history_curve", "history")),
     needs_plotly=False,
 )
 # A longer list is closed at first.

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pytest_modelperf.profiler.shown.case_page import CaseAdditions
 from pytest_modelperf.profiler.shown.page_latency import Entry
-from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import Block, Line, On, Paragraph, Rows
 from pytest_modelperf.report.tables import (
@@ -17,7 +16,8 @@ from pytest_modelperf.report.tables import (
     drop_blank_columns,
     table_of,
 )
-from pytest_modelperf.roofline.records import ROOFLINE, Bound, LayerRoof, Peaks, Roofline
+from pytest_modelperf.roofline.page_data import roofline_entry
+from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
@@ -31,7 +31,6 @@ from pytest_modelperf.text.words import count_of
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
     parts=(Drawing("roofline", "Roofline"),),
-    styles=(_FOLDER / "roofline.css",),
     scripts=(_FOLDER / "roofline.js",),
     of_case=("roofline",),
 )
@@ -63,14 +62,8 @@ def _blocks(roofline: Roofline, top: int | None) -> Iterator[Block]:
 
 
 def _entry(roofline: Roofline) -> Entry:
-    """The keys are those of the JSON document, and the lines next to the table of a text."""
-    document: Entry = to_json(ROOFLINE.of(roofline))
-    lines = _peak_lines(roofline.peaks)
-    return {
-        **document,
-        "lines": lines,
-        "notes": _roofline_table(roofline, None).caption.split("\n"),
-    }
+    notes = _roofline_table(roofline, None).caption.splitlines()
+    return roofline_entry(roofline, _peak_lines(roofline.peaks), notes)
 
 
 def _peak_lines(peaks: Peaks) -> tuple[str, str]:

@@ -60,8 +60,6 @@ _DRAWINGS = Drawings(
     scripts=(
         *CASE_DRAWINGS.scripts,
         _FOLDER / "whatif_levels.js",
-        _FOLDER / "whatif_types.js",
-        _FOLDER / "whatif_layers.js",
         _FOLDER / "whatif.js",
     ),
     of_case=("whatif",),

@@ -76,10 +76,12 @@ def test_intervals_are_those_of_the_other_documents() -> None:
 def test_steps_baselines_and_reasons_stand_at_their_points() -> None:
     shared = shared_of(make_history(make_case()))
     (entry,) = shared["cases"]
-    ((before, after, log, width),) = entry["steps"]
-    assert (before, after) == (1, 2)
-    assert log * LOG_UNIT == pytest.approx(0.1)
-    assert width * LOG_UNIT == pytest.approx(INTERVAL_QUANTILE * ERROR, abs=LOG_UNIT)
+    (step,) = entry["steps"]
+    assert (step["before"], step["after"]) == (1, 2)
+    assert step["log"] * LOG_UNIT == pytest.approx(0.1)
+    low, high = (100 * change for change in Shift(0.1, ERROR).bounds(INTERVAL_QUANTILE))
+    assert step["text"] == "+10.5 %"
+    assert step["range"] == f"{low:+.1f} … {high:+.1f} %"
     assert list(accumulate(numbers(entry["baselines"]))) == [0, 0, 1, 1]
     assert {at: [shared["reasons"][each] for each in told]
             for at, told in entry["reasons"].items()} == {"2": [REASON], "3": []}  # fmt: skip

@@ -75,7 +75,7 @@ def test_a_level_says_what_it_is_and_what_it_gains() -> None:
     assert estimate["speedup"] == [1.21, None, None]
     assert pruned["speedup"][1] < pruned["speedup"][0] < pruned["speedup"][2]
     assert not pruned["is_estimate"]
-    assert (failed["failure"], failed["ms"]) == (FAILURE, None)
+    assert (failed["failure"], failed["total_ms"]) == (FAILURE, None)
     assert pruned["failure"] is None
 
 

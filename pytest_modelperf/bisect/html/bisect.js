@@ -4,9 +4,9 @@
 (() => {
   "use strict";
 
-  const { colors, el, isKnown } = modelperf;
-  const { chartText, plot } = modelperf.charts;
-  const { short } = modelperf.sides;
+  const { colors, el } = modelperf;
+  const { chartBox, chartPart, chartText, errorBars, plot, tooltip } = modelperf.charts;
+  const { isKnown } = modelperf.figures;
   const ANSWERS = [
     ["good", "circle", "good"], ["bad", "diamond", "bad"],
     ["inconclusive", "square", "muted"], ["failed", "x", "muted"],
@@ -18,7 +18,6 @@
   const PERCENT = 100;
   const SINCE = { latency: "slower", outputs: "other outputs" };
   const AXIS = { latency: "slower by", outputs: "outputs differ by" };
-  let repaint = () => {};
 
   // Steps of one version stand side by side, `apart` versions from one another.
   function placed(steps, apart) {
@@ -31,10 +30,10 @@
     });
   }
 
-  function answerTrace([answer, symbol, color], steps, { versions }) {
+  function answerTrace([answer, symbol, color], steps) {
     const shown = steps.filter((step) => step.answer === answer);
     const found = colors()[color];
-    const bounds = (read) => shown.map(({ interval, y }) => (interval ? read(interval, y) : undefined));
+    const bounds = shown.map(({ interval }) => interval?.map((bound) => PERCENT * bound));
     return {
       type: "scatter", mode: "markers+text", name: answer,
       x: shown.map(({ x }) => x), y: shown.map(({ y }) => y),
@@ -44,34 +43,19 @@
         color: found, size: 13, line: { width: 2, color: found },
         symbol: shown.map(({ against }) => (against ? `${symbol}-open` : symbol)),
       },
-      error_y: {
-        type: "data", symmetric: false, color: found, thickness: 1.5, width: 5,
-        array: bounds(([, high], y) => PERCENT * high - y),
-        arrayminus: bounds(([low], y) => y - PERCENT * low),
-      },
+      error_y: { ...errorBars(shown.map(({ y }) => y), bounds, found), thickness: 1.5, width: 5 },
       hoverinfo: "text",
-      hovertext: shown.map((step) => describe(step, versions).join("<br>")),
+      hovertext: shown.map(({ lines }) => tooltip(lines)),
     };
-  }
-
-  // The lines of a step, as markup.
-  function describe({ number, place, against, answer, allowed, text }, versions) {
-    const { name, title } = versions[place];
-    return [
-      chartText(`step ${number}: ${name} is ${answer}`), ...(title ? [short(title, 60)] : []),
-      chartText(`against ${versions[against].name}: ${text}`),
-      `limit +${(PERCENT * allowed).toFixed(1)} %`,
-    ];
   }
 
   // The limit that each step had between good and bad.
   function limitTrace(steps) {
     const known = steps.filter(({ answer }) => answer !== "failed");
-    const gap = [null];
     return {
       type: "scatter", mode: "lines", name: "limit between good and bad", hoverinfo: "skip",
-      x: known.flatMap(({ x }) => [x - 0.18, x + 0.18, ...gap]),
-      y: known.flatMap(({ allowed }) => [PERCENT * allowed, PERCENT * allowed, ...gap]),
+      x: known.flatMap(({ x }) => [x - 0.18, x + 0.18, null]),
+      y: known.flatMap(({ allowed }) => [PERCENT * allowed, PERCENT * allowed, null]),
       line: { color: colors().text, width: 1.5, dash: "dot" },
     };
   }
@@ -116,7 +100,7 @@
       untriedTrace(data, tried, low),
       limitTrace(steps),
       ...ANSWERS.filter(([answer]) => steps.some((step) => step.answer === answer))
-        .map((answer) => answerTrace(answer, steps, data)),
+        .map((answer) => answerTrace(answer, steps)),
     ], {
       height: 380, hovermode: "closest", showlegend: true, margin: { l: 56, r: 24, t: 52, b: 48 },
       legend: { orientation: "h", x: 0, y: 1.09, xanchor: "left", yanchor: "bottom" },
@@ -134,13 +118,9 @@
   const HINT = "The number beside a mark is that of its step. A filled mark is a comparison with the " +
     "good end of the range, an open one with another version, which its text names.";
 
-  modelperf.section("bisect", {
-    draw(root, { data: { bisect } }) {
-      const chart = el("div", { class: "plot", role: "figure", "aria-label": LABEL });
-      root.replaceChildren(chart, el("p", { class: "hint", text: HINT }));
-      repaint = () => drawSteps(chart, bisect);
-      repaint();
-    },
-    redraw: () => repaint(),
+  chartPart("bisect", ({ data: { bisect } }) => {
+    const chart = chartBox(LABEL);
+    const draw = () => drawSteps(chart, bisect);
+    return { parts: [chart, el("p", { class: "hint", text: HINT })], draw };
   });
 })();

@@ -1,11 +1,111 @@
-// One curve with its interval: baselines and steps as vertical lines, verdicts as dots.
+// The points of a case, taken apart when somebody looks at them, and their curve with its interval:
+// baselines and steps as vertical lines, verdicts as dots.
 modelperf.historyCurve = (() => {
   "use strict";
 
-  const { dayText, minuteText, secondText } = modelperf.historyPoints;
+  const { svg } = modelperf;
   const { percent } = modelperf.format;
 
-  const SVG = "http://www.w3.org/2000/svg";
+  // A commit of which an address can be made: stored lines may have any text.
+  const COMMIT = /^[0-9a-f]{7,64}$/;
+  const SHORT_COMMIT = 9;
+  const TONES = {
+    regressed: "bad",
+    "over budget": "bad",
+    failed: "bad",
+    improved: "good",
+    inconclusive: "unsure",
+  };
+
+  const numbers = (text) => text.split(",").map(Number);
+
+  function sums(differences) {
+    let total = 0;
+    return differences.map((difference) => (total += difference));
+  }
+
+  class Points {
+    #shared;
+    #reasons;
+    // The points whose reasons are others than those before them.
+    #changed;
+
+    constructor(entry, shared) {
+      const unit = shared.log_unit;
+      this.#shared = shared;
+      this.#reasons = entry.reasons;
+      this.#changed = Object.keys(entry.reasons).map(Number);
+      this.count = entry.count;
+      this.dates = sums(numbers(entry.dates));
+      this.levels = numbers(entry.levels).map((level) => level * unit);
+      this.widths = numbers(entry.widths).map((width) => width * unit);
+      this.commits = sums(numbers(entry.commits));
+      this.baselines = sums(numbers(entry.baselines));
+      this.runs = entry.runs ? sums(numbers(entry.runs)) : [];
+      this.verdicts = numbers(entry.verdicts);
+      this.steps = new Map(entry.steps.map((step) => [step.after, step]));
+    }
+
+    change(index) {
+      return Math.expm1(this.levels[index]);
+    }
+
+    bounds(index) {
+      const [level, width] = [this.levels[index], this.widths[index]];
+      return [Math.expm1(level - width), Math.expm1(level + width)];
+    }
+
+    verdict(index) {
+      return this.#shared.verdicts[this.verdicts[index]];
+    }
+
+    tone(index) {
+      return TONES[this.verdict(index)] ?? "";
+    }
+
+    commit(index) {
+      return this.#shared.commits[this.commits[index]] ?? null;
+    }
+
+    baseline(index) {
+      return this.#shared.baselines[this.baselines[index]] ?? null;
+    }
+
+    // The address of the page of the run; null if it is not known.
+    run(index) {
+      return this.#shared.runs[this.runs[index]] ?? null;
+    }
+
+    // The reasons of a point, and the first of the points in a row that have them.
+    reasons(index) {
+      const first = this.#changed.findLast((changed) => changed <= index) ?? index;
+      const texts = (this.#reasons[first] ?? []).map((number) => this.#shared.reasons[number]);
+      return { first, texts };
+    }
+
+    // The indices of the points that were held against another baseline than the one before.
+    get newBaselines() {
+      const indices = [...this.baselines.keys()].slice(1);
+      return indices.filter((index) => this.baselines[index] !== this.baselines[index - 1]);
+    }
+  }
+
+  const dayText = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 10);
+
+  const secondText = (seconds) =>
+    new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ");
+
+  const minuteText = (seconds) => secondText(seconds).slice(0, -":00".length);
+
+  const shortCommit = (commit) => commit?.slice(0, SHORT_COMMIT) ?? null;
+
+  function commitAddress(commit, template) {
+    if (!template || !commit || !COMMIT.test(commit)) return null;
+    return template.replaceAll("{commit}", commit);
+  }
+
+  // -- the curve
+
   const HEIGHT = 190;
   const MARGIN = { left: 58, right: 10, top: 20, bottom: 22 };
   // A range of changes that is smaller does not fill the height.
@@ -25,32 +125,23 @@ modelperf.historyCurve = (() => {
   // More dots than these could not be told apart.
   const MOST_DOTS = 150;
 
-  function draw(tag, attributes = {}, ...children) {
-    const element = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children);
-    return element;
-  }
-
   const round = (value) => Math.round(10 * value) / 10;
 
   class Curve {
-    element = draw("svg", { "aria-hidden": "true", height: HEIGHT });
+    element = svg("svg", { "aria-hidden": "true", height: HEIGHT });
     #points;
     #entry;
-    #unit;
     #allowed;
-    #cursor = draw("g", { class: "history-cursor" });
+    #cursor = svg("g", { class: "history-cursor" });
     #order = [];
     #x = [];
     #y = (change) => change;
     #width = 0;
 
     // `allowed` is the drift since the first run that a build allows; null if none is set.
-    constructor(entry, points, { log_unit: unit, allowed_drift: allowed = null }) {
+    constructor(entry, points, { allowed_drift: allowed = null }) {
       this.#entry = entry;
       this.#points = points;
-      this.#unit = unit;
       this.#allowed = allowed;
     }
 
@@ -68,7 +159,7 @@ modelperf.historyCurve = (() => {
         this.#band(),
         this.#baselines(),
         ...this.#steps(),
-        draw("path", { class: "history-line", d: this.#path(this.#order) }),
+        svg("path", { class: "history-line", d: this.#path(this.#order) }),
         ...this.#dots(),
         this.#cursor,
       );
@@ -80,16 +171,8 @@ modelperf.historyCurve = (() => {
 
     // The point that is nearest to this distance from the left.
     nearest(left) {
-      const order = this.#order;
-      let [low, high] = [0, order.length - 1];
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (this.#x[order[middle]] < left) low = middle + 1;
-        else high = middle;
-      }
-      const before = order[Math.max(0, low - 1)];
-      const after = order[low];
-      return left - this.#x[before] < this.#x[after] - left ? before : after;
+      const gap = (index) => Math.abs(this.#x[index] - left);
+      return this.#order.reduce((best, index) => (gap(index) < gap(best) ? index : best));
     }
 
     // The point that is so many places to the right.
@@ -102,8 +185,8 @@ modelperf.historyCurve = (() => {
       const x = round(this.#x[index]);
       const y = round(this.#y(this.#points.change(index)));
       this.#cursor.replaceChildren(
-        draw("path", { d: `M${x} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}` }),
-        draw("circle", { cx: x, cy: y, r: 4 }),
+        svg("path", { d: `M${x} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}` }),
+        svg("circle", { cx: x, cy: y, r: 4 }),
       );
     }
 
@@ -150,7 +233,7 @@ modelperf.historyCurve = (() => {
       const back = [...this.#order].reverse();
       const upper = this.#path(this.#order, (index) => this.#points.bounds(index)[1]);
       const lower = this.#path(back, (index) => this.#points.bounds(index)[0]);
-      return draw("path", { class: "history-band", d: `${upper}L${lower.slice(1)}Z` });
+      return svg("path", { class: "history-band", d: `${upper}L${lower.slice(1)}Z` });
     }
 
     // Lines at round changes, with their texts.
@@ -162,9 +245,9 @@ modelperf.historyCurve = (() => {
       for (let at = Math.ceil(this.low / step); at * step <= this.high; at++) {
         const y = round(this.#y(at * step));
         lines.push(
-          draw("path", { class: at ? "history-grid" : "history-zero",
+          svg("path", { class: at ? "history-grid" : "history-zero",
             d: `M${MARGIN.left} ${y}H${this.#width - MARGIN.right}` }),
-          draw("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" },
+          svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" },
             percentText(at * step, step)),
         );
       }
@@ -177,8 +260,8 @@ modelperf.historyCurve = (() => {
       const y = round(this.#y(this.#allowed));
       const end = this.#width - MARGIN.right;
       return [
-        draw("path", { class: "history-budget", d: `M${MARGIN.left} ${y}H${end}` }),
-        draw("text", { class: "tone-bad", x: end, y: y + 12, "text-anchor": "end" },
+        svg("path", { class: "history-budget", d: `M${MARGIN.left} ${y}H${end}` }),
+        svg("text", { class: "tone-bad", x: end, y: y + 12, "text-anchor": "end" },
           `${percent(this.#allowed)} allowed`),
       ];
     }
@@ -190,7 +273,7 @@ modelperf.historyCurve = (() => {
       const anchors = ["start", ...Array(count - 2).fill("middle"), "end"];
       const shown = this.#points.count > 1 ? places : places.slice(0, 1);
       const texts = this.#dateTexts(shown.map((left) => this.#dateAt(left)));
-      return shown.flatMap((left, at) => texts.indexOf(texts[at]) < at ? [] : draw("text",
+      return shown.flatMap((left, at) => texts.indexOf(texts[at]) < at ? [] : svg("text",
         { class: "history-date", x: round(left), y: HEIGHT - 6, "text-anchor": anchors[at] },
         texts[at]));
     }
@@ -221,7 +304,7 @@ modelperf.historyCurve = (() => {
     // A line halfway to the first run that was held against the new baseline.
     #baselines() {
       const d = this.#points.newBaselines.map((index) => this.#upright(index - 1, index)).join("");
-      return draw("path", { class: "history-baseline", d });
+      return svg("path", { class: "history-baseline", d });
     }
 
     #upright(before, after) {
@@ -231,20 +314,20 @@ modelperf.historyCurve = (() => {
 
     // Steps upward and downward differ in their colour and in the direction of their mark.
     #steps() {
-      const steps = this.#entry.steps.map(([before, after, log]) => ({
+      const steps = this.#entry.steps.map(({ before, after, log, text }) => ({
         x: round((this.#x[before] + this.#x[after]) / 2),
         line: this.#upright(before, after),
         tone: `tone-${log > 0 ? "bad" : "good"}`,
         mark: log > 0 ? "l-5 8h10Z" : "m-5 0h10l-5 8Z",
-        text: percent(Math.expm1(log * this.#unit)),
+        text,
       })).sort((one, other) => one.x - other.x);
       return steps.flatMap(({ x, line, tone, mark, text }, at) => {
         const right = Math.min(steps[at + 1]?.x ?? Infinity, this.#width);
         const label = { class: tone, x: x + 8, y: MARGIN.top - 4 };
         return [
-          draw("path", { class: `history-step ${tone}`, d: line }),
-          draw("path", { class: `history-mark ${tone}`, d: `M${x} ${MARGIN.top - 11}${mark}` }),
-          ...(right - x > STEP_LABEL ? [draw("text", label, text)] : []),
+          svg("path", { class: `history-step ${tone}`, d: line }),
+          svg("path", { class: `history-mark ${tone}`, d: `M${x} ${MARGIN.top - 11}${mark}` }),
+          ...(right - x > STEP_LABEL ? [svg("text", label, text)] : []),
         ];
       });
     }
@@ -259,7 +342,7 @@ modelperf.historyCurve = (() => {
         byTone.set(tone, (byTone.get(tone) ?? "") + dot);
       }
       return [...byTone].map(([tone, d]) =>
-        draw("path", { class: `history-dots${tone && ` tone-${tone}`}`, d }));
+        svg("path", { class: `history-dots${tone && ` tone-${tone}`}`, d }));
     }
   }
 
@@ -271,5 +354,5 @@ modelperf.historyCurve = (() => {
     return `${change < 0 ? "−" : "+"}${text} %`;
   }
 
-  return { Curve };
+  return { Curve, Points, minuteText, shortCommit, commitAddress };
 })();

@@ -14,6 +14,8 @@ from pytest_modelperf.profiler.shown.page_latency import (
     latency_entry,
     round_entries,
 )
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.units import format_ms, signed_percent
 from pytest_modelperf.text.words import count_of
 
 _NAMES = ("first session", "second session")
@@ -28,7 +30,50 @@ def checkups_data(checkups: Sequence[Checkup], tolerance: float) -> Entry:
         points=[[] for _ in sides],
         cases=[_case_entry(checkup) for checkup in checkups],
     )
-    return {**whole_page([model]), "tolerance": tolerance}
+    return {
+        **whole_page([model]),
+        "tolerance": tolerance,
+        "detectable": _detectable(checkups, tolerance),
+    }
+
+
+def _detectable(checkups: Sequence[Checkup], tolerance: float) -> str:
+    """What a comparison would see, in words."""
+    cases = []
+    for each in checkups:
+        looks = [look for look in each.outlook if math.isfinite(look.change)]
+        if looks:
+            name, seconds = count_of(each.cores, "core"), format_ms(looks[-1].seconds * 1e6)
+            cases.append(f"{name}: {100 * looks[-1].change:.1f} % in {seconds} s.")
+    rule = (
+        "The smallest slowdown that a comparison would see, by the time that it takes. "
+        f"Dashed: {100 * tolerance:g} %, the usual tolerance."
+    )
+    return " ".join((rule, *cases))
+
+
+def _duet(ratio: Ratio) -> str:
+    """How the sessions of one model differed, in words."""
+    low, high = ratio.low, ratio.high
+    bounds = "" if low is None or high is None else f" ({_signed(low)} … {_signed(high)})"
+    return (
+        "How much longer the second session took in each round. Both run the same model, so "
+        f"without noise every point would be at 0. Together: {_signed(ratio.value)}{bounds}."
+    )
+
+
+def _disturbances(rounds: Sequence[Noise]) -> str:
+    """What took the processors of the sessions, in words."""
+    known = [each.involuntary_switches for each in rounds]
+    switches = [each for each in known if each is not None]
+    text = "How much of their processors others took in each round, as a share of its time."
+    if not switches:
+        return text
+    return f"{text} Interrupted {min(switches)} to {max(switches)} times a round."
+
+
+def _signed(ratio: float) -> str:
+    return signed_percent(ratio - 1.0).replace("-", "\N{MINUS SIGN}")
 
 
 def _case_entry(checkup: Checkup) -> Entry:
@@ -49,6 +94,7 @@ def _case_entry(checkup: Checkup) -> Entry:
             for look in checkup.outlook
             if math.isfinite(look.change)
         ],
+        "hints": {"duet": _duet(ratio), "disturbances": _disturbances(checkup.noise)},
         "noise": [_noise_entry(noise, processors) for noise in checkup.noise],
     }
 

@@ -28,24 +28,10 @@ CASE_DRAWINGS = Drawings(
         Drawing("kernels", "Kernels"),
         Drawing("transitions", "Precisions"),
     ),
-    styles=tuple(
-        _FOLDER / f"{name}.css"
-        for name in (
-            "kinds",
-            "layers",
-            "types",
-            "icicle",
-            "kernel_filters",
-            "kernels",
-            "kernel_details",
-            "graph",
-            "precisions",
-        )
-    ),
+    styles=tuple(_FOLDER / f"{name}.css" for name in ("layers", "kernels", "graph")),
     scripts=tuple(
         _FOLDER / f"{name}.js"
         for name in (
-            "kinds",
             "points",
             "chart",
             "time",
@@ -53,9 +39,6 @@ CASE_DRAWINGS = Drawings(
             "layers",
             "types",
             "icicle",
-            "kernel_filters",
-            "kernel_details",
-            "kernel_columns",
             "kernels",
             "graph_places",
             "graph_view",
@@ -64,7 +47,7 @@ CASE_DRAWINGS = Drawings(
             "depth",
         )
     ),
-    of_case=("rounds", "types", "layers", "graph"),
+    of_case=("rounds", "types", "layers", "precisions", "graph"),
 )
 
 _NO_REPORT = Report(title="Model performance")

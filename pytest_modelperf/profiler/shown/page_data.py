@@ -17,7 +17,9 @@ from pytest_modelperf.profiler.shown.page_latency import (
     latency_entry,
     point_entry,
     round_entries,
+    with_point_facts,
 )
+from pytest_modelperf.profiler.shown.page_layer_facts import with_layer_facts
 from pytest_modelperf.profiler.shown.page_layers import (
     profile_layers,
     profile_types,
@@ -67,15 +69,17 @@ def model_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     start: str | None = None,
 ) -> Entry:
     """A model; `start` is the id of the case that the page opens on."""
-    return {
-        "name": name,
-        "start": start,
-        "sides": sides,
-        "threshold_ms": threshold_ms,
-        "points": points,
-        "changes": changes or {},
-        "cases": cases,
-    }
+    return with_point_facts(
+        {
+            "name": name,
+            "start": start,
+            "sides": sides,
+            "threshold_ms": threshold_ms,
+            "points": points,
+            "changes": changes or {},
+            "cases": cases,
+        }
+    )
 
 
 def side_entry(label: str, name: str, engine: str) -> Entry:
@@ -111,18 +115,20 @@ def case_entry(  # noqa: PLR0913  # one for each thing that there is to know of 
     layers: Sequence[Entry],
     picture: Picture | None = None,
 ) -> Entry:
-    return {
-        "id": case_id,
-        "name": name,
-        "batch": case.batch_size,
-        "cores": case.cores,
-        "word": word,
-        "latency": [latency_entry(side) for side in told],
-        "rounds": [round_entries(side) for side in told],
-        "types": types,
-        "layers": layers,
-        "graph": None if picture is None else picture_entry(picture),
-    }
+    return with_layer_facts(
+        {
+            "id": case_id,
+            "name": name,
+            "batch": case.batch_size,
+            "cores": case.cores,
+            "word": word,
+            "latency": [latency_entry(side) for side in told],
+            "rounds": [round_entries(side) for side in told],
+            "types": types,
+            "layers": layers,
+            "graph": None if picture is None else picture_entry(picture),
+        }
+    )
 
 
 def figures_alone(measured: Measurement | None) -> RanFigures | None:

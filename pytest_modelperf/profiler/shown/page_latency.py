@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -54,6 +55,74 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     }
 
 
+def with_point_facts(model: Mapping[str, Any]) -> Entry:
+    """The entry of a model with what follows from its points."""
+    points = [_with_spot_facts(side) for side in model["points"]]
+    return {**model, "points": points, "failures": _failures(model)}
+
+
+def _failures(model: Mapping[str, Any]) -> list[str]:
+    """`A: b1-c1, B: b1-c1: reason`: a line for each reason of a failed point."""
+    named: dict[str, list[str]] = {}
+    for side, points in zip(model["sides"], model["points"], strict=False):
+        label = f"{side['label']}: " if side["label"] else ""
+        for point in points:
+            if point["reason"] is not None:
+                named.setdefault(point["reason"], []).append(f"{label}{point['id']}")
+    return [f"{', '.join(names)}: {reason}" for reason, names in named.items()]
+
+
+def _with_spot_facts(points: Sequence[Entry]) -> list[Entry]:
+    """The points of a side with what decides which of them is the sweet spot within a threshold.
+
+    A page can take points away, so each says by itself from which threshold on it is surely within
+    or may be, its rank by throughput, and the points that its throughput cannot be told from. The
+    rules are those of `sweep.records.find_sweet_spot`.
+    """
+    measured = [
+        point for point in points if point["reason"] is None and point["per_second"] is not None
+    ]
+    measured.sort(key=lambda point: -_number(point["per_second"]))
+    ranks = {id(point): rank for rank, point in enumerate(measured)}
+    return [
+        {
+            **point,
+            "rank": ranks.get(id(point)),
+            "within_ms": _bound(point, 1),
+            "maybe_ms": _bound(point, 0) if point["interval_ms"] else _fastest_ms(point),
+            "ties": [
+                other["id"] for other in measured if other is not point and _ties(point, other)
+            ]
+            if id(point) in ranks
+            else [],
+        }
+        for point in points
+    ]
+
+
+def _bound(point: Entry, end: int) -> float | None:
+    interval: Any = point["interval_ms"]
+    return None if interval is None else _number(interval[end])
+
+
+def _fastest_ms(point: Entry) -> float | None:
+    """The fastest sample: without an interval, the median may be anything from it on."""
+    rounds: Any = point["rounds"]
+    fastest = min((times[0] for times in rounds), default=point["ms"])
+    return None if fastest is None else _number(fastest)
+
+
+def _ties(one: Entry, other: Entry) -> bool:
+    """Whether both throughputs may be equal; they may if one has no interval."""
+    a: Any = one["per_second_interval"]
+    b: Any = other["per_second_interval"]
+    return a is None or b is None or bool(a[0] <= b[1] and b[0] <= a[1])
+
+
+def _number(value: Any) -> float:  # noqa: ANN401  # of an entry
+    return float(value)
+
+
 def change_entry(
     latency: Ratio, throughput: Ratio | None = None, p95: Ratio | None = None
 ) -> Entry:
@@ -80,12 +149,14 @@ def latency_entry(told: RanFigures | None) -> Entry | None:
     if told is None:
         return None
     latency = told.latency
+    throughput = _throughput_of(latency)
     return {
         "percentiles": [
             {"name": p.name, "ms": ms(p.value_ns), "low": ms(p.low_ns), "high": ms(p.high_ns)}
             for p in latency.percentiles
         ],
         "items_per_second": latency.items_per_second,
+        "items_per_second_interval": throughput.interval if throughput else None,
         "samples": latency.samples,
         "rounds": latency.rounds,
     }

@@ -1,13 +1,19 @@
 // The charts of Plotly, which takes a second to load and a moment for each chart: a chart is drawn
-// when it comes near what is seen, and takes only its room until then.
+// when it comes near what is seen, and takes only its room until then. Charts share the looks of
+// the two sides of a page, and the texts about these.
 modelperf.charts = (() => {
   "use strict";
 
-  const { cannotUnpack, colors, el, unpack } = modelperf;
+  const { cannotUnpack, colors, el, format, hide, unpack } = modelperf;
   const page = document.documentElement;
   const HEIGHT = 360;
   // How many pixels above and below what is seen.
   const NEAR = 400;
+  // The two sides differ without colour too.
+  const SYMBOLS = ["circle", "diamond"];
+  const DASHES = ["solid", "dot"];
+  // A longer name would leave no room for its bars.
+  const LONGEST_LABEL = 18;
   // The functions that draw those charts that were never near.
   const unseen = new WeakMap();
   let library = null;
@@ -113,7 +119,9 @@ modelperf.charts = (() => {
       hoverlabel: {
         bgcolor: background, bordercolor: muted, align: "left", font: { color: text, size: 13 },
       },
-      legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom" },
+      legend: {
+        orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", traceorder: "normal",
+      },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: text },
       // A finger that moves over a chart scrolls the page.
       dragmode: isTouched ? false : "zoom",
@@ -144,6 +152,110 @@ modelperf.charts = (() => {
     return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   }
 
+  // The place of a chart; its label describes it for readers who do not see it.
+  const chartBox = (label = null) =>
+    el("div", { class: "plot", role: label === null ? null : "figure", "aria-label": label });
+
+  // A part whose chart is drawn again for other colours. `make` returns the elements of the part
+  // and the function that draws the chart; if there is nothing to draw, null or a text that says why.
+  function chartPart(id, make) {
+    let repaint = () => {};
+    modelperf.section(id, {
+      draw(root, view) {
+        repaint = () => {};
+        const made = make(view);
+        if (!made?.parts) return hide(root, made);
+        root.replaceChildren(...made.parts);
+        repaint = made.draw;
+        return repaint();
+      },
+      redraw: () => repaint(),
+    });
+  }
+
+  // Lines of text as the tooltip of a point.
+  const tooltip = (lines) => lines.map(chartText).join("<br>");
+
+  // An axis of names, the first on top; those that are too long are cut.
+  const nameAxis = (names, length = LONGEST_LABEL) => ({
+    type: "category", autorange: "reversed", automargin: true, fixedrange: true,
+    tickvals: names.map(chartText), ticktext: names.map((name) => short(name, length)),
+  });
+
+  // Bars for each of these names, the first on top, with their figures beside them. A series has
+  // the lengths of its bars, their texts and their tooltips, and a marker.
+  function drawBars(chart, names, series, { xaxis, ...layout }) {
+    const traces = series.map(({ name, lengths, texts, tooltips, marker }) => ({
+      type: "bar", orientation: "h", name: chartText(name), y: names.map(chartText), x: lengths,
+      text: texts, textposition: "outside", textfont: { size: 11 }, cliponaxis: false,
+      hoverinfo: "text", hovertext: tooltips, marker,
+    }));
+    plot(chart, traces, {
+      barmode: "group", bargap: 0.27, margin: { l: 8, r: 8, t: 28, b: xaxis.title ? 44 : 32 },
+      xaxis: { tickangle: 0, nticks: 5, fixedrange: true, ...xaxis },
+      yaxis: nameAxis(names),
+      showlegend: series.length > 1,
+      ...layout,
+    });
+  }
+
+  // -- sides
+
+  function title({ label, name }) {
+    return label ? `${label}: ${name}` : name;
+  }
+
+  function look(index) {
+    const { a, b } = colors();
+    return { color: [a, b][index], symbol: SYMBOLS[index], dash: DASHES[index] };
+  }
+
+  // Bars with stripes, for readers without colours; none without a shape.
+  const striped = (color, shape, solidity = 0.2) => ({
+    color,
+    pattern: { shape, size: 6, solidity, fillmode: "overlay", fgcolor: colors().background },
+  });
+
+  const barMarker = (index, isPair) => striped(look(index).color, isPair && index === 0 ? "/" : "");
+
+  // Asymmetric error bars; none if an interval is unknown.
+  function errorBars(values, intervals, color) {
+    return {
+      type: "data", symmetric: false, color, thickness: 1.2, width: 3,
+      array: values.map((value, i) => (intervals[i] ? intervals[i][1] - value : undefined)),
+      arrayminus: values.map((value, i) => (intervals[i] ? value - intervals[i][0] : undefined)),
+    };
+  }
+
+  // Where an axis ends that shows all values: with their error bars, as far as these leave at least
+  // half of it to the values. A longer bar is cut, and its interval is in the text of its point.
+  function axisEnd(values, intervals) {
+    const highest = Math.max(...values);
+    return Math.min(Math.max(highest, ...intervals.map((each) => each?.[1] ?? 0)), 2 * highest);
+  }
+
+  // `6.708 ms (6.701 … 6.722)`
+  function figure(value, interval, unit) {
+    const text = `${format.number(value)} ${unit}`;
+    return interval ? `${text} (${format.interval(interval)})` : text;
+  }
+
+  // A name shortened to fit beside an axis or in a legend.
+  function short(text, length = 36) {
+    const shown = text.length > length ? `${text.slice(0, length - 1)}…` : text;
+    return chartText(shown);
+  }
+
+  const sideLabel = (view, side) => view.sides[side].label;
+  const hasTwo = (view) => view.sides.length === 2;
+  const sideIndexes = (view) => view.sides.map((_, side) => side);
+  const sideClass = (side) => `side-${side ? "b" : "a"}`;
+
+  const sideTag = (view, side) =>
+    el("span", { class: `side ${sideClass(side)}`, text: sideLabel(view, side) });
+
+  // -- the library
+
   // Loads Plotly once; a page that is cut short says so.
   function load() {
     library ??= loadLibrary().catch(cannotUnpack);
@@ -169,5 +281,9 @@ modelperf.charts = (() => {
   });
   page.addEventListener("paper", showAll);
 
-  return { chartText, load, logAxis, plot, showAll };
+  return {
+    chartText, load, logAxis, plot, showAll, chartBox, chartPart, tooltip, drawBars, nameAxis,
+    title, look, striped, barMarker, errorBars, axisEnd, figure, short,
+    sideLabel, sideTag, sideClass, sideIndexes, hasTwo,
+  };
 })();

@@ -11,18 +11,7 @@ _OWN = Path(__file__).parent
 # Every page has these. A room adds its own, which may use what these define.
 SHARED_STYLES = (_OWN / "page.css",)
 SHARED_SCRIPTS = tuple(
-    _OWN / f"{name}.js"
-    for name in (
-        "page",
-        "charts",
-        "cases",
-        "parts",
-        "look",
-        "sides",
-        "figures",
-        "tables",
-        "row_window",
-    )
+    _OWN / f"{name}.js" for name in ("page", "figures", "charts", "cases", "tables")
 )
 
 

@@ -45,42 +45,12 @@ const modelperf = (() => {
     }
   }
 
-  // Numbers read as on the terminal: four digits, however large or small: 6.708, 61.31, 1204.
-  function number(value) {
-    if (!isKnown(value)) return UNKNOWN;
-    const rounded = Math.abs(Number(value.toPrecision(4)));
-    const decimals = rounded ? Math.max(0, 3 - Math.floor(Math.log10(rounded))) : 0;
-    return value.toFixed(Math.min(6, decimals));
-  }
-
-  function count(value) {
-    if (!isKnown(value)) return UNKNOWN;
-    const prefixes = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
-    // 999,999 is 1 M, not 1000 k: from this bound on, four digits would round up.
-    const prefix = prefixes.find(([factor]) => Math.abs(value) >= Math.max(1000, factor * 0.99995));
-    if (prefix) return `${number(value / prefix[0])} ${prefix[1]}`;
-    return Number.isInteger(value) ? String(value) : number(value);
-  }
-
-  // A change in percent: 0.031 is +3.1 %.
-  function percent(value) {
-    if (!isKnown(value)) return UNKNOWN;
-    if (value === 0) return "0 %";
-    if (Math.abs(value) < 0.0005) return "<0.1 %";
-    return `${value > 0 ? "+" : "−"}${Math.abs(100 * value).toFixed(1)} %`;
-  }
-
-  // Both ends of an interval, with their unit once if it is the same: 6.701 … 6.722, +3.1 … +4.0 %.
-  function interval(bounds, format = number) {
-    if (!bounds || !bounds.every(isKnown)) return UNKNOWN;
-    const [low, high] = bounds.map((bound) => format(bound));
-    const gap = low.lastIndexOf(" ");
-    const isSameUnit = gap > 0 && high.endsWith(low.slice(gap));
-    return `${isSameUnit ? low.slice(0, gap) : low} … ${high}`;
-  }
-
-  function isKnown(value) {
-    return typeof value === "number" && Number.isFinite(value);
+  // An element of a vector drawing.
+  function svg(tag, attributes = {}, ...children) {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
   }
 
   // The choices are kept in the address after #: they survive a reload and can be shared.
@@ -187,6 +157,14 @@ const modelperf = (() => {
       ...options.map(([key, text]) => el("option", { value: key, text })));
     select.value = value;
     return el("label", { class: "picker" }, `${label} `, select);
+  }
+
+  // A box to tick, with its name.
+  function tickBox(label, isOn, onChange, attributes = {}) {
+    const on = { change: () => onChange(box.checked) };
+    const box = el("input", { type: "checkbox", ...attributes, on });
+    box.checked = isOn;
+    return el("label", { class: "tick" }, box, el("bdi", { text: label }));
   }
 
   // Buttons, of which one is pressed; `options` are pairs of value and text.
@@ -296,17 +274,23 @@ const modelperf = (() => {
     root.parentElement.hidden = true;
   }
 
-  // The colours of the present theme, as rgb(...).
-  function colors() {
-    const probe = el("span");
+  // Colours of the style sheet in the present theme, as rgb(...); those of a class may be its own.
+  function colorsOf(names, className = "") {
+    const probe = el("span", { class: className });
     document.body.append(probe);
-    const found = {};
-    for (const name of COLORS) {
-      probe.style.color = `var(--${name})`;
-      found[name] = getComputedStyle(probe).color;
-    }
+    const found = names.map((name) => {
+      probe.style.color = `var(${name})`;
+      return getComputedStyle(probe).color;
+    });
     probe.remove();
     return found;
+  }
+
+  const colorOf = (name, className) => colorsOf([name], className)[0];
+
+  function colors() {
+    const found = colorsOf(COLORS.map((name) => `--${name}`));
+    return Object.fromEntries(COLORS.map((name, index) => [name, found[index]]));
   }
 
   function isDark() {
@@ -316,8 +300,9 @@ const modelperf = (() => {
 
   function showThemeButton() {
     const button = el("button", { type: "button", class: "theme", on: { click: () => {
-      setTheme(isDark() ? "light" : "dark");
-      keep(THEME_KEY, page.dataset.theme);
+      page.dataset.theme = isDark() ? "light" : "dark";
+      repaint();
+      inStorage((storage) => storage.setItem(THEME_KEY, page.dataset.theme));
     } } });
     const name = () => {
       button.textContent = isDark() ? "Light" : "Dark";
@@ -328,28 +313,15 @@ const modelperf = (() => {
     document.getElementById("controls").append(el("div", { class: "pickers" }), button);
   }
 
-  function setTheme(theme) {
-    page.dataset.theme = theme;
-    repaint();
-  }
-
   function repaint() {
     page.dispatchEvent(new Event("themechange"));
     if (view.model) redraw();
   }
 
-  // A browser may forbid storage for a file.
-  function keep(key, value) {
+  // A browser may forbid storage for a file: then the theme lasts until the page is closed.
+  function inStorage(use) {
     try {
-      sessionStorage.setItem(key, value);
-    } catch {
-      // Then the theme lasts until the page is closed.
-    }
-  }
-
-  function kept(key) {
-    try {
-      return sessionStorage.getItem(key);
+      return use(sessionStorage);
     } catch {
       return null;
     }
@@ -371,7 +343,8 @@ const modelperf = (() => {
   }
 
   async function start() {
-    if (kept(THEME_KEY)) page.dataset.theme = kept(THEME_KEY);
+    const theme = inStorage((storage) => storage.getItem(THEME_KEY));
+    if (theme) page.dataset.theme = theme;
     showThemeButton();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
     if (!("DecompressionStream" in window)) {
@@ -434,8 +407,7 @@ const modelperf = (() => {
   addEventListener("DOMContentLoaded", start);
 
   return {
-    section, drawSections, say, hide, el, picker, refill, toggle, chosen, choose, chooseCase, caseOf,
-    colors, isKnown, unpack, cannotUnpack, UNKNOWN,
-    format: { ms: number, number, count, percent, interval },
+    section, drawSections, say, hide, el, svg, picker, refill, tickBox, toggle, chosen, choose,
+    chooseCase, caseOf, colors, colorOf, unpack, cannotUnpack, UNKNOWN,
   };
 })();

@@ -1,9 +1,13 @@
-// Tables that can be sorted, and the cells and texts that all tables of layers share.
+// Tables that any column sorts. Those with many rows scroll in a window of their own: only the rows
+// in view are in the document.
 modelperf.tables = (() => {
   "use strict";
 
   const { el } = modelperf;
-  const { changeText, isKnown, rangeText, shareText, tone } = modelperf.figures;
+  const { changeText, isKnown, rangeText, shareText, tone, wholeText } = modelperf.figures;
+
+  const MARGIN_ROWS = 12;
+  const PRINTED_ROWS = 100;
 
   // Names may change the direction of writing; their own element limits that to them.
   const nameText = (text) => el("bdi", { text });
@@ -29,82 +33,252 @@ modelperf.tables = (() => {
     return keyed.map(({ row }) => row);
   }
 
-  // The head of a table; columns with `read` sort: text ascending first, numbers descending.
-  function sortableHead(columns, sort, onSort) {
-    const cells = columns.map((column) => headCell(column, sort, pick));
-    function pick(column) {
-      const isAgain = sort.id === column.id;
-      sort.isDescending = isAgain ? !sort.isDescending : !column.isText;
-      sort.id = column.id;
-      cells.forEach((cell, index) => markSorted(cell, columns[index], sort));
-      onSort();
+  // Columns with `read` sort: text ascending first, numbers descending. `cell` makes the cell of a
+  // row. `select` returns the rows to show, and `lineOf` may make their lines in another way.
+  class SortableTable {
+    table;
+    columns = [];
+    body = el("tbody", {});
+    lineOf;
+    #sort;
+    #select;
+
+    constructor({ sort, select, lineOf = (row) => this.line(row), ...attributes }) {
+      this.#sort = sort;
+      this.#select = select;
+      this.lineOf = lineOf;
+      this.table = el("table", attributes);
     }
-    return el("thead", {}, el("tr", {}, ...cells));
+
+    // If the column that sorts goes, the `spare` one takes its place.
+    setColumns(columns, spare = null, foot = null) {
+      this.columns = columns;
+      if (spare && !columns.some(({ id }) => id === this.#sort.id)) {
+        this.#sort = { id: spare, isDescending: true };
+      }
+      const cells = columns.map((column) => this.#headCell(column));
+      this.table.replaceChildren(el("thead", {}, el("tr", {}, ...cells)), this.body);
+      if (foot) this.table.append(foot);
+      this.#markSorted();
+      this.update();
+    }
+
+    update() {
+      const column = this.columns.find(({ id }) => id === this.#sort.id);
+      const rows = this.#select();
+      this.show(column ? sortedBy(rows, column.read, this.#sort.isDescending) : rows);
+    }
+
+    show(rows) {
+      this.body.replaceChildren(...rows.map((row, index) => this.lineOf(row, index)));
+    }
+
+    line(row, attributes = {}, columns = this.columns) {
+      return el("tr", attributes, ...columns.map(({ cell }) => cell(row)));
+    }
+
+    #headCell(column) {
+      // A column without a title has no heading, which a screen reader would announce as empty.
+      const [tag, scope] = column.title ? ["th", "col"] : ["td", null];
+      const cell = el(tag, { scope, class: column.isText ? "text" : "number", title: column.note });
+      cell.append(column.read ? el("button", {
+        type: "button", class: "sort", text: column.title, "data-column": column.id,
+        on: { click: () => this.#sortBy(column) },
+      }) : column.title);
+      return cell;
+    }
+
+    #sortBy({ id, isText }) {
+      const isDescending = this.#sort.id === id ? !this.#sort.isDescending : !isText;
+      this.#sort = { id, isDescending };
+      this.#markSorted();
+      this.update();
+    }
+
+    #markSorted() {
+      const cells = this.table.tHead.rows[0].cells;
+      this.columns.forEach(({ id, read }, index) => {
+        const isSorted = Boolean(read) && id === this.#sort.id;
+        const direction = this.#sort.isDescending ? "descending" : "ascending";
+        if (isSorted) cells[index].setAttribute("aria-sort", direction);
+        else cells[index].removeAttribute("aria-sort");
+      });
+    }
   }
 
-  function headCell(column, sort, pick) {
-    // A column without a title has no heading, which a screen reader would announce as empty.
-    const tag = column.title ? "th" : "td";
-    const scope = column.title ? "col" : null;
-    const cell = el(tag, { scope, class: column.isText ? "text" : "number" });
-    if (column.note) cell.title = column.note;
-    if (column.read) {
-      const press = () => pick(column);
-      const attributes = { type: "button", text: column.title, "data-column": column.id };
-      cell.append(el("button", { ...attributes, class: "sort", on: { click: press } }));
-    } else {
-      cell.append(column.title);
+  // Those that may be on paper, where a table is as long as its first rows.
+  const windows = new Set();
+
+  class RowWindow extends SortableTable {
+    element;
+    shown = [];
+    #afterDrawing;
+    #window;
+    #none;
+    #printNote = el("p", { class: "print-note" });
+    #rowHeight = 30;
+    #drawn = "";
+    #isOnPaper = false;
+
+    // `none` is the text if there is no row. If rows can be chosen, the table is a grid and takes
+    // the keys; else the window does, to scroll. `afterDrawing` is called whenever the lines in the
+    // document change.
+    constructor(label, none, { isGrid = false, afterDrawing = () => {}, ...options }) {
+      const named = { tabindex: "0", "aria-label": label };
+      const grid = isGrid ? { role: "grid", ...named } : {};
+      super({ class: "kernels-table sticky-head", ...grid, ...options });
+      this.#afterDrawing = afterDrawing;
+      this.#none = note(none);
+      this.#window = el("div",
+        { class: "layers-scroll kernels-window", ...(isGrid ? {} : { role: "region", ...named }) },
+        this.table, this.#none);
+      this.#window.addEventListener("scroll", () => this.#render(), { passive: true });
+      this.element = el("div", {}, this.#window, this.#printNote);
+      // Also when the table is first shown, or a phone is turned.
+      new ResizeObserver(() => this.#draw()).observe(this.#window);
+      windows.add(this);
     }
-    markSorted(cell, column, sort);
-    return cell;
+
+    // The number of rows of a page down.
+    get pageRows() {
+      return Math.max(1, Math.floor(this.#window.clientHeight / this.#rowHeight) - 2);
+    }
+
+    // Each column has the class of its width, and may have the characters of its longest text.
+    setColumns(columns, spare) {
+      super.setColumns(columns, spare);
+      this.table.prepend(el("colgroup", {}, ...columns.map(({ width, chars = 0 }) =>
+        el("col", { class: `width-${width}`, style: `--chars: ${chars}` }))));
+    }
+
+    // Tells the style sheet about the rows.
+    mark(name) {
+      this.#window.classList.add(name);
+    }
+
+    show(rows) {
+      this.shown = rows;
+      this.table.setAttribute("aria-rowcount", rows.length + 1);
+      this.#none.hidden = rows.length > 0;
+      this.#window.scrollTop = 0;
+      this.#draw();
+    }
+
+    bringIntoView(index) {
+      const head = this.table.tHead.getBoundingClientRect().height;
+      const top = index * this.#rowHeight;
+      const room = this.#window.clientHeight - head - this.#rowHeight;
+      if (top < this.#window.scrollTop) this.#window.scrollTop = top;
+      else if (top > this.#window.scrollTop + room) this.#window.scrollTop = top - room;
+      this.#render();
+    }
+
+    // The height of the window in rows; it stays when a filter leaves fewer.
+    reserve(count) {
+      this.#window.style.setProperty("--rows", count);
+    }
+
+    putOnPaper(isOnPaper) {
+      this.#isOnPaper = isOnPaper;
+      this.#draw();
+    }
+
+    #draw() {
+      this.#drawn = "";
+      if (this.#isOnPaper) this.#drawForPaper();
+      else this.#render();
+    }
+
+    // On paper the table grows, but has only its first rows.
+    #drawForPaper() {
+      const printed = this.shown.slice(0, PRINTED_ROWS);
+      this.body.replaceChildren(...printed.map((row, index) => this.#numbered(row, index)));
+      const isCut = this.shown.length > printed.length;
+      this.#printNote.textContent = isCut
+        ? `The first ${PRINTED_ROWS} of ${wholeText(this.shown.length)} layers.` : "";
+    }
+
+    #render() {
+      if (this.#isOnPaper) return;
+      const { scrollTop, clientHeight } = this.#window;
+      const inView = Math.ceil(clientHeight / this.#rowHeight);
+      const top = Math.floor(scrollTop / this.#rowHeight);
+      const first = Math.max(0, Math.min(top, this.shown.length - inView) - MARGIN_ROWS);
+      const end = Math.min(this.shown.length, top + inView + MARGIN_ROWS);
+      const drawn = `${first} ${end}`;
+      if (drawn === this.#drawn) return;
+      this.#drawn = drawn;
+      const rows = this.shown.slice(first, end);
+      this.body.replaceChildren(
+        this.#spacer(first),
+        ...rows.map((row, index) => this.#numbered(row, first + index)),
+        this.#spacer(this.shown.length - end),
+      );
+      this.#measure();
+      this.#afterDrawing();
+    }
+
+    // The style sheet sets the height of a row; fonts and zoom may change it.
+    #measure() {
+      const line = this.body.querySelector("tr:not(.spacer)");
+      const height = line?.getBoundingClientRect().height;
+      if (!height || Math.abs(height - this.#rowHeight) < 0.01) return;
+      this.#rowHeight = height;
+      this.#draw();
+    }
+
+    #numbered(row, index) {
+      const line = this.lineOf(row, index);
+      line.setAttribute("aria-rowindex", index + 2);
+      return line;
+    }
+
+    #spacer(count) {
+      const style = `height: ${count * this.#rowHeight}px`;
+      return el("tr", { class: "spacer", "aria-hidden": "true", hidden: count === 0 },
+        el("td", { colspan: this.columns.length, style }));
+    }
   }
 
-  function markSorted(cell, column, sort) {
-    if (column.id === sort.id && column.read) {
-      cell.setAttribute("aria-sort", sort.isDescending ? "descending" : "ascending");
-    } else {
-      cell.removeAttribute("aria-sort");
+  function putOnPaper(isOnPaper) {
+    for (const each of windows) {
+      if (each.element.isConnected) each.putOnPaper(isOnPaper);
+      else windows.delete(each);
     }
   }
+  addEventListener("beforeprint", () => putOnPaper(true));
+  addEventListener("afterprint", () => putOnPaper(false));
 
   // A box in which a wide table scrolls, also by keys.
-  function scrollBox(label, table) {
-    const attributes = { class: "layers-scroll", role: "region", "aria-label": label };
-    return el("div", { ...attributes, tabindex: "0" }, table);
-  }
+  const scrollBox = (label, table) => el("div",
+    { class: "layers-scroll", role: "region", "aria-label": label, tabindex: "0" }, table);
 
-  function numberCell(text, attributes = {}) {
-    return el("td", { class: "number", text, ...attributes });
+  const numberCell = (text, attributes = {}) =>
+    el("td", { class: "number", text, ...attributes });
+
+  // A text that a name may be in, and that a narrow column may cut.
+  const textCell = (text, ...before) =>
+    el("td", { class: "text", title: text }, ...before, nameText(text ?? ""));
+
+  // A time, or another figure, over what is said of it in small type.
+  function stackedCell(text, small, attributes = {}, mark = "") {
+    return el("td", { class: "number change", ...attributes },
+      el("span", { class: mark, text }), small ? el("small", { text: small }) : null);
   }
 
   function shareCell(share, side) {
-    const cell = numberCell("");
     const bar = el("span", { class: `share-bar side-${side ? "b" : "a"}`, "aria-hidden": "true" });
     bar.style.setProperty("--share", Math.max(0, Math.min(1, share ?? 0)));
-    cell.classList.add("share");
-    const line = el("span", { class: "share-line" }, isKnown(share) ? bar : null);
-    line.append(shareText(share));
-    cell.append(line);
-    return cell;
+    return el("td", { class: "number share" },
+      el("span", { class: "share-line" }, isKnown(share) ? bar : null, shareText(share)));
   }
 
-  function changeCell({ change_ms: ms, change_interval_ms: interval }, decimals, attributes = {}) {
-    const cell = numberCell("", attributes);
-    cell.classList.add("change");
-    const mark = tone(ms, interval);
-    cell.append(el("span", { class: mark, text: changeText(ms, decimals) }));
-    if (interval) cell.append(el("small", { text: rangeText(interval, decimals) }));
-    return cell;
-  }
+  const changeCell = ({ change_ms: ms, change_interval_ms: interval }, decimals, attributes = {}) =>
+    stackedCell(changeText(ms, decimals), rangeText(interval, decimals), attributes,
+      tone(ms, interval));
 
   return {
-    nameText,
-    note,
-    sortedBy,
-    sortableHead,
-    scrollBox,
-    numberCell,
-    shareCell,
-    changeCell,
+    RowWindow, SortableTable, nameText, note, sortedBy, scrollBox, numberCell, textCell,
+    stackedCell, shareCell, changeCell,
   };
 })();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_modelperf.report.picture.folding import fold
 from pytest_modelperf.report.picture.layout import lay_out
-from pytest_modelperf.report.picture.records import BoxState, Picture
+from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
 # Times are rounded to a nanosecond.
 _DECIMALS = 6
@@ -19,6 +19,8 @@ def picture_entry(picture: Picture) -> dict[str, object]:
     types = list(dict.fromkeys(box.op_type for box in boxes))
     at = {op: index for index, op in enumerate(types)}
     states = list(BoxState)
+    values = [[_rounded(box.values[side]) for box in boxes] for side in range(len(picture.sides))]
+    figures = [_rounded(_figure(box)) for box in boxes]
     return {
         "unit": picture.unit,
         "types": types,
@@ -30,12 +32,17 @@ def picture_entry(picture: Picture) -> dict[str, object]:
             {at: box.only_before for at, box in enumerate(boxes) if box.only_before},
             {at: box.only_after for at, box in enumerate(boxes) if box.only_after},
         ],
-        "values": [
-            [_rounded(box.values[side]) for box in boxes] for side in range(len(picture.sides))
-        ],
+        "values": values,
+        "figure": figures,
+        "most": max((abs(figure) for figure in figures if figure is not None), default=0.0),
+        "total": max((sum(value or 0.0 for value in each) for each in values), default=0.0),
         "state": [states.index(box.state) for box in boxes],
         "is_layout": [int(box.is_layout) for box in boxes],
-        "is_clear": [int(box.is_clear) for box in boxes],
+        # What both sides have alike, and whose difference may be chance.
+        "is_still": [
+            int(box.state is BoxState.SAME and box.part is None and not box.is_clear)
+            for box in boxes
+        ],
         "part": [box.part for box in boxes],
         "rows": layout.rows,
         "lane": layout.lanes,
@@ -46,6 +53,16 @@ def picture_entry(picture: Picture) -> dict[str, object]:
             for part in picture.parts
         ],
     }
+
+
+def _figure(box: Box) -> float | None:
+    """The value of a box, or how much more it is on the second side; None if it is not known."""
+    before, after = (0.0, *box.values)[-2:]
+    if box.state is BoxState.NEW:
+        before = 0.0
+    if box.state is BoxState.GONE:
+        after = 0.0
+    return None if before is None or after is None else after - before
 
 
 def _rounded(value: float | None) -> float | None:

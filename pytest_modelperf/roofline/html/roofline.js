@@ -3,11 +3,11 @@
 (() => {
   "use strict";
 
-  const { colors, el, format, hide } = modelperf;
-  const { chartText, logAxis, plot } = modelperf.charts;
-  const { decimalsFor, isKnown, msText, shareText, sum, timeText } = modelperf.figures;
-  const { kindColor, kindMark, kindOf, legend } = modelperf.kinds;
-  const { nameText, numberCell, scrollBox, sortableHead, sortedBy } = modelperf.tables;
+  const { colors, el, format } = modelperf;
+  const { chartBox, chartPart, chartText, logAxis, plot, tooltip } = modelperf.charts;
+  const { decimalsFor, isKnown, msText, shareText, sum } = modelperf.figures;
+  const { kindColor, kindMark, legend } = modelperf.layers;
+  const { SortableTable, nameText, numberCell, scrollBox, textCell } = modelperf.tables;
 
   const GIGA = 1e9;
   const DASHES = ["solid", "dash", "dot", "dashdot"];
@@ -25,19 +25,15 @@
     const roof = "of the roof, or, without MACs, of the bandwidth";
     return [
       { id: "name", title: "layer", isText: true, read: ({ name }) => name, cell: nameCell },
-      {
-        id: "type", title: "type", isText: true, read: ({ op_type: type }) => type,
-        cell: ({ op_type: type }) => el("td", { class: "text" }, kindMark(type), nameText(type)),
-      },
+      { id: "type", title: "type", isText: true, read: ({ op_type: type }) => type,
+        cell: ({ op_type: type, kind }) => textCell(type, kindMark(kind)) },
       figure("ms", "ms", (row) => row.ms, ms),
       figure("least", "least ms", (row) => row.least_ms, ms, "the time that its roof allows"),
       figure("gain", "to gain, ms", (row) => row.gain_ms, ms, "the time that the roof would save"),
       figure("doubt", "±", (row) => row.half_width_ms, ms, "half the interval of both times"),
       figure("share", "share", (row) => row.share, roofText, roof),
-      {
-        id: "bound", title: "bound", isText: true, read: ({ bound }) => bound,
-        cell: ({ bound }) => el("td", { class: "text", text: bound }),
-      },
+      { id: "bound", title: "bound", isText: true, read: ({ bound }) => bound,
+        cell: ({ bound }) => el("td", { class: "text", text: bound }) },
       figure("rate", "GMAC/s", (row) => ofMacs(row, row.achieved_per_second), rateText),
       figure("roof", "roof", (row) => ofMacs(row, row.attainable_per_second), rateText,
         "the GMAC/s that its MACs and bytes allow at these peaks"),
@@ -57,15 +53,10 @@
   function tableOf(rows, decimals, hasRun) {
     const columns = columnsOf(decimals).filter(({ read }) => rows.some((row) => isKnown(read(row))));
     const sort = { id: hasRun ? "gain" : "least", isDescending: true };
-    const body = el("tbody");
-    const lines = new Map(rows.map((row) => [row, el("tr", {}, columns.map(({ cell }) => cell(row)))]));
-    const fill = () => {
-      const { read } = columns.find(({ id }) => id === sort.id);
-      body.append(...sortedBy(rows, read, sort.isDescending).map((row) => lines.get(row)));
-    };
-    fill();
-    const table = el("table", { class: "roofline-table" }, sortableHead(columns, sort, fill), body);
-    const box = scrollBox("layers below their roofs", table);
+    const name = "roofline-table sticky-head";
+    const table = new SortableTable({ class: name, sort, select: () => rows });
+    table.setColumns(columns);
+    const box = scrollBox("layers below their roofs", table.table);
     box.classList.add("roofline-window");
     return box;
   }
@@ -74,34 +65,15 @@
   const timeOf = ({ ms, least_ms: least }) => ms ?? least;
   const rateOf = (row) => row.achieved_per_second ?? row.attainable_per_second;
 
-  function gainNote(gain, bounds, total) {
-    const range = bounds?.map((ms) => msText(ms, decimalsFor(total))).join(" … ");
-    return `${shareText(gain / total)} of the layers' time${range ? `, ${range} ms` : ""}`;
-  }
+  // What there is to gain, and the peaks of the machine, in large type.
+  const tiles = (shown) => el("dl", { class: "tiles" }, shown.map(([name, value, note]) =>
+    el("div", { class: "tile" }, el("dt", { text: name }),
+      el("dd", { text: value }, el("small", { text: note })))));
 
-  // The peaks of the machine, and what they leave to gain, in large type.
-  function tiles({ peaks, least_ms: least, gain_ms: gain, gain_interval_ms: bounds }, total) {
-    const { bytes_per_second: memory, macs_per_second: rates, bandwidths } = peaks;
-    const best = Math.max(...bandwidths.map((each) => each.bytes_per_second));
-    const first = isKnown(gain)
-      ? ["to gain", timeText(gain, decimalsFor(total)), gainNote(gain, bounds, total)]
-      : ["least time", timeText(least, decimalsFor(least)), "that these peaks allow"];
-    const products = Object.entries(rates).map(([name, rate]) =>
-      [`peak of ${name}`, `${rateText(rate)} GMAC/s`, ""]);
-    const inCache = best > memory ? `in cache ${rateText(best)} GB/s` : "";
-    const shown = [first, ...products, ["peak of memory", `${rateText(memory)} GB/s`, inCache]];
-    return el("dl", { class: "tiles" }, shown.map(([name, value, note]) =>
-      el("div", { class: "tile" }, el("dt", { text: name }),
-        el("dd", { text: value }, el("small", { text: note })))));
-  }
-
-  // A layer of the roofline with the one of the page, which has its name.
+  // A layer of the roofline with the one of the page.
   function rowsOf(view) {
     const layers = new Map(view.case.layers.map((layer) => [layer.ids[0], layer]));
-    return view.case.roofline.layers.map((roof) => {
-      const layer = layers.get(roof.id);
-      return { ...roof, layer, name: layer?.names[0] ?? roof.id };
-    });
+    return view.case.roofline.layers.map((roof) => ({ ...roof, layer: layers.get(roof.id) }));
   }
 
   // From the slope of the memory to the flat peak of a precision, within the shown range.
@@ -127,37 +99,25 @@
     }];
   }
 
-  function layerTrace(rows, decimals) {
+  function layerTrace(rows) {
     const longest = Math.max(...rows.map(timeOf));
     return {
       type: "scatter", mode: "markers", showlegend: false,
       x: rows.map(({ intensity }) => intensity),
       y: rows.map((row) => rateOf(row) / GIGA),
       marker: {
-        color: rows.map(({ op_type: type }) => kindColor(kindOf(type))),
+        color: rows.map(({ kind }) => kindColor(kind)),
         // Its area grows with the time of the layer.
         size: rows.map((row) => 6 + 16 * Math.sqrt(timeOf(row) / longest)),
         opacity: 0.8, line: { color: colors().background, width: 1 },
       },
       customdata: rows.map((_, index) => index),
       hoverinfo: "text",
-      hovertext: rows.map((row) => hover(row, decimals).map(chartText).join("<br>")),
+      hovertext: rows.map(({ text }) => tooltip(text)),
     };
   }
 
-  function hover(row, decimals) {
-    const roof = `${rateText(row.attainable_per_second)} GMAC/s`;
-    return [
-      `${row.name} (${row.op_type})`,
-      ...(isKnown(row.ms) ? [
-        `${timeText(row.ms, decimals)}, at the roof ${timeText(row.least_ms, decimals)}`,
-        `${rateText(row.achieved_per_second)} of ${roof}`,
-        `${roofText(row.share)} of its roof, ${row.bound} is the bound`,
-      ] : [`at least ${timeText(row.least_ms, decimals)}, ${roof}`, `${row.bound} is the bound`]),
-    ];
-  }
-
-  function drawChart(chart, { peaks }, rows, decimals) {
+  function drawChart(chart, { peaks }, rows) {
     const { text, muted } = colors();
     const intensities = rows.map(({ intensity }) => intensity);
     const range = [0.5 * Math.min(...intensities), 2 * Math.max(...intensities)];
@@ -166,7 +126,7 @@
     const traces = [
       ...roofs.map((roof, index) => roofTrace(roof, index, peaks.bytes_per_second, range, text)),
       ...cacheTrace(peaks, highest, range, muted),
-      layerTrace(rows, decimals),
+      layerTrace(rows),
     ];
     const axis = (key) => {
       const values = traces.flatMap((trace) => trace[key]);
@@ -183,42 +143,30 @@
     } });
   }
 
-  let repaint = () => {};
-
-  modelperf.section("roofline", {
-    draw(root, view) {
-      repaint = () => {};
-      const roofline = view.case?.roofline;
-      if (!roofline?.layers.length) return hide(root);
-      const rows = rowsOf(view);
-      const hasRun = rows.some(({ ms }) => isKnown(ms));
-      const total = sum(rows.map(timeOf));
-      const decimals = decimalsFor(total);
-      const drawn = rows.filter((row) => row.macs && row.intensity && rateOf(row));
-      const chart = el("div", { class: "plot", role: "figure", "aria-label":
-        "Layers below the roofs of this machine; the same figures are in the table below." });
-      const left = rows.length - drawn.length;
-      const hint = [
-        "Each point is a layer, the larger the longer it takes; a click shows it in the table of kernels.",
-        ...(hasRun ? [] : ["Nothing ran, so each is at its roof."]),
-        ...(left ? [`Without MACs, and in the table alone: ${left} layers.`] : []),
-      ].join(" ");
-      root.replaceChildren(
-        tiles(roofline, total),
-        ...roofline.lines.map((line) => el("p", { class: "line", text: line })),
-        ...(drawn.length ? [
-          chart, legend(drawn.map(({ op_type: type }) => kindOf(type))),
-          el("p", { class: "hint", text: hint }),
-        ] : []),
-        tableOf(rows, decimals, hasRun),
-        ...roofline.notes.map((note) => el("p", { class: "hint", text: note })),
-      );
-      if (drawn.length) {
-        repaint = () => drawChart(chart, roofline, drawn, decimals);
-        repaint();
-      }
-      return undefined;
-    },
-    redraw: () => repaint(),
+  chartPart("roofline", (view) => {
+    const roofline = view.case?.roofline;
+    if (!roofline?.layers.length) return null;
+    const rows = rowsOf(view);
+    const hasRun = rows.some(({ ms }) => isKnown(ms));
+    const decimals = decimalsFor(sum(rows.map(timeOf)));
+    const drawn = rows.filter((row) => row.macs && row.intensity && rateOf(row));
+    const chart =
+      chartBox("Layers below the roofs of this machine; the same figures are in the table below.");
+    const left = rows.length - drawn.length;
+    const hint = [
+      "Each point is a layer, the larger the longer it takes; a click shows it in the table of kernels.",
+      ...(hasRun ? [] : ["Nothing ran, so each is at its roof."]),
+      ...(left ? [`Without MACs, and in the table alone: ${left} layers.`] : []),
+    ].join(" ");
+    const parts = [
+      tiles(roofline.tiles),
+      ...roofline.lines.map((line) => el("p", { class: "line", text: line })),
+      ...(drawn.length ? [
+        chart, legend(drawn.map(({ kind }) => kind)), el("p", { class: "hint", text: hint }),
+      ] : []),
+      tableOf(rows, decimals, hasRun),
+      ...roofline.notes.map((note) => el("p", { class: "hint", text: note })),
+    ];
+    return { parts, draw: () => drawn.length && drawChart(chart, roofline, drawn) };
   });
 })();

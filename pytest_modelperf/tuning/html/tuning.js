@@ -14,21 +14,19 @@
     return (value) => 50 * (1 + Math.min(Math.max(Math.log(value) / reach, -1), 1));
   }
 
-  const KINDS = { faster: "tuning-faster", slower: "tuning-slower" };
+  // A part of a track, from a place on.
+  const mark = (name, left, width = null) => el("span", {
+    class: `tuning-${name}`, style: `left: ${left}%${width === null ? "" : `; width: ${width}%`}`,
+  });
 
   function track({ speedup, word }, scale) {
-    const zero = el("span", { class: "tuning-zero", style: `left: ${scale(1)}%` });
-    const parts = [zero];
-    if (speedup) {
-      const [value, low, high] = speedup;
-      if (low !== null && high !== null) {
-        const [from, to] = [scale(low), scale(high)];
-        parts.push(el("span",
-          { class: "tuning-interval", style: `left: ${from}%; width: ${to - from}%` }));
-      }
-      parts.push(el("span", { class: "tuning-point", style: `left: ${scale(value)}%` }));
+    const parts = [mark("zero", scale(1))];
+    const [value, low, high] = speedup ?? [null, null, null];
+    if (low !== null && high !== null) {
+      parts.push(mark("interval", scale(low), scale(high) - scale(low)));
     }
-    return el("span", { class: `tuning-track ${KINDS[word] ?? ""}`, "aria-hidden": "true" }, parts);
+    if (value !== null) parts.push(mark("point", scale(value)));
+    return el("span", { class: `tuning-track tuning-${word}`, "aria-hidden": "true" }, parts);
   }
 
   const figure = ({ speedup, word }) => (speedup ? `x${speedup[0].toFixed(2)} ${word}` : word);

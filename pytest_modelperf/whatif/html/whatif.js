@@ -1,18 +1,235 @@
-// The what-if: how fast each level is, and the layers of the chosen levels.
+// The what-if: how fast each level is, and the layer types and layers of the chosen levels.
 (() => {
   "use strict";
 
-  const { choose, el, hide, isKnown, picker, section, toggle } = modelperf;
-  const { note } = modelperf.tables;
-  const { VIEWS, choiceOf, drawSpeedups, hasSpeedups, remarks, summaries } =
-    modelperf.whatifLevels;
-  const { TypeSummary } = modelperf.whatifTypes;
-  const { LayerTable } = modelperf.whatifLayers;
+  const { UNKNOWN, choose, el, hide, picker, section, toggle } = modelperf;
+  const { chartBox, drawBars, logAxis, tooltip } = modelperf.charts;
+  const { decimalsFor, halfWidthText, isKnown, known, largest, speedupText, timeText, wholeText } =
+    modelperf.figures;
+  const { LayerFilters, kindMark } = modelperf.layers;
+  const { RowWindow, SortableTable, nameText, note, numberCell, scrollBox, sortedBy, stackedCell } =
+    modelperf.tables;
+  const {
+    VIEWS, choiceOf, columnsOf, drawSpeedups, hasSpeedups, heightOf, heightText, levelMarker,
+    remarks, summaries,
+  } = modelperf.whatifLevels;
+
+  // The most bars that a chart shows, and the least types that it shows for many levels.
+  const MOST_BARS = 48;
+  const LEAST_TYPES = 5;
+  // One nanosecond, in ms: a shorter time is a remainder of a subtraction.
+  const SHORTEST_MS = 1e-6;
+
+  // -- layer types
+
+  class TypeSummary {
+    element;
+    #entry;
+    #decimals;
+    #choice = null;
+    #chart = chartBox("The time of each layer type; the same figures are in the table below.");
+    #hint = el("p", { class: "hint" });
+    #table = new SortableTable({
+      class: "types-table whatif-types", sort: { id: "ms-0", isDescending: true },
+      select: () => this.#rows(),
+      lineOf: (row) => this.#table.line(row,
+        { class: row.is_layer ? "" : "beside", "data-type": row.type }),
+    });
+
+    constructor(entry) {
+      this.#entry = entry;
+      this.#decimals = decimalsFor(largest(entry.levels.map((level) => level.total_ms)));
+      this.element =
+        el("div", {}, this.#chart, this.#hint, scrollBox("layer types", this.#table.table));
+    }
+
+    show(choice) {
+      this.#choice = choice;
+      const figures = columnsOf(this.#entry, choice, this.#decimals);
+      this.#table.setColumns([...TYPE_COLUMNS, ...figures], figures[0].id,
+        el("tfoot", {}, this.#sum(figures)));
+      this.repaint();
+    }
+
+    // A type that ran at none of the shown levels has no line.
+    #rows() {
+      const { shown } = this.#choice;
+      return this.#entry.types.filter(({ ms }) => shown.some((index) => isKnown(ms[index])));
+    }
+
+    #sum(figures) {
+      const cells = figures.map(({ id }) => {
+        const [kind, index] = id.split("-");
+        const { speedup, total_ms: ms } = this.#entry.levels[index];
+        const value = speedup?.[0] ?? null;
+        if (kind === "speedup") return numberCell(speedupText(value));
+        const whole = { ms: { [index]: ms }, shares: { [index]: ms ? 1 : null } };
+        const hasSpeedup = this.#choice.isAll && index > 0 && isKnown(value);
+        return stackedCell(this.#text(whole, index), hasSpeedup ? speedupText(value) : "");
+      });
+      return el("tr", {}, el("th", { scope: "row", class: "text", text: "all" }), el("td"), ...cells);
+    }
+
+    #text(row, index) {
+      return heightText(heightOf(row, index, this.#choice), this.#choice, this.#decimals);
+    }
+
+    repaint() {
+      const { shown, view } = this.#choice;
+      const most = (row) => largest(shown.map((index) => heightOf(row, index, this.#choice)));
+      const rows = sortedBy(this.#rows(), most, true);
+      const drawn = rows.slice(0, Math.max(LEAST_TYPES, Math.floor(MOST_BARS / shown.length)));
+      this.#hint.textContent = [
+        drawn.length < rows.length
+          ? `The ${drawn.length} types that take most; all are in the table. ` : "",
+        view === "percent" ? "Percentages are those of the whole of each level." : "",
+      ].join("");
+      const levels = shown.filter((index) => drawn.some(({ ms }) => isKnown(ms[index])));
+      this.#chart.hidden = levels.length === 0;
+      if (!levels.length) return;
+      const series = levels.map((index) => this.#series(drawn, index));
+      drawBars(this.#chart, drawn.map(({ type }) => type), series, {
+        // Room for every bar and the names beside them.
+        height: drawn.length * Math.max(26, 15 * levels.length + 8) + 110,
+        xaxis: this.#axis(known(series.flatMap(({ lengths }) => lengths))),
+      });
+    }
+
+    #axis(values) {
+      const { view } = this.#choice;
+      // Remainders of a subtraction would add decades to a logarithmic axis.
+      const positive = values.filter((value) => value >= SHORTEST_MS);
+      // The figures stand beside the bars.
+      if (view === "log" && positive.length) {
+        const ends = [0.5 * Math.min(...positive), 4 * Math.max(...positive)];
+        return { ...logAxis(ends), title: "ms (logarithmic)", range: ends.map(Math.log10) };
+      }
+      const range = [0, 1.25 * Math.max(...values) || 1];
+      return view === "percent"
+        ? { title: "share of its level", tickformat: ".0%", range }
+        : { title: "ms", range };
+    }
+
+    #series(rows, index) {
+      const level = this.#entry.levels[index];
+      const lengths = rows.map((row) => heightOf(row, index, this.#choice));
+      return {
+        name: level.title, lengths, marker: levelMarker(index, level),
+        texts: rows.map((row, at) => (isKnown(lengths[at]) ? this.#text(row, index) : "")),
+        tooltips: rows.map(({ type, ms }) =>
+          tooltip([type, `${level.title}: ${timeText(ms[index], this.#decimals)}`])),
+      };
+    }
+  }
+
+  const TYPE_COLUMNS = [
+    { id: "type", title: "layer type", isText: true, read: ({ type }) => type, cell: typeCell },
+    { id: "count", title: "layers", note: "of the unchanged model", read: ({ count }) => count,
+      cell: ({ count, is_layer: isLayer }) => numberCell(isLayer ? wholeText(count) : "") },
+  ];
+
+  function typeCell({ type, is_layer: isLayer }) {
+    const small = isLayer ? null : el("small", { text: "beside the layers" });
+    return el("th", { scope: "row", class: "text" }, nameText(type), small);
+  }
+
+  // -- layers
+
+  class LayerTable {
+    element;
+    #entry;
+    #decimals;
+    #choice = null;
+    #filters;
+    #rows;
+
+    constructor(entry) {
+      this.#entry = entry;
+      this.#decimals = decimalsFor(largest(entry.layers.map(({ ms }) => largest(ms))));
+      const hasTimes = entry.layers.some(({ ms }) => isKnown(ms[0]));
+      this.#filters =
+        new LayerFilters(entry.layers, measuresOf(entry), false, () => this.#rows.update());
+      this.#rows = new RowWindow("layers", "No layer is like that.", {
+        sort: { id: hasTimes ? "ms-0" : "depth", isDescending: hasTimes },
+        select: () => this.#filters.select(),
+        lineOf: (layer) => this.#line(layer),
+      });
+      this.#rows.reserve(entry.layers.length);
+      this.element =
+        el("div", { class: "whatif-layers" }, this.#filters.element, this.#rows.element);
+    }
+
+    show(choice) {
+      this.#choice = choice;
+      const figures = [
+        ...columnsOf(this.#entry, choice, this.#decimals), ...halfWidths(this.#entry, choice),
+      ];
+      this.element.classList.toggle("side-by-side", choice.isAll);
+      this.#rows.element.style.setProperty("--figures", figures.length);
+      this.#rows.setColumns([...LAYER_COLUMNS, ...figures], figures[0].id);
+    }
+
+    // A layer without its own time names the kernel that it ran in, across all time columns.
+    #line(layer) {
+      const isTimed = this.#choice.shown.some((index) => isKnown(layer.ms[index]));
+      const isAlone = isTimed || !layer.runs_in;
+      const line = this.#rows.line(layer,
+        { class: layer.is_layer ? "" : "beside", "data-depth": layer.depth },
+        isAlone ? this.#rows.columns : LAYER_COLUMNS);
+      if (!isAlone) {
+        const title = `in ${layer.runs_in}`;
+        const colspan = this.#rows.columns.length - LAYER_COLUMNS.length;
+        line.append(el("td", { class: "without", colspan, title }, nameText(title)));
+      }
+      return line;
+    }
+  }
+
+  const nameCell = (text) => el("td", { class: "name", title: text }, nameText(text));
+
+  const LAYER_COLUMNS = [
+    { id: "depth", title: "#", width: "place", note: "position in the graph",
+      read: ({ depth }) => depth,
+      cell: ({ depth, is_layer: isLayer }) => numberCell(isLayer ? String(depth) : "") },
+    { id: "id", title: "layer", width: "name", isText: true, note: "its first output",
+      read: ({ id }) => id, cell: ({ id }) => nameCell(id) },
+    { id: "type", title: "type", width: "type", isText: true, read: ({ type }) => type || null,
+      cell: ({ type, kind }) => el("td", { class: "text", title: type },
+        kind && kindMark(kind), nameText(type || UNKNOWN)) },
+    { id: "weight", title: "weight", width: "weight", isText: true, note: "its largest parameter",
+      read: ({ weight }) => weight,
+      cell: ({ weight }) => (weight ? nameCell(weight) : el("td", { text: UNKNOWN })) },
+  ];
+
+  // How sure the shown times are; side by side there is no room for it.
+  function halfWidths({ layers }, { isAll, shown }) {
+    if (isAll || !layers.some(({ half_widths: widths }) => widths.some(isKnown))) return [];
+    const read = ({ half_widths: widths }) => largest(shown.map((index) => widths[index]));
+    return [{
+      id: "half-width", title: "±", width: "level", read,
+      note: "half the interval of the time that is less sure",
+      cell: (layer) => numberCell(halfWidthText(read(layer))),
+    }];
+  }
+
+  // The times and speedups of every level, shown or not, so that filters keep working.
+  function measuresOf({ levels, layers }) {
+    const timed = [...levels.keys()].filter((index) => layers.some(({ ms }) => isKnown(ms[index])));
+    return timed.flatMap((index) => {
+      const { title } = levels[index];
+      const time = { id: `ms-${index}`, title: `${title} ms`, read: ({ ms }) => ms[index] };
+      if (index === 0) return [time];
+      const read = ({ speedups }) => speedups[index];
+      return [time, { id: `speedup-${index}`, title: `${title} speedup`, read }];
+    });
+  }
+
+  // -- all of it
 
   class WhatIf {
     #entry;
-    #speedups = el("div", { class: "plot", role: "figure", "aria-label":
-      "How many times as fast each level is; the same figures are in the overview." });
+    #speedups = chartBox(
+      "How many times as fast each level is; the same figures are in the overview.");
     #remarks = el("div", { "aria-live": "polite" });
     #printNote = el("p", { class: "print-note" });
     #types = null;
@@ -28,7 +245,7 @@
     draw(root) {
       const { summary, view } = choiceOf(this.#entry);
       const parts = [
-        el("div", { class: "toolbar whatif-toolbar" },
+        el("div", { class: "toolbar sticky-toolbar" },
           picker("Summary", summaries(this.#entry), summary, (id) => this.#choose({ summary: id })),
           toggle("Times as", VIEWS, view, (id) => this.#choose({ view: id }))),
         this.#printNote,
@@ -44,14 +261,6 @@
     repaint() {
       if (hasSpeedups(this.#entry)) drawSpeedups(this.#speedups, this.#entry);
       this.#types?.repaint();
-    }
-
-    showForPrint() {
-      this.#layers?.showForPrint();
-    }
-
-    showForScreen() {
-      this.#layers?.showForScreen();
     }
 
     #choose(changes) {
@@ -79,15 +288,10 @@
   section("whatif", {
     draw(root, view) {
       shown = null;
-      if (!view.case?.whatif) {
-        hide(root);
-        return;
-      }
+      if (!view.case?.whatif) return hide(root);
       shown = new WhatIf(view.case.whatif);
-      shown.draw(root);
+      return shown.draw(root);
     },
     redraw: () => shown?.repaint(),
   });
-  window.addEventListener("beforeprint", () => shown?.showForPrint());
-  window.addEventListener("afterprint", () => shown?.showForScreen());
 })();

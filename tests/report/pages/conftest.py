@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from pytest_modelperf.profiler.shown.case_page import render_case_page
+from pytest_modelperf.profiler.shown.page_latency import with_point_facts
+from pytest_modelperf.profiler.shown.page_layer_facts import with_layer_facts
 from pytest_modelperf.report.html.render import pack
 from tests.report.pages.browser import (
     OpenPage,
@@ -47,10 +49,19 @@ def open_data(open_page: OpenPage) -> OpenData:
     """Opens a page of `data`, with the options of `open_page`; its charts are drawn if wanted."""
 
     def open_built(data: Data, *, draws: bool = True, **options: object) -> Page:
-        html = render_case_page(data)
+        html = render_data(data)
         return open_page(html if draws else without_charts(html), **options)
 
     return open_built
+
+
+def render_data(data: Data) -> str:
+    """The page of the data, with what follows from them as the real data of a page have it."""
+    models = [
+        with_point_facts(model | {"cases": [with_layer_facts(case) for case in model["cases"]]})
+        for model in data["models"]
+    ]
+    return render_case_page(data | {"models": models})
 
 
 def without_charts(html: str) -> str:

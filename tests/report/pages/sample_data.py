@@ -297,6 +297,9 @@ def _latency(ms: float, batch: int, samples: int) -> Data:
     return {
         "percentiles": percentiles,
         "items_per_second": batch * 1000 / ms,
+        "items_per_second_interval": [
+            batch * 1000 / percentiles[0][end] for end in ("high", "low")
+        ],
         "samples": samples,
         "rounds": 12,
     }

@@ -11,13 +11,18 @@ import pytest
 
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio
 from pytest_modelperf.sweep.records import Configuration, SweepPoint, SweetSpot, find_sweet_spot
-from pytest_modelperf.text.units import format_count, format_ms
+from pytest_modelperf.text.units import (
+    format_bytes,
+    format_count,
+    format_ms,
+    format_share,
+    table_decimals,
+)
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage, pick, reload, wait_until_drawn
-from tests.report.pages.conftest import OpenData, chart_of, without_charts
+from tests.report.pages.conftest import OpenData, chart_of, render_data, without_charts
 from tests.report.pages.sample_data import HOSTILE_NAMES, Data
 
 if TYPE_CHECKING:
@@ -70,7 +75,7 @@ def _assert_drawn(page: Page) -> None:
 
 
 def test_a_page_of_2000_layers_is_below_6_mb() -> None:
-    assert len(render_case_page(PAGES["big"]).encode()) < 6_000_000
+    assert len(render_data(PAGES["big"]).encode()) < 6_000_000
 
 
 def test_numbers_read_as_on_the_terminal(open_data: OpenData) -> None:
@@ -79,6 +84,16 @@ def test_numbers_read_as_on_the_terminal(open_data: OpenData) -> None:
         assert page.evaluate("n => modelperf.format.count(n)", count) == format_count(count)
     for ms in (0.0123456, 0.99999, 6.7081, 61.306, 613.06, 1204.4):
         assert page.evaluate("n => modelperf.format.ms(n)", ms) == format_ms(ms * 1e6)
+    for size in (0, 512, 1023, 1024, 1_048_570, 102_225_674, 7_300_000_000):
+        assert page.evaluate("n => modelperf.figures.bytesText(n)", size) == format_bytes(size)
+    for share in (0.0, 0.1234, 0.98765, 1.0):
+        shown = page.evaluate("n => modelperf.figures.shareText(n)", share)
+        assert shown == (format_share(share, 1.0) if share else "0.0 %")
+    for total in (0.00321, 0.4, 9.87, 61.3, 1204.4):
+        decimals = page.evaluate("n => modelperf.figures.decimalsFor(n)", total)
+        assert decimals == table_decimals(total * 1e6)
+        ms = page.evaluate("n => modelperf.figures.msText(n[0], n[1])", [total / 3, decimals])
+        assert ms == format_ms(total / 3 * 1e6, decimals)
     for call, text in FORMATTED.items():
         assert page.evaluate(f"modelperf.format.{call}") == text
 
@@ -380,7 +395,7 @@ def test_what_is_chosen_while_a_page_is_drawn_is_drawn_in_the_end(open_data: Ope
 
 
 def test_a_case_that_cannot_be_unpacked_is_said_to_be_cut_short(tab: Page, folder: Path) -> None:
-    whole = without_charts(render_case_page(PAGES["comparison"]))
+    whole = without_charts(render_data(PAGES["comparison"]))
     path = folder / "cut.html"
     path.write_text(re.sub(r'(id="data-0-1">).*?<', r"\1H4sIAAAA<", whole), encoding="utf-8")
     tab.goto(path.as_uri())
@@ -395,7 +410,7 @@ def test_a_case_that_cannot_be_unpacked_is_said_to_be_cut_short(tab: Page, folde
 def scrolled_tab(tab: Page, folder: Path) -> Page:
     """A page in a low window, with the charts in sight alone."""
     path = folder / "scrolled.html"
-    path.write_text(without_charts(render_case_page(PAGES["comparison"])), encoding="utf-8")
+    path.write_text(without_charts(render_data(PAGES["comparison"])), encoding="utf-8")
     tab.set_viewport_size({"width": 1200, "height": 400})
     tab.goto(path.as_uri())
     tab.wait_for_function("document.documentElement.dataset.state")
@@ -420,7 +435,7 @@ def test_on_paper_are_the_charts_that_nobody_scrolled_to(scrolled_tab: Page) -> 
 
 
 def test_charts_that_cannot_be_unpacked_are_said_to_be_cut_short(tab: Page, folder: Path) -> None:
-    whole = without_charts(render_case_page(PAGES["comparison"]))
+    whole = without_charts(render_data(PAGES["comparison"]))
     path = folder / "cut.html"
     path.write_text(re.sub(r'(id="plotly">).*?<', r"\1H4sIAAAA<", whole), encoding="utf-8")
     tab.goto(path.as_uri())
@@ -462,7 +477,7 @@ def test_what_is_wider_than_a_narrow_window_has_a_bar_that_shows(
 ) -> None:
     """Also where the system shows one only while something is scrolled, as on a phone."""
     path = folder / "barred.html"
-    path.write_text(render_case_page(PAGES[name]), encoding="utf-8")
+    path.write_text(render_data(PAGES[name]), encoding="utf-8")
     barred_tab.goto(path.as_uri())
     wait_until_drawn(barred_tab)
     assert barred_tab.evaluate("document.documentElement.scrollWidth") == 700
@@ -590,7 +605,7 @@ def test_a_run_without_a_model_has_the_overview_only(open_data: OpenData) -> Non
 
 
 def test_a_browser_without_unpacking_is_told_so(open_page: OpenPage) -> None:
-    html = render_case_page(PAGES["profile"])
+    html = render_data(PAGES["profile"])
     old = "<script>delete window.DecompressionStream</script></head>"
     page = open_page(html.replace("</head>", old))
     assert "too old" in page.locator("#status").inner_text()

@@ -9,12 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.history.report import history_report
-from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.sweep.records import Sweep
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
-from tests.report.pages.conftest import without_charts
+from tests.report.pages.conftest import render_data, without_charts
 from tests.support.comparisons import FASTER, SLOWER, compared
 from tests.support.histories import make_case, make_history
 from tests.support.profiles import MACHINE, measured_cases
@@ -50,7 +49,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "whatif": lambda: render_whatif_page(make_whatif(make_whatif_case(make_layers()))),
     "history": lambda: render_page(history_report(make_history(make_case()), allowed_drift=0.5)),
     # All parts that scripts draw, of two sides.
-    "parts": lambda: render_case_page(sample_data.comparison()),
+    "parts": lambda: render_data(sample_data.comparison()),
 }
 WIDTHS = (1400, 700, 390)
 # The sizes of text on a page, in pixels, of which the last is that of the body.

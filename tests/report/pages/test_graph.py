@@ -210,7 +210,8 @@ def test_names_in_the_picture_stay_text(open_data: OpenData) -> None:
 def test_the_legend_has_no_scale_where_no_box_has_a_figure(open_data: OpenData) -> None:
     data = sample_data.profile()
     graph = graph_of(data)
-    graph.update(unit="macs", values=[[0 for _ in graph["type"]]])
+    zeros = [0 for _ in graph["type"]]
+    graph.update(unit="macs", values=[zeros], figure=zeros, most=0, total=0)
     page = open_data(data, draws=False)
     assert page.locator("#graph .scale-time").count() == 0
     heats = page.locator(BOXES).evaluate_all(

@@ -11,7 +11,7 @@ from pytest_modelperf.report.model import Report, Rows, Section
 from pytest_modelperf.report.tables import Column, Table
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
-from tests.report.pages.conftest import without_charts
+from tests.report.pages.conftest import render_data, without_charts
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -89,7 +89,7 @@ def test_the_word_before_a_list_of_long_names_stays_whole(open_page: OpenPage) -
     data = sample_data.comparison()
     for case in data["models"][0]["cases"]:
         case["name"] = f"models/{NAME * 2}.onnx::{case['id']}"
-    html = without_charts(render_case_page(data))
+    html = without_charts(render_data(data))
     page = open_page(html, viewport={"width": 390, "height": 800})
     lines = """label => {
       const range = document.createRange();

@@ -3,28 +3,20 @@
 (() => {
   "use strict";
 
-  const { colors, el, format, hide, isKnown } = modelperf;
-  const { plot } = modelperf.charts;
-  const { look } = modelperf.sides;
+  const { colors, el } = modelperf;
+  const { chartBox, chartPart, look, plot } = modelperf.charts;
+  const { isKnown } = modelperf.figures;
   const PERCENT = 100;
-  const percentText = (share) => `${(PERCENT * share).toFixed(1)} %`;
   const rounds = (values) => values.map((_, index) => String(index + 1));
 
-  // A part with one chart, which is described in words and drawn again for other colours.
+  // A part with one chart, which a sentence describes.
   function part(id, make) {
-    let repaint = () => {};
-    modelperf.section(id, {
-      draw(root, view) {
-        repaint = () => {};
-        const made = view.case && make(view);
-        if (!made) return hide(root);
-        const chart = el("div", { class: "plot", role: "figure", "aria-label": made.hint });
-        root.replaceChildren(chart, el("p", { class: "hint", text: made.hint }));
-        repaint = () => plot(chart, made.traces(), made.layout());
-        repaint();
-        return undefined;
-      },
-      redraw: () => repaint(),
+    chartPart(id, (view) => {
+      const made = view.case && make(view);
+      if (!made) return null;
+      const chart = chartBox(made.hint);
+      const draw = () => plot(chart, made.traces(), made.layout());
+      return { parts: [chart, el("p", { class: "hint", text: made.hint })], draw };
     });
   }
 
@@ -39,11 +31,7 @@
     if (!cases.length) return null;
     const limit = PERCENT * data.tolerance;
     return {
-      hint: "The smallest slowdown that a comparison would see, by the time that it takes. " +
-        `Dashed: ${limit} %, the usual tolerance. ` + cases.map(({ name, outlook }) => {
-        const last = outlook.at(-1);
-        return `${name}: ${percentText(last.change)} in ${format.number(last.seconds)} s.`;
-      }).join(" "),
+      hint: data.detectable,
       traces: () => cases.map((item, index) => ({
         type: "scatter", mode: "lines+markers", name: item.name,
         x: item.outlook.map(({ seconds }) => seconds),
@@ -62,13 +50,11 @@
   });
 
   // Without noise every point would be at 0; the band is the interval of their mean.
-  part("duet", ({ case: { ratios, ratio: [value, low, high] } }) => {
+  part("duet", ({ case: { hints, ratios, ratio: [value, low, high] } }) => {
     if (!ratios.length) return null;
     const hasBand = isKnown(low) && isKnown(high);
-    const bounds = hasBand ? ` (${format.interval([low - 1, high - 1], format.percent)})` : "";
     return {
-      hint: "How much longer the second session took in each round. Both run the same model, so " +
-        `without noise every point would be at 0. Together: ${format.percent(value - 1)}${bounds}.`,
+      hint: hints.duet,
       traces: () => [{
         type: "scatter", mode: "lines+markers", x: rounds(ratios),
         y: ratios.map((ratio) => PERCENT * (ratio - 1)),
@@ -95,15 +81,11 @@
     ["throttled", "halted by a quota", "muted"],
   ];
 
-  part("disturbances", ({ case: { noise } }) => {
+  part("disturbances", ({ case: { hints, noise } }) => {
     const known = KINDS.filter(([key]) => noise.some((each) => isKnown(each[key])));
     if (!known.length) return null;
-    const switches = noise.map((each) => each.switches).filter(isKnown);
-    const least = Math.min(...switches);
     return {
-      hint: "How much of their processors others took in each round, as a share of its time." +
-        (switches.length
-          ? ` Interrupted ${least} to ${Math.max(...switches)} times a round.` : ""),
+      hint: hints.disturbances,
       traces: () => known.map(([key, name, color]) => ({
         type: "bar", name, x: rounds(noise),
         y: noise.map((each) => PERCENT * (each[key] ?? 0)), marker: { color: colors()[color] },

@@ -2,9 +2,11 @@
 (() => {
   "use strict";
 
-  const { UNKNOWN, choose, chooseCase, colors, drawSections, el, format, picker } = modelperf;
-  const { chartText, plot } = modelperf.charts;
-  const { axisEnd, errorBars, figure, look, short, table, title } = modelperf.sides;
+  const { UNKNOWN, choose, chooseCase, colors, drawSections, el, format, picker, tickBox } =
+    modelperf;
+  const { axisEnd, chartBox, errorBars, figure, look, plot, short, title, tooltip } =
+    modelperf.charts;
+  const { SortableTable, nameText, numberCell } = modelperf.tables;
   const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, shownPoints, threshold, without } =
     modelperf.points;
   let isLogarithmic = false;
@@ -25,8 +27,8 @@
     }
     if (drawn !== view.model) nextOfOne = "b";
     drawn = view.model;
-    const chart = el("div", { class: "plot", role: "figure", "aria-label":
-      "Latency and throughput of every configuration; the same figures are in the table below." });
+    const chart = chartBox(
+      "Latency and throughput of every configuration; the same figures are in the table below.");
     const parts = {
       chart,
       onClick: ([{ customdata }]) => customdata && choosePoint(view, customdata),
@@ -87,28 +89,20 @@
   function configurations(model) {
     const ids = new Set(model.points.flat().filter(isMeasured).map(({ id }) => id));
     const away = without();
-    const boxes = [...ids].map((id) => {
-      const box = el("input", { type: "checkbox", on: { change: () => {
-        if (box.checked) away.delete(id);
-        else away.add(id);
-        choose({ without: away.size ? JSON.stringify([...away]) : null });
-        pointsChanged();
-      } } });
-      box.checked = !away.has(id);
-      return el("label", {}, box, " ", el("bdi", { text: id }));
-    });
+    const boxes = [...ids].map((id) => tickBox(id, !away.has(id), (isShown) => {
+      if (isShown) away.delete(id);
+      else away.add(id);
+      choose({ without: away.size ? JSON.stringify([...away]) : null });
+      pointsChanged();
+    }));
     return el("details", {}, el("summary", { text: "Configurations in the chart" }),
       el("div", { class: "toolbar", role: "group", "aria-label": "Configurations" }, boxes));
   }
 
-  function scaleBox() {
-    const box = el("input", { type: "checkbox", on: { change: () => {
-      isLogarithmic = box.checked;
-      update();
-    } } });
-    box.checked = isLogarithmic;
-    return el("label", {}, box, " Logarithmic scales");
-  }
+  const scaleBox = () => tickBox("Logarithmic scales", isLogarithmic, (isOn) => {
+    isLogarithmic = isOn;
+    update();
+  });
 
   function pointPicker(label, points, point) {
     const options = points.filter(isMeasured).map(({ id }) => [id, id]);
@@ -151,14 +145,18 @@
     plot(chart, traces, layout(model, limit, flags), { onClick, doubleClick: "reset" });
   }
 
+  const trace = (points, options) => ({
+    type: "scatter", mode: "markers", x: points.map(({ ms }) => ms),
+    y: points.map((point) => point.per_second), ...options,
+  });
+
   function lineTrace(points, side) {
     const { color, dash } = look(side);
     const gap = { ms: null, per_second: null };
-    const all = lines(points).flatMap((line) => [...line, gap]);
-    return {
-      type: "scatter", mode: "lines", x: all.map(({ ms }) => ms), y: all.map((p) => p.per_second),
-      line: { color, dash, width: 1 }, opacity: 0.55, hoverinfo: "skip", showlegend: false,
-    };
+    return trace(lines(points).flatMap((line) => [...line, gap]), {
+      mode: "lines", line: { color, dash, width: 1 }, opacity: 0.55, hoverinfo: "skip",
+      showlegend: false,
+    });
   }
 
   // Points that differ only in one thing, in its order.
@@ -179,51 +177,47 @@
   function pointTrace(points, side, facts) {
     const { color, symbol } = look(side);
     const shown = points.filter(isMeasured);
-    const [x, y] = [shown.map(({ ms }) => ms), shown.map((point) => point.per_second)];
+    const drawn = trace(shown, { name: short(title(facts)), marker: { color, symbol, size: 9 } });
     return {
-      type: "scatter", mode: "markers", name: short(title(facts)), x, y,
-      error_x: errorBars(x, shown.map((point) => point.interval_ms), color),
-      error_y: errorBars(y, shown.map((point) => point.per_second_interval), color),
-      marker: { color, symbol, size: 9 },
+      ...drawn,
+      error_x: errorBars(drawn.x, shown.map((point) => point.interval_ms), color),
+      error_y: errorBars(drawn.y, shown.map((point) => point.per_second_interval), color),
       customdata: shown.map(({ id }) => [side, id]),
-      text: shown.map((point) => tooltip(point, facts)),
+      text: shown.map((point) => describePoint(point, facts)),
       hovertemplate: "%{text}<extra></extra>",
     };
   }
 
-  function tooltip(point, facts) {
-    const what = `batch ${point.batch}, cores ${point.cores ?? UNKNOWN}, streams ${point.streams}`;
-    return [
+  const amounts = ({ batch, cores, streams }) =>
+    `batch ${batch}, cores ${cores ?? UNKNOWN}, streams ${streams}`;
+
+  function describePoint(point, facts) {
+    return tooltip([
       title({ ...facts, name: point.id }),
-      what,
+      amounts(point),
       ...Object.entries(point.dims).map(([name, size]) => `${name} = ${size}`),
       `latency ${figure(point.ms, point.interval_ms, "ms")}`,
       `p95 ${figure(point.p95_ms, null, "ms")}`,
       figure(point.per_second, point.per_second_interval, "items/s"),
-    ].map(chartText).join("<br>");
+    ]);
   }
 
   function spotTrace(best, side, facts) {
-    const { color } = look(side);
     const shown = best !== null && isMeasured(best) ? [best] : [];
-    return {
-      type: "scatter", mode: "markers",
+    const line = { color: colors().background, width: 1.5 };
+    return trace(shown, {
       name: facts.label ? `sweet spot of ${facts.label}` : "sweet spot",
-      x: shown.map(({ ms }) => ms), y: shown.map((point) => point.per_second),
-      marker: { color, symbol: "star", size: 19, line: { color: colors().background, width: 1.5 } },
+      marker: { color: look(side).color, symbol: "star", size: 19, line },
       hoverinfo: "skip", showlegend: shown.length > 0,
-    };
+    });
   }
 
   function endTrace(point, side) {
-    const shown = point ? [point] : [];
-    return {
-      type: "scatter", mode: "markers", showlegend: false, hoverinfo: "skip",
-      x: shown.map(({ ms }) => ms), y: shown.map((p) => p.per_second),
-      marker: {
-        color: colors().text, symbol: `${look(side).symbol}-open`, size: 22, line: { width: 1.5 },
-      },
-    };
+    const symbol = `${look(side).symbol}-open`;
+    return trace(point ? [point] : [], {
+      showlegend: false, hoverinfo: "skip",
+      marker: { color: colors().text, symbol, size: 22, line: { width: 1.5 } },
+    });
   }
 
   // The letter beside its point, like a flag above the other points.
@@ -306,19 +300,10 @@
     return points.map(({ id }) => id).join(", ");
   }
 
-  function failures(model) {
-    // The same reason has one line.
-    const about = new Map();
-    model.points.forEach((points, side) => points.forEach(({ id, reason }) => {
-      if (reason === null) return;
-      const known = about.get(reason) ?? about.set(reason, []).get(reason);
-      known.push(title({ ...model.sides[side], name: id }));
-    }));
-    if (!about.size) return "";
-    const items = [...about].map(([reason, ids]) =>
-      el("li", { text: `${ids.join(", ")}: ${reason}` }));
-    return el("div", { class: "failures" },
-      el("p", { text: "Not measured:" }), el("ul", {}, items));
+  function failures({ failures: lines }) {
+    if (!lines.length) return "";
+    return el("div", { class: "failures" }, el("p", { text: "Not measured:" }),
+      el("ul", {}, lines.map((text) => el("li", { text }))));
   }
 
   function pairTable(model, { a, b }) {
@@ -354,11 +339,9 @@
   }
 
   function pointHead(label, point, side) {
-    const { id, batch, cores, streams } = point;
-    const what = `batch ${batch}, cores ${cores ?? UNKNOWN}, streams ${streams}`;
     return el("th", { scope: "col", colspan: "2" },
-      el("b", { class: `side-${label.toLowerCase()}`, text: `${label} ` }), el("b", { text: id }),
-      el("br"), side.name, el("br"), what);
+      el("b", { class: `side-${label.toLowerCase()}`, text: `${label} ` }),
+      el("b", { text: point.id }), el("br"), side.name, el("br"), amounts(point));
   }
 
   // A figure of A and B, and their ratio; each has its interval in the next column.
@@ -388,20 +371,34 @@
   // Everything in the chart as a table, for readers who cannot see it or want the figures.
   function allPoints(model) {
     const hasDims = model.points.flat().some(({ dims }) => Object.keys(dims).length);
-    const head = ["configuration", ...(hasDims ? ["dimensions"] : []), "batch", "cores", "streams",
-      "p50 (ms)", "interval", "p95 (ms)", "items/s", "interval"];
-    const tables = model.points.map((points, side) => [
-      el("h4", { text: title(model.sides[side]) }),
-      table(head, points.map((point) => [
-        point.id,
-        ...(hasDims ? [Object.entries(point.dims).map((dim) => dim.join("=")).join(", ")] : []),
-        String(point.batch), String(point.cores ?? UNKNOWN), String(point.streams),
-        format.ms(point.ms), format.interval(point.interval_ms), format.ms(point.p95_ms),
-        format.number(point.per_second), format.interval(point.per_second_interval),
-      ])),
-    ]);
+    const dimsText = ({ dims }) => Object.entries(dims).map((dim) => dim.join("=")).join(", ");
+    const column = (title, read, textOf = String) =>
+      ({ id: title, title, read, cell: (point) => numberCell(textOf(read(point) ?? UNKNOWN)) });
+    const bounds = (read) =>
+      ({ title: "interval", cell: (point) => numberCell(format.interval(read(point))) });
+    const columns = [
+      { id: "id", title: "configuration", isText: true, read: ({ id }) => id,
+        cell: ({ id }) => el("th", { scope: "row", class: "text" }, nameText(id)) },
+      ...(hasDims ? [column("dimensions", dimsText)] : []),
+      column("batch", ({ batch }) => batch),
+      column("cores", ({ cores }) => cores),
+      column("streams", ({ streams }) => streams),
+      column("p50 (ms)", ({ ms }) => ms, numberText), bounds((point) => point.interval_ms),
+      column("p95 (ms)", (point) => point.p95_ms, numberText),
+      column("items/s", (point) => point.per_second, numberText),
+      bounds((point) => point.per_second_interval),
+    ];
+    const tables = model.points.map((points, side) => {
+      const made = new SortableTable({ sort: { id: null }, select: () => points });
+      made.setColumns(columns);
+      modelperf.cases.alignFigures(made.table);
+      return [el("h4", { text: title(model.sides[side]) }),
+        el("div", { class: "scroll", tabindex: "0" }, made.table)];
+    });
     return el("details", {}, el("summary", { text: "All points as a table" }), tables.flat());
   }
+
+  const numberText = (value) => (value === UNKNOWN ? value : format.number(value));
 
   modelperf.section("chart", { draw, redraw: () => update() });
 })();

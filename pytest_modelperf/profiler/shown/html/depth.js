@@ -2,151 +2,122 @@
 (() => {
   "use strict";
 
-  const { el } = modelperf;
-  const { chartText, plot } = modelperf.charts;
-  const { barMarker, hasTwo, sideIndexes, sideLabel } = modelperf.sides;
+  const { el, toggle } = modelperf;
+  const {
+    barMarker, chartBox, chartPart, chartText, hasTwo, look, plot, sideIndexes, sideLabel, tooltip,
+  } = modelperf.charts;
   const { decimalsFor, isKnown, known, largest, shareText, sum, timeText } = modelperf.figures;
   const { sortedBy } = modelperf.tables;
-  const { IN_ANOTHER, hasTimeOfItsOwn, whyNoTime } = modelperf.layers;
+  const { IN_ANOTHER } = modelperf.layers;
 
   // The most layers whose bars fit side by side; with more, each side has its own chart.
   const MANY_LAYERS = 250;
+  const TITLES = { ms: "ms", log: "ms (logarithmic)", share: "share of its side" };
 
   class DepthChart {
+    parts;
     #view;
     #layers;
     #decimals;
     #totals;
     #isMany;
+    #isApart;
     #shape;
     #scale = "ms";
-    #plot = el("div", { class: "plot" });
+    #plot = chartBox();
 
     constructor(view, layers) {
       this.#view = view;
       this.#layers = sortedBy(layers, (layer) => layer.depth, false);
       this.#totals = sideIndexes(view).map((side) =>
-        sum(view.case.layers.map((layer) => layer.ms[side])),
-      );
+        sum(view.case.layers.map(({ ms }) => ms[side])));
       this.#decimals = decimalsFor(largest(this.#totals));
       this.#isMany = layers.length > MANY_LAYERS;
+      this.#isApart = this.#isMany && hasTwo(view);
       this.#shape = this.#isMany ? "lines" : "bars";
+      const choice = (label, options, chosen, take) =>
+        toggle(label, options.map((option) => [option, option]), chosen, (option) => {
+          take(option);
+          this.draw();
+        });
+      this.parts = [el("div", { class: "toolbar" },
+        choice("drawn as", ["bars", "lines"], this.#shape, (shape) => { this.#shape = shape; }),
+        choice("time as", Object.keys(TITLES), this.#scale, (scale) => { this.#scale = scale; })),
+      this.#plot];
     }
 
-    draw(root) {
-      const shapes = choice("drawn as", ["bars", "lines"], this.#shape, (shape) => {
-        this.#shape = shape;
-        this.repaint();
-      });
-      const scales = choice("time as", ["ms", "log", "share"], this.#scale, (scale) => {
-        this.#scale = scale;
-        this.repaint();
-      });
-      root.replaceChildren(el("div", { class: "toolbar" }, shapes, scales), this.#plot);
-      this.repaint();
-    }
-
-    repaint() {
+    draw = () => {
       const sides = sideIndexes(this.#view);
       const traces = [
         ...sides.map((side) => this.#trace(side)),
         ...sides.map((side) => this.#hiddenTrace(side)).filter(({ x }) => x.length > 0),
       ];
-      const isApart = this.#isApart();
+      const isApart = this.#isApart;
       plot(this.#plot, traces, {
-        height: isApart ? 440 : 340,
-        barmode: "group",
-        bargap: 0.15,
-        margin: { l: 56, r: 12, t: 36, b: 44 },
-        hovermode: "closest",
-        xaxis: {
-          title: { text: "position in the graph" },
-          zeroline: false,
-          anchor: isApart ? "y2" : "y",
-        },
+        height: isApart ? 440 : 340, barmode: "group", bargap: 0.15,
+        margin: { l: 56, r: 12, t: 36, b: 44 }, hovermode: "closest",
+        xaxis: { title: "position in the graph", zeroline: false, anchor: isApart ? "y2" : "y" },
         yaxis: this.#axis(isApart ? { domain: [0.53, 1] } : {}),
         ...(isApart ? { yaxis2: this.#axis({ domain: [0, 0.47], matches: "y" }) } : {}),
         showlegend: traces.length > 1,
-        legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
-      }, { onClick: ([point]) => this.#open(point) });
-    }
-
-    #isApart() {
-      return this.#isMany && hasTwo(this.#view);
-    }
+      }, { onClick: ([{ customdata }]) => {
+        if (isKnown(customdata)) modelperf.kernels.open(this.#layers[customdata]);
+      } });
+    };
 
     #axis(place) {
-      const titles = { ms: "ms", log: "ms (logarithmic)", share: "share of its side" };
       return {
-        title: { text: titles[this.#scale] },
-        type: this.#scale === "log" ? "log" : "linear",
-        tickformat: this.#scale === "share" ? ".0%" : "",
-        rangemode: "tozero",
-        ...place,
+        title: TITLES[this.#scale], type: this.#scale === "log" ? "log" : "linear",
+        tickformat: this.#scale === "share" ? ".0%" : "", rangemode: "tozero", ...place,
       };
     }
 
-    #open({ customdata }) {
-      if (isKnown(customdata)) modelperf.kernels.open(this.#layers[customdata]);
+    // The layers at these places of the list, at the height that `read` returns.
+    #points(places, side, read) {
+      const layers = places.map((at) => this.#layers[at]);
+      const isShare = this.#scale === "share";
+      return {
+        yaxis: this.#isApart && side ? "y2" : "y", x: layers.map(({ depth }) => depth),
+        y: layers.map((layer) => (isShare ? read(layer) / (this.#totals[side] || 1) : read(layer))),
+        customdata: places, hoverinfo: "text",
+        hovertext: layers.map((layer) => this.#hover(layer, side)),
+      };
     }
 
-    #height(ms, side) {
-      if (!isKnown(ms)) return null;
-      return this.#scale === "share" ? ms / (this.#totals[side] || 1) : ms;
+    #placesWhere(holds) {
+      return [...this.#layers.keys()].filter((at) => holds(this.#layers[at]));
     }
 
     #trace(side) {
-      const places = [...this.#layers.keys()].filter((at) => isKnown(this.#layers[at].ms[side]));
-      const layers = places.map((at) => this.#layers[at]);
-      const name = sideLabel(this.#view, side) || "time";
-      const trace = {
-        yaxis: this.#isApart() && side ? "y2" : "y",
-        name: chartText(name),
-        x: layers.map(({ depth }) => depth),
-        y: layers.map((layer) => this.#height(layer.ms[side], side)),
-        customdata: places,
-        hoverinfo: "text",
-        hovertext: layers.map((layer) => this.#hover(layer, side)),
-      };
+      const places = this.#placesWhere(({ ms }) => isKnown(ms[side]));
+      const points = this.#points(places, side, ({ ms }) => ms[side]);
+      const trace = { ...points, name: chartText(sideLabel(this.#view, side) || "time") };
       const marker = barMarker(side, hasTwo(this.#view));
       if (this.#shape === "bars") return { ...trace, type: "bar", marker };
-      const dash = side && !this.#isApart() ? "dot" : "solid";
-      const symbol = side ? "diamond" : "circle";
+      const { color, dash, symbol } = look(side);
       return {
-        ...trace,
-        type: "scatter",
-        mode: this.#isMany ? "lines" : "lines+markers",
+        ...trace, type: "scatter", mode: this.#isMany ? "lines" : "lines+markers",
         // No time lies between two layers, so steps lead from one to the next.
-        line: { color: marker.color, width: this.#isMany ? 1 : 1.5, dash, shape: "hvh" },
-        marker: { color: marker.color, size: 5, symbol },
+        line: {
+          color, width: this.#isMany ? 1 : 1.5, dash: this.#isApart ? "solid" : dash, shape: "hvh",
+        },
+        marker: { color, size: 5, symbol },
       };
     }
 
     // Layers without their own time are drawn at the time of their kernel.
     #hiddenTrace(side) {
       const hosts = new Map(this.#layers.map((layer) => [layer.names[side], layer.ms[side]]));
-      const places = [...this.#layers.keys()].filter(
-        (at) => this.#layers[at].states[side] === IN_ANOTHER,
-      );
-      const layers = places.map((at) => this.#layers[at]);
+      const places = this.#placesWhere(({ states }) => states[side] === IN_ANOTHER);
       const label = sideLabel(this.#view, side);
-      const { muted, a, b } = modelperf.colors();
+      const { color, symbol } = look(side);
       return {
-        type: "scatter",
-        mode: "markers",
-        visible: "legendonly",
-        yaxis: this.#isApart() && side ? "y2" : "y",
+        ...this.#points(places, side, (layer) => hosts.get(layer.runs_in[side]) ?? 0),
+        type: "scatter", mode: "markers", visible: "legendonly",
         name: chartText(label ? `${label}, ${IN_ANOTHER}` : IN_ANOTHER),
-        x: layers.map(({ depth }) => depth),
-        y: layers.map((layer) => this.#height(hosts.get(layer.runs_in[side]) ?? 0, side)),
-        customdata: places,
-        hoverinfo: "text",
-        hovertext: layers.map((layer) => this.#hover(layer, side)),
         marker: {
-          color: muted,
-          size: 7,
-          symbol: side ? "diamond-open" : "circle-open",
-          line: { color: side ? b : a, width: 1.5 },
+          color: modelperf.colors().muted, size: 7, symbol: `${symbol}-open`,
+          line: { color, width: 1.5 },
         },
       };
     }
@@ -154,38 +125,17 @@
     #hover(layer, side) {
       const label = sideLabel(this.#view, side);
       const ms = layer.ms[side];
-      const own = `${timeText(ms, this.#decimals)}, ${shareText(this.#share(ms, side))}`;
-      const time = hasTimeOfItsOwn(layer, side) ? own : whyNoTime(layer, side);
-      const title = `${titleOf(layer, side)} (${layer.type})`;
-      return [title, label ? `${label}: ${time}` : time].map(chartText).join("<br>");
-    }
-
-    #share(ms, side) {
-      return isKnown(ms) && this.#totals[side] ? ms / this.#totals[side] : null;
+      const share = isKnown(ms) && this.#totals[side] ? ms / this.#totals[side] : null;
+      const time = layer.why_no_time[side] ??
+        `${timeText(ms, this.#decimals)}, ${shareText(share)}`;
+      const title = `${layer.names[side] ?? layer.type} (${layer.type})`;
+      return tooltip([title, label ? `${label}: ${time}` : time]);
     }
   }
 
-  const choice = (label, options, chosen, onChange) =>
-    modelperf.toggle(label, options.map((option) => [option, option]), chosen, onChange);
-
-  function titleOf(layer, side) {
-    return layer.names[side] ?? layer.type;
-  }
-
-  let repaint = () => {};
-
-  modelperf.section("depth", {
-    draw(root, view) {
-      repaint = () => {};
-      const layers = (view.case?.layers ?? []).filter((layer) => layer.is_layer);
-      if (!layers.some((layer) => known(layer.ms).length > 0)) {
-        modelperf.hide(root, layers.length ? "the layers of this case have no times" : null);
-        return;
-      }
-      const chart = new DepthChart(view, layers);
-      chart.draw(root);
-      repaint = () => chart.repaint();
-    },
-    redraw: () => repaint(),
+  chartPart("depth", (view) => {
+    const layers = (view.case?.layers ?? []).filter((layer) => layer.is_layer);
+    if (layers.some(({ ms }) => known(ms).length)) return new DepthChart(view, layers);
+    return layers.length ? "the layers of this case have no times" : null;
   });
 })();

@@ -3,16 +3,18 @@
   "use strict";
 
   const { el, format, toggle } = modelperf;
-  const { hasTwo, sideLabel } = modelperf.sides;
+  const { hasTwo, sideLabel } = modelperf.charts;
   const {
-    changeText, decimalsFor, isKnown, isSure, largest, rangeText, sum, timeText, wholeText,
+    changeText, decimalsFor, isKnown, isSure, rangeText, sum, timeText, wholeText,
   } = modelperf.figures;
-  const { namesOf, rowOf } = modelperf.layers;
-  const { KernelDetails } = modelperf.kernelDetails;
+  const { namesOf, searchedText } = modelperf.layers;
+  const { KernelDetails } = modelperf.kernels;
   const { Places, STATES } = modelperf.graphPlaces;
   const { GraphView } = modelperf.graphView;
 
   const HINT = "graph-hint";
+  // How much nearer a press of + brings the picture.
+  const STEP = 1.25;
   const KEYS = "Arrow keys go along the lines, Enter opens a box, + and − zoom, 0 shows all.";
 
   class GraphPicture {
@@ -22,15 +24,13 @@
     #isApart = false;
     #open = new Set();
     #decimals;
-    #most;
-    #total;
     #texts;
     #places;
     #window;
     #details;
     #current = null;
     #matches = [];
-    #said = el("p", { class: "graph-said", role: "status" });
+    #said = el("p", { class: "said graph-said", role: "status" });
     #count = el("span", { class: "graph-count", role: "status" });
     #search;
 
@@ -39,11 +39,7 @@
       this.#view = view;
       this.#graph = graph;
       this.#isPair = hasTwo(view);
-      const figures = graph.type.map((_, box) => this.#figureOf(box));
-      this.#most = figures.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
-      const totals = graph.values.map((values) => sum(values));
-      this.#total = largest(totals);
-      this.#decimals = decimalsFor(this.#total);
+      this.#decimals = decimalsFor(graph.total);
       this.#texts = graph.type.map((_, box) => this.#searched(box));
       this.#window = new GraphView(
         "graph of the kernels", (item) => this.#look(item), (item) => this.#press(item), HINT,
@@ -93,8 +89,8 @@
         this.#search,
         this.#count,
         el("span", { class: "graph-zoom" },
-          button("−", "zoom out", () => this.#window.zoomOut()),
-          button("+", "zoom in", () => this.#window.zoomIn()),
+          button("−", "zoom out", () => this.#window.zoom(1 / STEP)),
+          button("+", "zoom in", () => this.#window.zoom(STEP)),
           button("all", "show all", () => this.#window.fitWhole())),
       ];
       if (this.#graph.folds.length) {
@@ -114,13 +110,14 @@
 
     #legend() {
       const [before, after] = this.#view.sides.map((_, side) => sideLabel(this.#view, side));
-      const key = (kind, text) => el("li", {}, el("span", { class: `graph-key ${kind}` }), text);
-      const most = this.#valueText(this.#most);
+      const key = (kind, text) =>
+        el("li", {}, el("span", { class: `key graph-key ${kind}` }), text);
+      const most = this.#valueText(this.#graph.most);
       const [kind, scale] = this.#isPair
         ? ["scale-change", `faster by ${most} … slower by ${most}`]
         : ["scale-time", `0 … ${most}`];
       // Without a figure, no box has a colour.
-      const items = this.#most ? [key(kind, scale)] : [];
+      const items = this.#graph.most ? [key(kind, scale)] : [];
       if (this.#isPair) {
         items.push(
           key("changed", "changed"),
@@ -134,19 +131,10 @@
         const what = this.#isPair ? "unchanged kernels" : "kernels that take little time";
         items.push(key("fold", `${what}, unfolded by a click`));
       }
-      return el("ul", { class: "graph-legend" }, items);
+      return el("ul", { class: "legend" }, items);
     }
 
     // -- what a box says
-
-    #figureOf(box) {
-      const values = this.#graph.values.map((side) => side[box]);
-      if (values.length < 2) return values[0];
-      const state = STATES[this.#graph.state[box]];
-      if (state === "new") return values[1];
-      if (state === "gone") return isKnown(values[0]) ? -values[0] : null;
-      return values.every(isKnown) ? values[1] - values[0] : null;
-    }
 
     #layerOf(box) {
       const at = this.#graph.layer[box];
@@ -161,7 +149,7 @@
     #searched(box) {
       const type = this.#graph.types[this.#graph.type[box]].toLowerCase();
       const layer = this.#layerOf(box);
-      return layer?.is_layer ? `${type}\n${rowOf(layer).searched}` : type;
+      return layer?.is_layer ? `${type}\n${searchedText(layer)}` : type;
     }
 
     #valueText(value) {
@@ -182,36 +170,27 @@
 
     #lookOfBox({ box, side }) {
       const graph = this.#graph;
-      const value = this.#figureOf(box);
+      const value = graph.figure[box];
       const isShownApart = side !== null || !this.#isPair;
       const own = this.#isPair ? graph.values[side ?? 1][box] : value;
       const figure = isShownApart
         ? (isKnown(own) ? this.#valueText(own) : "")
-        : (value && !this.#isStill(box) ? this.#changeText(value) : "");
-      const heat = this.#isPair && this.#isStill(box) ? 0 : this.#heat(value ?? 0);
+        : (value && !graph.is_still[box] ? this.#changeText(value) : "");
+      const heat = this.#isPair && graph.is_still[box] ? 0 : this.#heat(value ?? 0);
       return {
         title: graph.types[graph.type[box]],
         figure,
         name: this.#nameOf(box),
         heat,
         tone: this.#isPair && value < 0 ? "better" : "worse",
-        share: isKnown(own) && this.#total ? own / this.#total : 0,
-        classes: [
-          `state-${STATES[graph.state[box]]}`,
-          graph.is_layout[box] ? "layout" : "",
-        ],
+        share: isKnown(own) && this.#graph.total ? own / this.#graph.total : 0,
+        classes: [`state-${STATES[graph.state[box]]}`, graph.is_layout[box] ? "layout" : ""],
       };
     }
 
     // By the root, so that one large kernel leaves the others their colours.
     #heat(value) {
-      return this.#most ? Math.sqrt(Math.abs(value) / this.#most) : 0;
-    }
-
-    // A kernel that both sides have alike, and whose difference may be chance.
-    #isStill(box) {
-      const { is_clear: isClear, part, state } = this.#graph;
-      return STATES[state[box]] === "same" && part[box] === null && !isClear[box];
+      return this.#graph.most ? Math.sqrt(Math.abs(value) / this.#graph.most) : 0;
     }
 
     #lookOfFold({ boxes, side }) {
@@ -223,7 +202,7 @@
         name: "click to unfold",
         heat: this.#isPair ? 0 : Math.min(1, this.#heat(total / boxes.length)),
         tone: "worse",
-        share: this.#total ? total / this.#total : 0,
+        share: this.#graph.total ? total / this.#graph.total : 0,
         classes: ["fold"],
       };
     }
@@ -340,9 +319,9 @@
         End: () => items.at(-1),
       };
       const acts = {
-        "+": () => this.#window.zoomIn(),
-        "=": () => this.#window.zoomIn(),
-        "-": () => this.#window.zoomOut(),
+        "+": () => this.#window.zoom(STEP),
+        "=": () => this.#window.zoom(STEP),
+        "-": () => this.#window.zoom(1 / STEP),
         0: () => this.#window.fitWhole(),
         Enter: () => this.#current && this.#press(this.#current),
         " ": () => this.#current && this.#press(this.#current),

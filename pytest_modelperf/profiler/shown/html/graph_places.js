@@ -133,13 +133,9 @@ modelperf.graphPlaces = (() => {
         ]);
       });
       for (const [part, [left, top, right, bottom]] of found) {
-        this.frames.push({
-          part,
-          x: left - 9,
-          y: top - 9,
-          width: right - left + BOX.width + 18,
-          height: bottom - top + BOX.height + 18,
-        });
+        const [width, height] = [right - left + BOX.width, bottom - top + BOX.height];
+        this.frames.push(
+          { part, x: left - 9, y: top - 9, width: width + 18, height: height + 18 });
       }
     }
   }

@@ -2,11 +2,10 @@
 modelperf.graphView = (() => {
   "use strict";
 
-  const { colors, el } = modelperf;
+  const { colors, el, svg } = modelperf;
   const { BOX, ROW, pathOf } = modelperf.graphPlaces;
 
-  const SVG = "http://www.w3.org/2000/svg";
-  const ZOOM = { least: 0.02, most: 2.5, step: 1.25 };
+  const ZOOM = { least: 0.02, most: 2.5 };
   // Below this scale texts cannot be read, and are not drawn.
   const READABLE = 0.4;
   const MARGIN = 24;
@@ -18,13 +17,6 @@ modelperf.graphView = (() => {
 
   // On a phone the map would cover the picture.
   const LEAST_FOR_MAP = 440;
-
-  function svg(tag, attributes, ...children) {
-    const element = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children);
-    return element;
-  }
 
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
@@ -85,17 +77,9 @@ modelperf.graphView = (() => {
       const { width } = this.#size();
       const whole = (width - 2 * MARGIN) / Math.max(1, this.#places.width);
       this.#scale = Math.max(0.6, Math.min(1, whole));
-      if (item) {
-        this.centre(item);
-        this.#y = Math.min(this.#y, MARGIN);
-        if (whole >= this.#scale) this.#x = (width - this.#places.width * this.#scale) / 2;
-        return this.#render();
-      }
-      const middle = this.#places.items[0];
-      this.#x = whole >= this.#scale
-        ? (width - this.#places.width * this.#scale) / 2
-        : width / 2 - (middle.x + BOX.width / 2) * this.#scale;
-      this.#y = MARGIN;
+      this.centre(item ?? this.#places.items[0]);
+      this.#y = item ? Math.min(this.#y, MARGIN) : MARGIN;
+      if (whole >= this.#scale) this.#x = (width - this.#places.width * this.#scale) / 2;
       this.#render();
     }
 
@@ -148,14 +132,6 @@ modelperf.graphView = (() => {
       this.#y = y - ((y - this.#y) * scale) / this.#scale;
       this.#scale = scale;
       this.#render();
-    }
-
-    zoomIn() {
-      this.zoom(ZOOM.step);
-    }
-
-    zoomOut() {
-      this.zoom(1 / ZOOM.step);
     }
 
     repaint() {

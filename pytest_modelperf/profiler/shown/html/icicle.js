@@ -4,9 +4,9 @@
   "use strict";
 
   const { choose, chosen, el, format, toggle } = modelperf;
-  const { hasTwo, sideIndexes, sideLabel } = modelperf.sides;
+  const { sideIndexes, sideLabel } = modelperf.charts;
   const { bytesText, decimalsFor, isKnown, shareText, sum, timeText } = modelperf.figures;
-  const { kindOf, legend } = modelperf.kinds;
+  const { legend } = modelperf.layers;
 
   const SIZES = [
     { id: "ms", title: "time" },
@@ -34,7 +34,7 @@
       types.set(layer.type, [...(types.get(layer.type) ?? []), layer]);
     }
     const parts = [...types].map(([type, members]) => {
-      const kind = kindOf(type, members[0].is_layer);
+      const { kind } = members[0];
       const leaves = members.map((layer) => layerPart(layer, side, size, kind));
       return made(type, sumOf(leaves), kind, leaves);
     });
@@ -80,7 +80,7 @@
     #decimals;
     #chart = el("div", { class: "icicle", role: "group", "aria-label":
       "Types, layers and kernels by cost. Arrow keys move, Enter opens, Escape goes back." });
-    #said = el("p", { class: "icicle-said", "aria-live": "polite" });
+    #said = el("p", { class: "said icicle-said", "aria-live": "polite" });
     #back = el("button", { type: "button", text: "whole model", on: { click: () => this.#zoom() } });
     // The drawn parts of each level, and the button of each.
     #levels = [];

@@ -1,66 +1,343 @@
-// Layers one by one, as the kernels that ran.
+// Layers one by one, as the kernels that ran: a table, and the details of one of them.
 modelperf.kernels = (() => {
   "use strict";
 
-  const { choose, chosen, el } = modelperf;
-  const { hasTwo, sideIndexes } = modelperf.sides;
-  const { decimalsFor, largest, sum } = modelperf.figures;
-  const { sortableHead, sortedBy } = modelperf.tables;
-  const { rowOf } = modelperf.layers;
-  const { ColumnPicker, kernelColumns } = modelperf.kernelColumns;
-  const { KernelDetails } = modelperf.kernelDetails;
-  const { KernelFilters } = modelperf.kernelFilters;
-  const { RowWindow } = modelperf.rowWindow;
+  const { UNKNOWN, choose, chosen, el, format } = modelperf;
+  const { hasTwo, sideClass, sideIndexes, sideLabel, sideTag } = modelperf.charts;
+  const {
+    bytesText, changeText, decimalsFor, halfWidthText, isKnown, known, largest, latest, msText,
+    rangeText, ratioText, shareText, sum, timeText, tone,
+  } = modelperf.figures;
+  const { RowWindow, changeCell, nameText, note, numberCell, shareCell, textCell } =
+    modelperf.tables;
+  const { ColumnPicker, LayerFilters, kindMark, namesOf } = modelperf.layers;
+
+  // -- columns
+
+  // All columns that a case has values for. Optional ones are shown if they are picked, fixed ones
+  // always; `shown` returns the columns of the moment.
+  function kernelColumns(view, decimals, shown) {
+    const { layers } = view.case;
+    const two = hasTwo(view);
+    const all = [
+      { id: "depth", title: "#", width: "place", isFixed: true, note: "position in the graph",
+        read: ({ depth }) => depth, cell: placeCell },
+      { id: "name", title: "name", width: "name", isFixed: true, isText: true,
+        read: (layer) => namesOf(layer)[0], cell: nameCell },
+      { id: "type", title: "type", width: "type", isText: true, read: ({ type }) => type,
+        cell: ({ type, kind }) => textCell(type, kindMark(kind)) },
+      ...sideIndexes(view).flatMap((side) => sideColumns(view, side, decimals, shown)),
+      ...(two ? comparingColumns(view, decimals) : []),
+      figure("macs", "MACs", format.count, { isOptional: two }),
+      figure("params", "params", format.count, { isOptional: two }),
+      figure("flops", "FLOPs", format.count),
+      figure("memory", "memory", bytesText, { note: "of its weights and outputs" }),
+      figure("sparsity", "sparsity", shareText, { note: "the share of its weights that is zero" }),
+      text("patterns", "pattern", "figure", "how the zeros of its weights lie"),
+      figure("effective_macs", "effective MACs", format.count, {
+        note: "those with a weight that is not zero",
+      }),
+      text("ids", "ID", "text", "its first output"),
+      text("weights", "weight", "text", "its largest parameter"),
+      text("inputs", "input", "shape", "the shape of its first input"),
+      text("outputs", "shape", "shape", "the shape of its first output"),
+      text("kernels", "kernel", "text", "the kernel that ran it"),
+      text("providers", "provider", "precision"),
+    ];
+    return all.filter(({ isOptional, field }) =>
+      !isOptional || !field || layers.some((layer) => known(layer[field] ?? []).length > 0));
+  }
+
+  const longestOf = (texts) => largest(texts.map(({ length }) => length));
+  const hasTimeOfItsOwn = (layer, side) => layer.why_no_time[side] === null;
+
+  // The number of a layer is that of its own graph, so it is the same on every page.
+  function placeCell(layer) {
+    const numbers = known(layer.numbers ?? [layer.depth]);
+    const isMoved = new Set(numbers).size > 1;
+    const title = isMoved ? `${numbers[0]} before, ${numbers[1]} now` : null;
+    return numberCell(layer.is_layer ? String(latest(numbers) ?? "") : "", { title });
+  }
+
+  function nameCell(layer) {
+    const names = namesOf(layer);
+    const lines = names.map((name) => el("span", {}, nameText(name)));
+    const small = layer.is_layer ? null : el("small", { text: "beside the layers" });
+    return el("td", { class: "name", title: names.join("\n") }, ...lines, small);
+  }
+
+  function sideColumns(view, side, decimals, shown) {
+    const { layers } = view.case;
+    const two = hasTwo(view);
+    const prefix = two ? `${sideLabel(view, side)} ` : "";
+    // Two sides have the interval of their difference.
+    const hasHalfWidths = !two && layers.some((layer) => isKnown(layer.half_widths[0]));
+    const times = layers.map((layer) => layer.ms[side]);
+    const [longest, total] = [largest(times), sum(times)];
+    const percent = ({ ms }) => (isKnown(ms[side]) && total ? (100 * ms[side]) / total : null);
+    const span = () => 1 + shown().filter((column) => column.follows === side).length;
+    return [
+      {
+        id: `ms-${side}`, title: `${prefix}ms`, width: "figure", isFixed: true, isMeasure: true,
+        chars: longestOf(times.map((ms) => msText(ms, decimals))),
+        read: ({ ms }) => ms[side],
+        cell: (layer) => msCell(layer, side, decimals, longest, span()),
+      },
+      ...(hasHalfWidths ? [halfWidthColumn(layers)] : []),
+      {
+        id: `precision-${side}`, title: `${prefix}precision`, width: "precision", isText: true,
+        follows: side,
+        read: (layer) => (hasTimeOfItsOwn(layer, side) ? layer.precisions[side] : null),
+        cell: (layer) => (hasTimeOfItsOwn(layer, side)
+          ? el("td", { class: "text", text: layer.precisions[side] ?? UNKNOWN }) : null),
+      },
+      {
+        id: `share-${side}`, title: `${prefix}share`, width: "share", isOptional: true,
+        isMeasure: true, field: "ms", note: "percent of the time of its side",
+        read: percent,
+        cell: (layer) =>
+          (isKnown(percent(layer)) ? shareCell(percent(layer) / 100, side) : numberCell("")),
+      },
+      {
+        id: `gmacs-${side}`, title: `${prefix}GMAC/s`, width: "figure", isOptional: true,
+        isMeasure: true, field: "gmacs", note: "of its kernel, with all layers in it",
+        read: ({ gmacs }) => gmacs?.[side] ?? null,
+        cell: ({ gmacs }) => numberCell(gmacs?.[side]?.toFixed(2) ?? ""),
+      },
+    ];
+  }
+
+  const halfWidthColumn = (layers) => ({
+    id: "half-width", title: "±", width: "figure", follows: 0,
+    note: "half the interval of the time",
+    chars: longestOf(layers.map((layer) => halfWidthText(layer.half_widths[0]))),
+    read: (layer) => layer.half_widths[0],
+    cell: (layer) =>
+      (hasTimeOfItsOwn(layer, 0) ? numberCell(halfWidthText(layer.half_widths[0])) : null),
+  });
+
+  // A layer without its own time says why, across the columns of its side.
+  function msCell(layer, side, decimals, longest, colspan) {
+    const why = layer.why_no_time[side];
+    if (why !== null) return el("td", { class: "without", colspan, title: why }, nameText(why));
+    const bar = longest ? Math.max(0, (layer.ms[side] ?? 0) / longest) : 0;
+    const look = { class: `number bar ${sideClass(side)}`, style: `--bar: ${bar}` };
+    return numberCell(msText(layer.ms[side], decimals), look);
+  }
+
+  function comparingColumns(view, decimals) {
+    const { layers } = view.case;
+    const [before, after] = sideIndexes(view).map((side) => sideLabel(view, side));
+    return [
+      {
+        id: "delta", title: "delta, ms", width: "change", isMeasure: true,
+        note: `${after} − ${before}, with its interval`,
+        chars: longestOf(layers.flatMap((layer) => [
+          changeText(layer.delta_ms, decimals), rangeText(layer.change_interval_ms, decimals),
+        ])),
+        read: (layer) => layer.delta_ms,
+        cell: (layer) => changeCell({ ...layer, change_ms: layer.delta_ms }, decimals),
+      },
+      {
+        id: "ratio", title: "ratio", width: "figure", note: `${after} / ${before}`, isMeasure: true,
+        chars: longestOf(layers.map(({ ratio }) => ratioText(ratio))),
+        read: ({ ratio }) => ratio,
+        cell: ({ ratio }) => numberCell(ratioText(ratio)),
+      },
+    ];
+  }
+
+  // A figure of the graph; two sides show that of the last one that has it.
+  function figure(field, title, textOf, options = {}) {
+    const read = (layer) => latest(layer[field] ?? []);
+    const cell = (layer) => numberCell(layer.is_layer ? textOf(read(layer)) : "");
+    return { id: field, field, title, width: "figure", isOptional: true, read, cell, ...options };
+  }
+
+  // A text; both sides are named if they differ.
+  function text(field, title, width, note) {
+    const read = (layer) => [...new Set(known(layer[field] ?? []))].join(" → ") || null;
+    const cell = (layer) => textCell(read(layer));
+    return { id: field, field, title, width, note, isText: true, isOptional: true, read, cell };
+  }
+
+  // -- the details of a layer: its times, its parameters, and the other layers in its kernel
+
+  class KernelDetails {
+    element = el("aside", { class: "layer-details", "aria-label": "details of the layer" });
+    #view;
+    #decimals;
+    #actions;
+
+    constructor(view, decimals, actions) {
+      this.#view = view;
+      this.#decimals = decimals;
+      this.#actions = actions;
+      this.element.hidden = true;
+      this.element.addEventListener("keydown", (event) => {
+        if (event.key === "Escape") actions.close();
+      });
+    }
+
+    get isOpen() {
+      return !this.element.hidden;
+    }
+
+    hide() {
+      this.element.hidden = true;
+    }
+
+    show(layer) {
+      const sides = sideIndexes(this.#view).filter(
+        (side) => layer.states[side] !== "not there");
+      this.element.replaceChildren(this.#head(layer), this.#times(layer),
+        ...this.#parameters(layer, sides), ...this.#fused(layer, sides));
+      this.element.hidden = false;
+    }
+
+    #head(layer) {
+      const close = { type: "button", class: "close", text: "×", "aria-label": "close" };
+      const lines = namesOf(layer).map((name) => el("span", {}, nameText(name)));
+      const number = latest(layer.numbers ?? [layer.depth]);
+      const place = isKnown(number) ? `, #${number}` : "";
+      const kind = layer.is_layer ? place : ", beside the layers";
+      return el("header", {},
+        el("h3", { "aria-live": "polite" }, ...lines),
+        el("button", { ...close, on: { click: () => this.#actions.close() } }),
+        el("p", {}, nameText(layer.type), kind));
+    }
+
+    #times(layer) {
+      const list = el("dl", { class: "times" });
+      const add = (title, value) => list.append(el("dt", {}, title), el("dd", {}, value));
+      for (const side of sideIndexes(this.#view)) {
+        add(hasTwo(this.#view) ? sideTag(this.#view, side) : "time", this.#time(layer, side));
+      }
+      if (!hasTwo(this.#view)) return list;
+      if (isKnown(layer.delta_ms)) add("delta", this.#delta(layer));
+      if (isKnown(layer.ratio)) add("ratio", ratioText(layer.ratio));
+      if (isKnown(layer.explains)) add("explains", shareText(layer.explains));
+      return list;
+    }
+
+    #delta({ delta_ms: delta, change_interval_ms: interval }) {
+      const text = `${changeText(delta, this.#decimals)} ms`;
+      const range = el("small", { text: rangeText(interval, this.#decimals) });
+      const change = el("span", { class: tone(delta, interval), text });
+      return el("span", {}, change, interval ? range : null);
+    }
+
+    #time(layer, side) {
+      const why = layer.why_no_time[side];
+      const host = layer.runs_in[side];
+      if (why === null) return timeText(layer.ms[side], this.#decimals);
+      if (!host || layer.states[side] === "not there") return why;
+      const go = { click: () => this.#actions.show(host, side) };
+      const link = el("button", { type: "button", class: "link", on: go }, nameText(host));
+      return el("span", {}, "in ", link);
+    }
+
+    #parameters(layer, sides) {
+      const all = layer.parameters;
+      if (sides.length < 2) {
+        const side = sides[0];
+        const mine = all.filter(({ values }) => isKnown(values[side]));
+        return mine.length ? [el("h4", { text: "parameters" }), this.#grid(mine, [side])] : [];
+      }
+      const different = all.filter((each) => each.is_different);
+      const same = all.filter((each) => !each.is_different);
+      const parts = [el("h4", { text: "what differs" })];
+      if (different.length) parts.push(this.#grid(different, sides));
+      else parts.push(note("All parameters are the same."));
+      if (same.length) {
+        const summary = el("summary", { text: `the same: ${same.length}` });
+        parts.push(el("details", { class: "same" }, summary, this.#grid(same, sides.slice(1))));
+      }
+      return parts;
+    }
+
+    #grid(parameters, sides) {
+      const table = el("table", { class: "parameters" });
+      if (sides.length > 1) {
+        const heads = sides.map((side) => el("th", { scope: "col" }, sideTag(this.#view, side)));
+        table.append(el("thead", {}, el("tr", {}, el("td", {}), ...heads)));
+      }
+      const lines = parameters.map(({ name, values }) => {
+        const cells = sides.map((side) => el("td", {}, nameText(values[side] ?? UNKNOWN)));
+        return el("tr", {}, el("th", { scope: "row" }, nameText(name)), ...cells);
+      });
+      table.append(el("tbody", {}, ...lines));
+      return table;
+    }
+
+    #fused(layer, sides) {
+      if (!sides.some((side) => layer.fused[side]?.length)) return [];
+      const others = (side) => (sides.length > 1 ? (layer.fused[1 - side] ?? []) : null);
+      const lists = sides.map((side) => this.#fusedOn(layer.fused[side] ?? [], others(side), side));
+      return [el("h4", { text: "in the same kernel" }), ...lists];
+    }
+
+    // Layers that only one side fuses stand out, compared by type because names may differ.
+    #fusedOn(layers, others, side) {
+      const left = others?.map(({ type }) => type);
+      const items = layers.map(({ name, type }) => {
+        const place = left?.indexOf(type) ?? 0;
+        if (left && place >= 0) left.splice(place, 1);
+        const item = el("li", { class: place < 0 ? "only" : "" }, nameText(name));
+        item.append(" ", el("small", {}, nameText(type)));
+        return item;
+      });
+      const list = items.length ? el("ul", {}, ...items) : el("p", { text: "nothing else" });
+      const tag = hasTwo(this.#view) ? [sideTag(this.#view, side)] : [];
+      return el("div", { class: "fused" }, ...tag, list);
+    }
+  }
+
+  // -- the table
 
   class KernelTable {
     element;
-    #view;
-    #decimals;
+    #layers;
     #all;
-    #columns;
     #picker;
-    #sort;
-    #rows;
-    #shown = [];
     #filters;
     #details;
-    #window = new RowWindow(
-      "layers",
-      (row, index) => this.#row(row, index),
-      "No layer is like that.",
-      { isGrid: true, afterDrawing: () => this.#mark() },
-    );
+    #rows;
     #current = null;
 
     constructor(view) {
-      this.#view = view;
-      this.#rows = view.case.layers.map((layer) => rowOf(layer));
-      const totals = sideIndexes(view).map((side) => sum(view.case.layers.map((l) => l.ms[side])));
-      this.#decimals = decimalsFor(largest(totals));
-      this.#all = kernelColumns(view, this.#decimals, () => this.#columns);
+      this.#layers = view.case.layers;
+      const totals = sideIndexes(view).map((side) => sum(this.#layers.map(({ ms }) => ms[side])));
+      const decimals = decimalsFor(largest(totals));
+      this.#all = kernelColumns(view, decimals, () => this.#rows.columns);
       this.#picker = new ColumnPicker(this.#all, chosen("columns"), (names) => {
         choose({ columns: names });
         this.#showColumns();
-        this.#update();
       });
-      const hasTimes = totals.some((total) => total > 0);
-      const first = hasTwo(view) ? "delta" : "ms-0";
-      this.#sort = { id: hasTimes ? first : "depth", isDescending: hasTimes };
       const measures = this.#all.filter((column) => column.isMeasure);
-      this.#filters = new KernelFilters(this.#rows, measures, () => this.#update());
-      this.#details = new KernelDetails(view, this.#decimals, {
+      this.#filters =
+        new LayerFilters(this.#layers, measures, hasTwo(view), () => this.#rows.update());
+      this.#details = new KernelDetails(view, decimals, {
         close: () => this.#close(),
         show: (name, side) => this.#openNamed(name, side),
       });
-      this.#build();
+      const hasTimes = totals.some((total) => total > 0);
+      const first = hasTwo(view) ? "delta" : "ms-0";
+      this.#rows = new RowWindow("layers", "No layer is like that.", {
+        isGrid: true,
+        sort: { id: hasTimes ? first : "depth", isDescending: hasTimes },
+        select: () => this.#filters.select(),
+        lineOf: (layer, index) => this.#line(layer, index),
+        afterDrawing: () => this.#mark(),
+      });
+      this.#build(hasTwo(view));
     }
 
     // Shows the details of a layer even if a filter hides it.
     open(layer) {
-      const row = this.#rows.find((one) => one.layer === layer);
-      if (!row) return;
-      if (!this.#shown.includes(row)) this.#filters.replace({});
-      this.#openRow(row);
+      if (!this.#layers.includes(layer)) return;
+      if (!this.#rows.shown.includes(layer)) this.#filters.replace({});
+      this.#openRow(layer);
       this.element.scrollIntoView({ block: "nearest" });
     }
 
@@ -70,66 +347,38 @@ modelperf.kernels = (() => {
       this.#table.focus({ preventScroll: true });
     }
 
-    showForPrint() {
-      this.#window.showForPrint();
-    }
-
-    showForScreen() {
-      this.#window.showForScreen();
-    }
-
-    #build() {
-      this.#showColumns();
-      this.#window.reserve(this.#rows.length);
-      this.#window.mark(hasTwo(this.#view) ? "two-sides" : "one-side");
-      if (this.#rows.some(({ names }) => names.length > 1)) this.#window.mark("two-lines");
+    #build(two) {
+      this.#rows.reserve(this.#layers.length);
+      this.#rows.mark(two ? "two-sides" : "one-side");
+      if (this.#layers.some((layer) => namesOf(layer).length > 1)) this.#rows.mark("two-lines");
       this.#table.addEventListener("keydown", (event) => this.#onKey(event));
-      this.#table.tBodies[0].addEventListener("click", (event) => this.#onClick(event));
-      const both = el(
-        "div",
-        { class: "kernels-both" },
-        this.#window.element,
-        this.#details.element,
-      );
-      const tools = el("div", { class: "kernels-tools" },
-        this.#filters.element, this.#picker.element);
-      this.element = el("div", {}, tools, both);
-      this.#update();
+      this.#rows.body.addEventListener("click", (event) => this.#onClick(event));
+      this.element = el("div", {},
+        el("div", { class: "kernels-tools" }, this.#filters.element, this.#picker.element),
+        el("div", { class: "kernels-both" }, this.#rows.element, this.#details.element));
+      this.#showColumns();
     }
 
-    // If the column that sorts goes, the first one of a time takes its place.
     #showColumns() {
-      this.#columns = this.#all.filter((column) => this.#picker.shows(column));
-      if (!this.#columns.some(({ id }) => id === this.#sort.id)) {
-        Object.assign(this.#sort, { id: "ms-0", isDescending: true });
-      }
-      const head = sortableHead(this.#columns, this.#sort, () => this.#update());
-      this.#window.setHead(head, this.#columns);
-      const added = this.#columns.filter(({ isOptional }) => isOptional).length;
+      const columns = this.#all.filter((column) => this.#picker.shows(column));
+      this.#rows.setColumns(columns, "ms-0");
+      const added = columns.filter(({ isOptional }) => isOptional).length;
       this.#table.style.setProperty("--added", added);
     }
 
     get #table() {
-      return this.#window.table;
+      return this.#rows.table;
     }
 
-    #update() {
-      const column = this.#columns.find(({ id }) => id === this.#sort.id);
-      this.#shown = sortedBy(this.#filters.select(), column.read, this.#sort.isDescending);
-      this.#filters.say(this.#shown.length);
-      this.#window.show(this.#shown);
-    }
-
-    #row(row, index) {
-      const cells = this.#columns.map((column) => column.cell(row)).filter(Boolean);
-      const line = el("tr", { id: `layer-${row.layer.depth}-${index}` }, ...cells);
-      line.dataset.index = index;
-      if (!row.layer.is_layer) line.classList.add("beside");
-      return line;
+    #line(layer, index) {
+      const cells = this.#rows.columns.map((column) => column.cell(layer));
+      const name = layer.is_layer ? "" : "beside";
+      const attributes = { id: `layer-${layer.depth}-${index}`, class: name, "data-index": index };
+      return el("tr", attributes, ...cells);
     }
 
     #mark() {
-      const index = this.#shown.indexOf(this.#current);
+      const index = this.#rows.shown.indexOf(this.#current);
       for (const line of this.#table.querySelectorAll("tr[id]")) {
         const isCurrent = Number(line.dataset.index) === index;
         line.classList.toggle("current", isCurrent);
@@ -141,7 +390,7 @@ modelperf.kernels = (() => {
 
     #onClick(event) {
       const index = event.target.closest("tr[data-index]")?.dataset.index;
-      if (index !== undefined) this.#openRow(this.#shown[Number(index)]);
+      if (index !== undefined) this.#openRow(this.#rows.shown[Number(index)]);
     }
 
     #onKey(event) {
@@ -149,44 +398,36 @@ modelperf.kernels = (() => {
         this.#close();
         return;
       }
+      const { shown, pageRows } = this.#rows;
       // A button in the head handles its own keys.
-      if (event.target !== this.#table || !this.#shown.length) return;
-      const page = this.#window.pageRows;
-      const now = this.#shown.indexOf(this.#current);
+      if (event.target !== this.#table || !shown.length) return;
+      const now = shown.indexOf(this.#current);
+      const last = shown.length - 1;
       const targets = {
-        ArrowDown: now + 1,
-        ArrowUp: now - 1,
-        PageDown: now + page,
-        PageUp: now - page,
-        Home: 0,
-        End: this.#shown.length - 1,
+        ArrowDown: now + 1, ArrowUp: now - 1, PageDown: now + pageRows, PageUp: now - pageRows,
+        Home: 0, End: last,
       };
-      if (event.key === "Enter" && this.#current) {
-        this.#openRow(this.#current);
-      } else if (event.key in targets) {
-        const last = this.#shown.length - 1;
-        this.#moveTo(this.#shown[Math.max(0, Math.min(last, targets[event.key]))]);
-      } else {
-        return;
-      }
+      if (event.key === "Enter" && this.#current) this.#openRow(this.#current);
+      else if (!(event.key in targets)) return;
+      else this.#moveTo(shown[Math.max(0, Math.min(last, targets[event.key]))]);
       event.preventDefault();
     }
 
-    #moveTo(row) {
-      this.#current = row;
-      this.#window.bringIntoView(this.#shown.indexOf(row));
+    #moveTo(layer) {
+      this.#current = layer;
+      this.#rows.bringIntoView(this.#rows.shown.indexOf(layer));
       this.#mark();
-      if (this.#details.isOpen) this.#details.show(row.layer);
+      if (this.#details.isOpen) this.#details.show(layer);
     }
 
-    #openRow(row) {
-      this.#details.show(row.layer);
-      this.#moveTo(row);
+    #openRow(layer) {
+      this.#details.show(layer);
+      this.#moveTo(layer);
     }
 
     #openNamed(name, side) {
-      const row = this.#rows.find(({ layer }) => layer.names[side] === name);
-      if (row) this.open(row.layer);
+      const layer = this.#layers.find(({ names }) => names[side] === name);
+      if (layer) this.open(layer);
     }
 
     #close() {
@@ -202,21 +443,16 @@ modelperf.kernels = (() => {
   modelperf.section("kernels", {
     draw(root, view) {
       kernels = null;
-      if (!view.case?.layers.length) {
-        modelperf.hide(root);
-        return;
-      }
+      if (!view.case?.layers.length) return modelperf.hide(root);
       kernels = new KernelTable(view);
-      root.replaceChildren(kernels.element);
-      kernels.showForScreen();
+      return root.replaceChildren(kernels.element);
     },
     // Nothing to redraw: no colours are set here.
     redraw: () => {},
   });
-  window.addEventListener("beforeprint", () => kernels?.showForPrint());
-  window.addEventListener("afterprint", () => kernels?.showForScreen());
 
   return {
+    KernelDetails,
     open: (layer) => kernels?.open(layer),
     showTransition: (before, after) => kernels?.showTransition(before, after),
   };

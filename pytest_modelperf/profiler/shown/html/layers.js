@@ -1,30 +1,29 @@
-// The facts about one layer on each side.
+// What all parts about layers share: the marks of their kinds, their names, and their filters.
 modelperf.layers = (() => {
   "use strict";
 
-  const { isKnown, isSure, known } = modelperf.figures;
+  const { el, tickBox } = modelperf;
+  const { isKnown, known, wholeText } = modelperf.figures;
 
-  const NOT_EXECUTED = "not executed";
   const IN_ANOTHER = "in another kernel";
-  const NO_PRECISION = "unknown";
+  // What a search looks into.
+  const SEARCHED = [
+    "id", "ids", "name", "names", "weight", "weights", "kernel", "kernels", "fused", "type",
+    "precision", "precisions", "providers", "inputs", "outputs",
+  ];
 
-  // The precision that a layer ran in, or why it has none of its own.
-  function placeOf(layer, side) {
-    if (!isThere(layer, side)) return NOT_EXECUTED;
-    if (!hasTimeOfItsOwn(layer, side)) return layer.states[side];
-    return layer.precisions[side] ?? NO_PRECISION;
-  }
+  // The mark of a kind before the name of an operator.
+  const kindMark = ({ id, title }) =>
+    el("span", { class: `kind-mark kind-${id}`, title, "aria-hidden": "true" });
 
-  const isThere = (layer, side) => layer.states[side] !== "not there";
+  // The colour in the present theme, as rgb(...).
+  const kindColor = ({ id }) => modelperf.colorOf("--kind", `kind-${id}`);
 
-  // Without measurements every layer is separate.
-  const hasTimeOfItsOwn = (layer, side) => ["ran", "not measured"].includes(layer.states[side]);
-
-  // Why a layer has no time of its own.
-  function whyNoTime(layer, side) {
-    if (!isThere(layer, side)) return NOT_EXECUTED;
-    const host = layer.runs_in[side];
-    return host ? `in ${host}` : layer.states[side];
+  // A mark with its words for each of these kinds.
+  function legend(kinds) {
+    const found = new Map(kinds.map((kind) => [kind.id, kind]));
+    const items = [...found.values()].map((kind) => el("li", {}, kindMark(kind), kind.title));
+    return el("ul", { class: "legend", "aria-label": "kinds of operators" }, ...items);
   }
 
   // Each name once, A's first.
@@ -33,105 +32,220 @@ modelperf.layers = (() => {
     return names.length ? names : [layer.type];
   }
 
-  function deltaOf(layer) {
-    if (isKnown(layer.change_ms)) return layer.change_ms;
-    const [before, after] = layer.ms;
-    return isKnown(before) && isKnown(after) ? after - before : null;
+  const texts = new WeakMap();
+
+  // All texts of a layer, and of those in its kernel: they are found there by each of their names.
+  function searchedText(layer) {
+    if (!texts.has(layer)) {
+      const found = known(SEARCHED.flatMap((key) => layer[key] ?? []).flat())
+        .flatMap((value) => (typeof value === "object" ? known(Object.values(value)) : value));
+      texts.set(layer, [...new Set(found)].join("\n").toLowerCase());
+    }
+    return texts.get(layer);
   }
 
-  function ratioOf(layer) {
-    const [before, after] = layer.ms;
-    return before && isKnown(after) ? after / before : null;
+  const emptyFilter = () => ({
+    text: "", types: new Set(), precisions: new Set(), limits: new Map(), onlyDifferences: false,
+    transition: null,
+  });
+
+  function matches(layer, filter, measures) {
+    const { types, precisions, transition } = filter;
+    const { places } = layer;
+    return (!filter.text || searchedText(layer).includes(filter.text)) &&
+      (!types.size || types.has(layer.type)) &&
+      (!precisions.size || places.some((place) => precisions.has(place))) &&
+      (!filter.onlyDifferences || layer.differs) &&
+      (!transition || transition.every((place, side) => places[side] === place)) &&
+      measures.every(({ id, read }) => isWithin(read(layer), filter.limits.get(id)));
   }
 
-  // Exporters number names differently, so a different name alone is no difference.
-  const PARAMETERS = [
-    { name: "precision", read: (layer, side) => layer.precisions[side] },
-    { name: "provider", read: (layer, side) => layer.providers[side] },
-    { name: "inputs", read: (layer, side) => layer.inputs[side] },
-    { name: "outputs", read: (layer, side) => layer.outputs[side] },
-    { name: "MACs", read: (layer, side) => layer.macs[side] },
-    { name: "params", read: (layer, side) => layer.params[side] },
-    { name: "weight", isName: true, read: (layer, side) => layer.weights[side] },
-    { name: "kernel", isName: true, read: (layer, side) => layer.kernels[side] },
-  ];
-
-  // The parameters of a layer, with one value for each side; unset ones are left out.
-  function parametersOf(layer) {
-    const attributes = new Set(layer.attributes.flatMap((set) => Object.keys(set ?? {})));
-    const read = (name) => (_, side) => layer.attributes[side]?.[name];
-    const all = [
-      ...[...attributes].sort().map((name) => ({ name, read: read(name) })),
-      ...PARAMETERS,
-    ];
-    return all
-      .map(({ name, isName = false, read: value }) => {
-        const values = layer.names.map((__, side) => value(layer, side) ?? null);
-        return { name, isName, values, isDifferent: new Set(values).size > 1 };
-      })
-      .filter(({ values }) => known(values).length > 0);
+  function isWithin(value, limit) {
+    if (!limit) return true;
+    const { least, most } = limit;
+    return isKnown(value) && value >= (least ?? -Infinity) && value <= (most ?? Infinity);
   }
 
-  const fusedTypes = (layers) => (layers ?? []).map(({ type }) => type).sort().join("\n");
+  // By the text of any field, type, precision, numbers and, for a pair, difference.
+  class LayerFilters {
+    element = el("div", { class: "filters" });
+    filter = emptyFilter();
+    #layers;
+    #measures;
+    #isPair;
+    #onChange;
+    #shown = el("output", { class: "shown" });
 
-  function differs(layer) {
-    if (new Set(layer.states).size > 1 || isSure(layer.change_interval_ms)) return true;
-    if (new Set(layer.fused.map(fusedTypes)).size > 1) return true;
-    return parametersOf(layer).some(({ isName, isDifferent }) => isDifferent && !isName);
+    constructor(layers, measures, isPair, onChange) {
+      this.#layers = layers;
+      this.#measures = measures;
+      this.#isPair = isPair;
+      this.#onChange = onChange;
+      this.#build();
+    }
+
+    select() {
+      const found = this.#layers.filter((layer) => matches(layer, this.filter, this.#measures));
+      this.#shown.textContent = `${wholeText(found.length)} of ${wholeText(this.#layers.length)}`;
+      return found;
+    }
+
+    replace(filter) {
+      this.filter = { ...emptyFilter(), ...filter };
+      this.#build();
+      this.#onChange();
+    }
+
+    #change(changes) {
+      Object.assign(this.filter, changes);
+      this.#onChange();
+    }
+
+    #build() {
+      const { types, precisions } = this.filter;
+      const clear = { click: () => this.replace({}) };
+      this.element.replaceChildren(
+        this.#search(),
+        manyOf("type", this.#counts(({ type }) => [type]), types, this.#onChange),
+        manyOf("precision", this.#counts(({ places }) => new Set(places)), precisions,
+          this.#onChange),
+        this.#numbers(),
+        ...(this.#isPair ? this.#ofTwoSides() : []),
+        el("button", { type: "button", class: "clear", text: "clear all", on: clear }),
+        this.#shown,
+      );
+    }
+
+    // Most frequent first.
+    #counts(read) {
+      const counts = new Map();
+      for (const layer of this.#layers) {
+        for (const value of read(layer)) counts.set(value, (counts.get(value) ?? 0) + 1);
+      }
+      return [...counts].sort((one, other) => other[1] - one[1]);
+    }
+
+    #search() {
+      const box = el("input", {
+        type: "search", placeholder: "name, type, weight, ID …", "aria-label": "any field contains",
+        on: { input: () => this.#change({ text: box.value.trim().toLowerCase() }) },
+      });
+      box.value = this.filter.text;
+      return box;
+    }
+
+    #numbers() {
+      const [list, say] = choices("numbers", () => this.filter.limits.size || "");
+      list.lastChild.append(...this.#measures.map((measure) => el("div", { class: "limits" },
+        el("span", { text: measure.title }),
+        ...["least", "most"].map((bound) => this.#bound(measure, bound, say)))));
+      return list;
+    }
+
+    #bound({ id, title }, bound, say) {
+      const { limits } = this.filter;
+      const read = () => {
+        const value = Number.isNaN(box.valueAsNumber) ? null : box.valueAsNumber;
+        const limit = { ...limits.get(id), [bound]: value };
+        if (known(Object.values(limit)).length) limits.set(id, limit);
+        else limits.delete(id);
+        say();
+        this.#onChange();
+      };
+      const box = el("input", {
+        type: "number", step: "any", placeholder: `at ${bound}`, on: { input: read },
+        "aria-label": `${title} at ${bound}`,
+      });
+      box.value = limits.get(id)?.[bound] ?? "";
+      return box;
+    }
+
+    #ofTwoSides() {
+      const { onlyDifferences, transition } = this.filter;
+      const tick = tickBox("only differences", onlyDifferences,
+        (isOn) => this.#change({ onlyDifferences: isOn }));
+      tick.title =
+        "runs on one side only, has other parameters (names apart), or its time surely changed";
+      if (!transition) return [tick];
+      const chip = {
+        type: "button", class: "chip", title: "show all precisions again",
+        text: `${transition.join(" → ")}  ×`,
+        on: { click: () => this.replace({ ...this.filter, transition: null }) },
+      };
+      return [tick, el("button", chip)];
+    }
   }
 
-  // A layer that runs in the kernel of another one is found there, by each of its names.
-  const namesOfFused = (others) =>
-    (others ?? []).flatMap(({ name, id, weight, type }) => [name, id, weight, type]);
-
-  // The text that a search looks into.
-  const searchedText = (names) => [...new Set(known(names))].join("\n").toLowerCase();
-
-  // A layer with the values that tables sort and filter by.
-  function rowOf(layer) {
-    const names = namesOf(layer);
-    const isPair = layer.names.length === 2;
-    return {
-      layer,
-      names,
-      isPair,
-      searched: searchedText([
-        ...names,
-        ...layer.ids,
-        ...layer.weights,
-        ...layer.kernels,
-        ...layer.fused.flatMap(namesOfFused),
-        layer.type,
-        ...layer.precisions,
-        ...layer.providers,
-        ...layer.inputs,
-        ...layer.outputs,
-      ]),
-      places: layer.is_layer ? layer.names.map((_, side) => placeOf(layer, side)) : [],
-      delta: isPair ? deltaOf(layer) : null,
-      ratio: isPair ? ratioOf(layer) : null,
-      differs: isPair && differs(layer),
+  // A list that hangs below a button, which says what is chosen; and what lets it say so again.
+  function choices(title, chosen) {
+    const summary = el("summary", {});
+    const say = () => {
+      summary.textContent = `${title}: ${chosen() || "all"}`;
+      summary.classList.toggle("active", Boolean(chosen()));
     };
+    say();
+    return [el("details", { class: "pick" }, summary, el("div", { class: "choices" })), say];
   }
 
-  // The change of precision from A to B.
-  const isTransition = ({ places }, [before, after]) =>
-    places[0] === before && places[1] === after;
+  // A list with several choices.
+  function manyOf(title, counts, chosen, onChange) {
+    const [list, say] = choices(title, () =>
+      (chosen.size <= 2 ? [...chosen].join(", ") : `${chosen.size} chosen`));
+    list.lastChild.append(...counts.map(([value, count]) => {
+      const change = (isOn) => {
+        if (isOn) chosen.add(value);
+        else chosen.delete(value);
+        say();
+        onChange();
+      };
+      const label = tickBox(value, chosen.has(value), change, { value });
+      label.append(el("small", { text: wholeText(count) }));
+      return label;
+    }));
+    return list;
+  }
+
+  // A list of columns to tick; `names` are the picked ones, null for the usual.
+  class ColumnPicker {
+    element = el("details", { class: "pick columns" }, el("summary", { text: "columns" }));
+    #picked;
+
+    constructor(columns, names, onChange) {
+      const usual = columns.filter(({ isOptional }) => !isOptional).map(({ id }) => id);
+      this.#picked = new Set(names === null ? usual : names.split(","));
+      const boxes = columns.filter(({ isFixed }) => !isFixed).map(({ id, title, note }) => {
+        const box = tickBox(title, this.#picked.has(id), (isOn) => {
+          if (isOn) this.#picked.add(id);
+          else this.#picked.delete(id);
+          onChange([...this.#picked].join(","));
+        });
+        if (note) box.title = note;
+        return box;
+      });
+      this.element.append(el("div", { class: "choices" }, ...boxes));
+    }
+
+    shows({ id, isFixed }) {
+      return isFixed || this.#picked.has(id);
+    }
+  }
+
+  // An open list closes like a menu.
+  function closeLists(except) {
+    for (const list of document.querySelectorAll("details.pick[open]")) {
+      if (!except || !list.contains(except)) list.open = false;
+    }
+  }
+  document.addEventListener("pointerdown", (event) => closeLists(event.target));
+  document.addEventListener("focusin", (event) => closeLists(event.target));
+  document.addEventListener("keydown", (event) => {
+    const list = event.key === "Escape" && event.target.closest?.("details.pick[open]");
+    if (!list) return;
+    list.open = false;
+    list.querySelector("summary").focus();
+  });
 
   return {
-    NOT_EXECUTED,
-    IN_ANOTHER,
-    NO_PRECISION,
-    isThere,
-    hasTimeOfItsOwn,
-    whyNoTime,
-    namesOf,
-    namesOfFused,
-    searchedText,
-    deltaOf,
-    ratioOf,
-    parametersOf,
-    rowOf,
-    isTransition,
+    IN_ANOTHER, kindMark, kindColor, legend, namesOf, searchedText, LayerFilters, ColumnPicker,
   };
 })();

@@ -2,7 +2,8 @@
 modelperf.points = (() => {
   "use strict";
 
-  const { caseOf, chosen, isKnown } = modelperf;
+  const { caseOf, chosen } = modelperf;
+  const { isKnown } = modelperf.figures;
   const OF_LAYERS = ["types", "icicle", "depth", "graph", "kernels", "transitions"];
 
   function isMeasured(point) {
@@ -24,15 +25,15 @@ modelperf.points = (() => {
     return isNumber && Number(plain) > 0 ? Number(plain) : NaN;
   }
 
-  // The highest throughput among the points that are surely within the threshold, by the same
-  // rules for ties and doubts as on the terminal.
+  // The highest throughput among the points that are surely within the threshold. What decides it
+  // is in the data of each point, because a reader may take points away.
   function findSweetSpot(points, limit) {
-    const run = competing(points)
-      .filter((point) => point.reason === null && isKnown(point.per_second));
-    const within = run.filter((point) => isWithin(point, limit));
-    const undecided = run.filter((point) => !within.includes(point) && mayBeWithin(point, limit));
+    const run = competing(points).filter(({ rank }) => isKnown(rank));
+    const isBelow = (ms) => isKnown(ms) && ms <= limit;
+    const within = run.filter((point) => limit === null || isBelow(point.within_ms));
+    const undecided = run.filter((point) => !within.includes(point) && isBelow(point.maybe_ms));
     const best = fastest(within);
-    const equals = within.filter((point) => point !== best && overlap(point, best));
+    const equals = within.filter(({ id }) => best.ties.includes(id));
     return { best, equals, undecided };
   }
 
@@ -42,30 +43,7 @@ modelperf.points = (() => {
     return steps.length ? steps : points;
   }
 
-  function isWithin(point, limit) {
-    return limit === null || (point.interval_ms !== null && point.interval_ms[1] <= limit);
-  }
-
-  function mayBeWithin(point, limit) {
-    const low = point.interval_ms === null ? fastestSample(point) : point.interval_ms[0];
-    return isKnown(low) && low <= limit;
-  }
-
-  // Without an interval the median may be anything from the fastest sample on.
-  function fastestSample({ ms, rounds }) {
-    return rounds.length ? Math.min(...rounds.map(([lowest]) => lowest)) : ms;
-  }
-
-  function fastest(points) {
-    return points.reduce(
-      (best, point) => (best === null || point.per_second > best.per_second ? point : best), null);
-  }
-
-  // Whether both throughputs may be equal, also if one has no interval.
-  function overlap(one, other) {
-    const [a, b] = [one.per_second_interval, other.per_second_interval];
-    return a === null || b === null || (a[0] <= b[1] && b[0] <= a[1]);
-  }
+  const fastest = (points) => points.toSorted((one, other) => one.rank - other.rank)[0] ?? null;
 
   // The ids of the configurations that a reader took away.
   function without() {
@@ -121,7 +99,7 @@ modelperf.points = (() => {
   // In a sweep the parts about layers show one configuration, whatever A and B are in the charts.
   document.documentElement.addEventListener("casechange", ({ detail: view }) => {
     if (!view.case || !isSweep(view.model)) return;
-    const models = view.sides.map(modelperf.sides.title).join(", ");
+    const models = view.sides.map(modelperf.charts.title).join(", ");
     for (const name of OF_LAYERS) {
       const heading = document.querySelector(`#${name} > h2`);
       heading?.querySelector("small")?.remove();

@@ -2,9 +2,8 @@
 (() => {
   "use strict";
 
-  const { el, format, hide } = modelperf;
-  const { plot } = modelperf.charts;
-  const { look, short, title } = modelperf.sides;
+  const { el, format, hide, tickBox } = modelperf;
+  const { chartBox, look, plot, short, title } = modelperf.charts;
   const { isSweep, sidesOfPair } = modelperf.points;
   const LEGEND = "A box is from the first to the third quartile, with the median; its whiskers " +
     "are the 5th and the 95th percentile.";
@@ -15,16 +14,15 @@
     if (!sides.some(({ rounds }) => rounds.length)) {
       return hide(root, view.case && "there are no samples");
     }
-    const chart = el("div", { class: "plot", role: "figure", "aria-label": describe(sides) });
-    const box = el("input", { type: "checkbox", on: { change: () => {
-      hasExtremes = box.checked;
+    const chart = chartBox(describe(sides));
+    const box = tickBox("Fastest and slowest of each round", hasExtremes, (isOn) => {
+      hasExtremes = isOn;
       update();
-    } } });
-    box.checked = hasExtremes;
+    });
     const update = () => drawRounds(chart, sides);
     root.replaceChildren(
-      el("div", { class: "toolbar" }, el("label", {}, box, " Fastest and slowest of each round")),
-      chart, el("p", { class: "hint", text: `${LEGEND} ${describe(sides)}` }));
+      el("div", { class: "toolbar" }, box), chart,
+      el("p", { class: "hint", text: `${LEGEND} ${describe(sides)}` }));
     update();
   }
 

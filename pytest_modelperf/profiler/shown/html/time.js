@@ -2,9 +2,9 @@
 (() => {
   "use strict";
 
-  const { el, format, hide, isKnown, toggle } = modelperf;
-  const { plot } = modelperf.charts;
-  const { axisEnd, barMarker, errorBars, figure, short, title } = modelperf.sides;
+  const { el, format, hide, toggle } = modelperf;
+  const { axisEnd, barMarker, chartBox, errorBars, figure, plot, short, title } = modelperf.charts;
+  const { isKnown } = modelperf.figures;
   const { isSweep, sidesOfPair } = modelperf.points;
   const KINDS = [["throughput", "Throughput"], ["latency", "Latency"]];
   // More names under the bars could not be read; a bar says its own when it is pointed at.
@@ -12,12 +12,12 @@
   let kind = "throughput";
 
   function draw(root, view) {
-    const groups = { latency: latencyBars(view), throughput: throughputBars(view) };
+    const groups = { latency: groupsOf(view, "latency"), throughput: groupsOf(view, "throughput") };
     const bars = Object.values(groups).flat().flatMap((group) => group.bars);
     if (!bars.some(({ value }) => isKnown(value))) {
       return hide(root, view.case && "nothing was measured");
     }
-    const chart = el("div", { class: "plot", role: "figure" });
+    const chart = chartBox("");
     const note = el("p", { class: "hint" });
     const update = () => {
       chart.setAttribute("aria-label", describe(groups[kind]));
@@ -38,47 +38,29 @@
   const OF_BLOCKS =
     "Items a second are those of all requests in a block divided by its time, with their interval.";
 
-  // A group of bars is a side; each bar is labelled on the axis.
-  function latencyBars(view) {
+  // A group of bars is a side, or one of the two points of a sweep; the axis names each bar.
+  function groupsOf(view, what) {
+    const unit = what === "latency" ? "ms" : "items/s";
     if (isSweep(view.model)) {
-      return sidesOfPair(view.model, (point) => ({ unit: "ms", bars: pointLatencies(point) }));
+      return sidesOfPair(view.model, (point) => ({ unit, bars: barsOfPoint(point)[what] }));
     }
-    return view.sides.map((side, index) => ({
-      index, title: title(side), unit: "ms",
-      bars: (view.case?.latency[index]?.percentiles ?? []).map(({ name, ms, low, high }) => ({
-        place: name, value: ms, bounds: isKnown(low) && isKnown(high) ? [low, high] : null,
-      })),
-    }));
+    return view.sides.map((side, index) =>
+      ({ index, title: title(side), unit, bars: barsOfSide(view, index)[what] }));
   }
 
-  function throughputBars(view) {
-    if (isSweep(view.model)) {
-      const unit = "items/s";
-      return sidesOfPair(view.model, (point) => ({ unit, bars: pointThroughput(point) }));
-    }
-    return view.sides.map((side, index) => ({
-      index, title: title(side), unit: "items/s",
-      bars: view.model.cases.map((item) => ({ place: item.name, ...throughput(item, index) })),
-    }));
-  }
+  const bar = (place, value, bounds = null) => ({ place, value, bounds });
 
-  function throughput({ batch, latency }, index) {
-    const value = latency[index]?.items_per_second ?? null;
-    const median = latency[index]?.percentiles.find(({ name }) => name === "p50");
-    if (!isKnown(value) || !isKnown(median?.low)) return { value, bounds: null };
-    return { value, bounds: [median.high, median.low].map((ms) => (value * median.ms) / ms) };
-  }
+  const barsOfPoint = (point) => ({
+    latency: [bar("p50", point.ms, point.interval_ms), bar("p95", point.p95_ms)],
+    throughput: [bar("throughput", point.per_second, point.per_second_interval)],
+  });
 
-  function pointLatencies(point) {
-    return [
-      { place: "p50", value: point.ms, bounds: point.interval_ms },
-      { place: "p95", value: point.p95_ms, bounds: null },
-    ];
-  }
-
-  function pointThroughput(point) {
-    return [{ place: "throughput", value: point.per_second, bounds: point.per_second_interval }];
-  }
+  const barsOfSide = ({ model, case: chosen }, index) => ({
+    latency: (chosen?.latency[index]?.percentiles ?? []).map(({ name, ms, low, high }) =>
+      bar(name, ms, isKnown(low) && isKnown(high) ? [low, high] : null)),
+    throughput: model.cases.map(({ name, latency }) =>
+      bar(name, latency[index]?.items_per_second, latency[index]?.items_per_second_interval)),
+  });
 
   // Unknown values have no bar, and no place if both sides lack them.
   function drawBars(chart, groups) {

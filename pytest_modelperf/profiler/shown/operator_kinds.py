@@ -1,0 +1,54 @@
+"""The kinds of operators, which have the same colours on all pages and in all charts."""
+
+from __future__ import annotations
+
+import re
+
+_BESIDE = ("beside", "beside the layers")
+_OTHER = ("other", "other operators")
+# The id in the style sheet, the title, and the names: the first that matches is the kind.
+_KINDS = (
+    (
+        "attention",
+        "attention and recurrent",
+        re.compile(r"Attention|LSTM|GRU|RNN|RotaryEmbedding"),
+    ),
+    ("quantization", "quantization", re.compile(r"uantizeLinear")),
+    ("convolution", "convolution", re.compile(r"Conv")),
+    ("product", "matrix product", re.compile(r"MatMul|Gemm|Einsum")),
+    ("normalization", "normalization", re.compile(r"(?<!Random)Norm|LRN")),
+    (
+        "reduction",
+        "pooling and reduction",
+        re.compile(r"Pool|^(QLinear)?Reduce|^Arg|TopK|^Cum(Sum|Prod)"),
+    ),
+    (
+        "movement",
+        "movement of data",
+        re.compile(
+            r"Reshape|Transpose|Concat|Slice|Gather|Scatter|Split|^Pad|Resize|Upsample|Expand|"
+            r"queeze$|Flatten|Tile|^Cast|Identity|ToSpace|ToDepth|^Constant|^Shape|Reorder|MemcpyTo"
+        ),
+    ),
+    (
+        "elementwise",
+        "elementwise",
+        re.compile(
+            r"^(Bias|QLinear)?(Add|Sub|Mul|Div|Pow|Sqrt|Exp|Log|Neg|Abs|Max|Min|Mod|Where|Clip|Erf|"
+            r"Reciprocal|Floor|Ceil|Round|Sign|Not|And|Or|Xor|Bitwise|BitShift|Equal|Greater|Less|"
+            r"IsInf|IsNaN|Shrink|Sum$|Mean$|A?([Ss]in|[Cc]os|[Tt]an)h?$)|[eE]lu|GELU|LU$|"
+            r"Sigmoid|Softmax|Softplus|Softsign|Swish|Mish|Tanh|Dropout"
+        ),
+    ),
+)
+
+
+def kind_of(op_type: str, *, is_layer: bool = True) -> dict[str, str]:
+    """The kind of an operator: its name in the style sheet, and its title."""
+    return dict(zip(("id", "title"), _kind(op_type) if is_layer else _BESIDE, strict=True))
+
+
+def _kind(op_type: str) -> tuple[str, str]:
+    name = op_type.rpartition("::")[2]
+    found = ((kind, title) for kind, title, pattern in _KINDS if pattern.search(name))
+    return next(found, _OTHER)
