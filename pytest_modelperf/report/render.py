@@ -60,9 +60,7 @@ class _Writer:
 
     def write_blocks(self, blocks: Sequence[Block], above: Block | None = None) -> None:
         """Write what this face shows of these blocks, below the one `above`."""
-        shown = [
-            b for b in blocks if b.is_on(self._face) and (self._has_details or not b.is_detail)
-        ]
+        shown = [block for block in blocks if self._shows(block)]
         details: list[Block] = []
         for before, block in zip([above, *shown], shown, strict=False):
             if isinstance(block, Section):
