@@ -60,13 +60,13 @@ from pytest_modelperf.profiler.shown.page_facts import (
     run_table,
 )
 from pytest_modelperf.report.model import (
-    Block,
     Choice,
     Failure,
     Line,
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -195,7 +195,7 @@ def _metric_cells(metric: Metric) -> tuple[Cell, ...]:
 
 
 def case_section(
-    view: CaseView, sentence: str, blocks: Iterable[Block], *, is_open: bool = False
+    view: CaseView, sentence: str, blocks: Iterable[ReportBlock], *, is_open: bool = False
 ) -> Section:
     """The case under its verdict, with which the sentence begins."""
     return Section(
@@ -211,7 +211,7 @@ def case_section(
 
 def case_blocks(
     case: CaseComparison, wording: Wording, advice: str | None = None
-) -> Iterator[Block]:
+) -> Iterator[ReportBlock]:
     """Everything about a case: figures, layers, reasons, and how they were found.
 
     A page draws the layers. `advice` says how to accept the case.
@@ -228,7 +228,7 @@ def case_blocks(
         yield Rows(output_table(case), is_detail=True)
 
 
-def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
+def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
     """Why there is no verdict, or what would help to get one."""
     if case.failure is not None:
         yield Failure("\n".join(failure_lines(case)))
@@ -237,7 +237,7 @@ def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
         yield Paragraph((Line(text=doubt, tone=Tone.UNSURE),))
 
 
-def _layer_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
+def _layer_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
     tables: list[Table] = []
     if has_times(case):
         tables.append(type_difference_table(case))
@@ -267,7 +267,7 @@ def _fact_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
         yield Line(word=word, text=text, is_detail=True)
 
 
-def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[Block]:
+def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
     """The main reasons, the figures that failed, and the operators that explain most.
 
     The last line says what is left out.

@@ -9,11 +9,11 @@ from pathlib import Path
 from pytest_modelperf.init.records import FileChange, Project, Remark
 from pytest_modelperf.init.surveying import Survey
 from pytest_modelperf.report.model import (
-    Block,
     Code,
     Line,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Tone,
@@ -48,7 +48,7 @@ def survey_report(survey: Survey) -> Report:
     )
 
 
-def _survey_blocks(survey: Survey) -> Iterator[Block]:
+def _survey_blocks(survey: Survey) -> Iterator[ReportBlock]:
     if survey.search.models:
         yield Rows(_models_table(survey))
     if any(found.guessed for found in survey.sizes.values()):

@@ -23,12 +23,12 @@ from pytest_modelperf.profiles.report_pairs import (
 )
 from pytest_modelperf.profiles.side_by_side import BesideFirst
 from pytest_modelperf.report.model import (
-    Block,
     Code,
     Line,
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -57,7 +57,7 @@ def profile_list_report(found: ProfileList, beside: BesideFirst | None = None) -
     """The counts and the kept profiles; a page also has each of these `beside` the first."""
     known = found.flops or next(reversed(found.kept), None)
     unusable = [Line(word=each.name, text=each.reason, tone=Tone.BAD) for each in found.unusable]
-    blocks: list[Block] = []
+    blocks: list[ReportBlock] = []
     if known is not None:
         blocks.append(Rows(_profiles_table(found)))
     conditions = tuple(_condition_lines(found.kept))
@@ -228,7 +228,7 @@ def named_report(
     )
 
 
-def _missing_rooflines(named: NamedProfile) -> Iterator[Block]:
+def _missing_rooflines(named: NamedProfile) -> Iterator[ReportBlock]:
     """Why cases have no roofline, and the command that keeps a profile with one."""
     without = [
         case

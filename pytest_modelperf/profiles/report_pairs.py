@@ -32,7 +32,6 @@ from pytest_modelperf.profiles.records import (
     SideBySide,
 )
 from pytest_modelperf.report.model import (
-    Block,
     CaseTiles,
     Choice,
     Code,
@@ -40,6 +39,7 @@ from pytest_modelperf.report.model import (
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -218,7 +218,7 @@ def _describe_single(pair: SideBySide, name: str, case: Case) -> str:
 def _layers_section(pair: CasePair, top: int | None) -> Section:
     """Layer types and layers, as a text shows them."""
     tables = (_types_table(pair), _layers_table(pair, top)) if pair.layers else ()
-    blocks: tuple[Block, ...] = tuple(Rows(table, on=On.TEXT) for table in tables)
+    blocks: tuple[ReportBlock, ...] = tuple(Rows(table, on=On.TEXT) for table in tables)
     if not pair.layers:
         line = Line(text=f"{pair.id}: no times of layers on both sides")
         blocks = (Paragraph((line,), on=On.TEXT),)

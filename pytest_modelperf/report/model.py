@@ -49,7 +49,7 @@ class Link(Struct, frozen=True):
     address: str
 
 
-class Block(Struct, frozen=True, kw_only=True):
+class ReportBlock(Struct, frozen=True, kw_only=True):
     """A part of a report. Details are shown on a terminal with -v, and folded in Markdown.
 
     No face shows an empty block: a paragraph without lines, a section without blocks and verdict.
@@ -73,7 +73,7 @@ class Block(Struct, frozen=True, kw_only=True):
         return False
 
 
-class Line(Block, frozen=True, kw_only=True):
+class Line(ReportBlock, frozen=True, kw_only=True):
     """A sentence, perhaps after the word that it is about: `why: 12 fusions lost`.
 
     Only pages have links.
@@ -93,7 +93,7 @@ def lines_of(texts: Iterable[str], word: str = "", tone: Tone = Tone.PLAIN) -> t
     return tuple(Line(text=text, word=word, tone=tone) for text in texts)
 
 
-class Paragraph(Block, frozen=True):
+class Paragraph(ReportBlock, frozen=True):
     """Lines that belong together."""
 
     kind: ClassVar[str] = "paragraph"
@@ -110,7 +110,7 @@ class Paragraph(Block, frozen=True):
         return all(line.word for line in self.lines)
 
 
-class Rows(Block, frozen=True):
+class Rows(ReportBlock, frozen=True):
     """A table; `tones` and `choices` have one for each row, or none.
 
     On a terminal that is too narrow, rows become columns if that helps and it `may_turn`.
@@ -124,7 +124,7 @@ class Rows(Block, frozen=True):
     may_turn: bool = False
 
 
-class Code(Block, frozen=True):
+class Code(ReportBlock, frozen=True):
     """Something to copy, below its title; a command is one line after it."""
 
     kind: ClassVar[str] = "code"
@@ -134,7 +134,7 @@ class Code(Block, frozen=True):
     is_command: bool = False
 
 
-class Failure(Block, frozen=True):
+class Failure(ReportBlock, frozen=True):
     """Why something could not be measured. Lines after the first are indented in a text."""
 
     kind: ClassVar[str] = "failure"
@@ -142,7 +142,7 @@ class Failure(Block, frozen=True):
     text: str
 
 
-class Section(Block, frozen=True, kw_only=True):
+class Section(ReportBlock, frozen=True, kw_only=True):
     """Blocks under a title, perhaps with a verdict in a `word` and the rest of a sentence.
 
     A text leaves out the title if the section is not titled.
@@ -156,7 +156,7 @@ class Section(Block, frozen=True, kw_only=True):
     word: str = ""
     sentence: str = ""
     tone: Tone = Tone.PLAIN
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[ReportBlock, ...] = ()
     is_titled: bool = True
     is_open: bool = True
     choice: Choice | None = None
@@ -216,7 +216,7 @@ class Report(Struct, frozen=True, kw_only=True):
     tone: Tone = Tone.PLAIN
     opening: tuple[Line, ...] = ()
     tiles: tuple[CaseTiles, ...] = ()
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[ReportBlock, ...] = ()
     closing: tuple[Line, ...] = ()
     facts: tuple[Table, ...] = ()
     sheet: Sheet | None = None

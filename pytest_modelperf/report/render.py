@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pytest_modelperf.report.model import (
-    Block,
     Code,
     Failure,
     Line,
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Tone,
@@ -58,10 +58,10 @@ class _Writer:
         self._face = face
         self._has_details = has_details
 
-    def write_blocks(self, blocks: Sequence[Block], above: Block | None = None) -> None:
+    def write_blocks(self, blocks: Sequence[ReportBlock], above: ReportBlock | None = None) -> None:
         """Write what this face shows of these blocks, below the one `above`."""
         shown = [block for block in blocks if self._shows(block)]
-        details: list[Block] = []
+        details: list[ReportBlock] = []
         for before, block in zip([above, *shown], shown, strict=False):
             if isinstance(block, Section):
                 self._write_section(block)
@@ -74,10 +74,10 @@ class _Writer:
         if details:
             self._page.fold(_DETAILS, lambda: self._write_all(details))
 
-    def _shows(self, block: Block) -> bool:
+    def _shows(self, block: ReportBlock) -> bool:
         return block.is_on(self._face) and (self._has_details or not block.is_detail)
 
-    def _parts_of(self, block: Block) -> tuple[Block | None, Block | None]:
+    def _parts_of(self, block: ReportBlock) -> tuple[ReportBlock | None, ReportBlock | None]:
         """What is shown at once, and what Markdown folds."""
         if self._face is not On.MARKDOWN:
             return block, None
@@ -91,7 +91,7 @@ class _Writer:
         )
         return (Paragraph(first) if first else None), Paragraph(detail)
 
-    def _write_all(self, blocks: Sequence[Block]) -> None:
+    def _write_all(self, blocks: Sequence[ReportBlock]) -> None:
         for block in blocks:
             self._write_block(block, has_gap=True)
 
@@ -115,7 +115,7 @@ class _Writer:
                     style=_style(line.tone, is_bold=line.is_bold),
                 )
 
-    def _write_block(self, block: Block, *, has_gap: bool) -> None:
+    def _write_block(self, block: ReportBlock, *, has_gap: bool) -> None:
         page = self._page
         if has_gap and isinstance(block, Paragraph | Failure):
             page.line("")
@@ -136,7 +136,7 @@ class _Writer:
                 page.failure(indented_lines(block.text))
 
 
-def _has_gap(before: Block | None, block: Block) -> bool:
+def _has_gap(before: ReportBlock | None, block: ReportBlock) -> bool:
     """Whether a blank line is before a block of lines; failures are one list."""
     return before is not None and not (isinstance(before, Failure) and isinstance(block, Failure))
 

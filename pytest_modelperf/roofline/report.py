@@ -8,7 +8,7 @@ from pathlib import Path
 from pytest_modelperf.profiler.shown.case_page import CaseAdditions
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.model import Block, Line, On, Paragraph, Rows
+from pytest_modelperf.report.model import Line, On, Paragraph, ReportBlock, Rows
 from pytest_modelperf.report.tables import (
     Column,
     FilledColumn,
@@ -54,7 +54,7 @@ def roofline_additions(rooflines: Mapping[str, Roofline], top: int | None = None
     )
 
 
-def _blocks(roofline: Roofline, top: int | None) -> Iterator[Block]:
+def _blocks(roofline: Roofline, top: int | None) -> Iterator[ReportBlock]:
     """A page draws them."""
     lines = tuple(Line(text=text) for text in _peak_lines(roofline.peaks))
     yield Paragraph(lines, on=On.TEXT)

@@ -40,12 +40,12 @@ from pytest_modelperf.profiler.shown.tables.measured import (
 )
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.model import (
-    Block,
     Failure,
     Line,
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -187,7 +187,7 @@ def _method(sweep: Sweep) -> str:
 # -- the configurations
 
 
-def _measured_blocks(sweep: Sweep) -> Iterator[Block]:
+def _measured_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
     """A table of each model, and one of the change between them."""
     if sweep.has_failed:
         return
@@ -362,7 +362,7 @@ def _legend(sweep: Sweep) -> Iterator[str]:
 # -- configurations that were not measured
 
 
-def _failures(sweep: Sweep) -> Iterator[Block]:
+def _failures(sweep: Sweep) -> Iterator[ReportBlock]:
     """The configurations without a result and their reasons; the same reason is said once."""
     for text in unmeasured_reasons(sweep):
         yield Failure(text)
@@ -473,7 +473,7 @@ def _change_at_best(sweep: Sweep) -> Iterator[Line]:
 # -- scaling
 
 
-def _scaling_blocks(sweep: Sweep) -> Iterator[Block]:
+def _scaling_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
     tables = [_scaling_table(side, label) for label, side in _labelled(sweep)]
     known = [table for table in tables if table is not None]
     for table in known:
@@ -576,7 +576,7 @@ def _compared_section(case: CaseComparison, comparison: Comparison, wording: Wor
     )
 
 
-def _profiled_blocks(profiled: CaseProfile) -> Iterator[Block]:
+def _profiled_blocks(profiled: CaseProfile) -> Iterator[ReportBlock]:
     """The layers of the best, or why it has none."""
     measured = profiled.measured
     if measured is None:

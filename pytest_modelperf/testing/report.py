@@ -23,12 +23,12 @@ from pytest_modelperf.profiler.shown.page_facts import (
 )
 from pytest_modelperf.profiler.shown.tables.generation import table_of_generations
 from pytest_modelperf.report.model import (
-    Block,
     Code,
     Line,
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Tone,
@@ -105,7 +105,7 @@ def _whose(outcome: CaseOutcome) -> Iterator[Line]:
         yield Line(word="case", text=f"{case.id} of {model.name}{place}")
 
 
-def _advice(outcome: CaseOutcome) -> Iterator[Block]:
+def _advice(outcome: CaseOutcome) -> Iterator[ReportBlock]:
     """The command that accepts it, records it, or shows what is wrong."""
     case = outcome.comparison
     if case.has_failed:
@@ -180,7 +180,7 @@ def _opening(report: RunReport, verbosity: int) -> Iterator[Line]:
         yield Line(text=alarms, on=On.PAGE)
 
 
-def _plan_blocks(report: RunReport, verbosity: int) -> Iterator[Block]:
+def _plan_blocks(report: RunReport, verbosity: int) -> Iterator[ReportBlock]:
     """How the baselines change, and whether that was written."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     lines = [Line(text=describe_writing(report), is_bold=True)]
@@ -194,7 +194,7 @@ def _plan_blocks(report: RunReport, verbosity: int) -> Iterator[Block]:
     yield Paragraph(tuple(lines))
 
 
-def _table_blocks(named: Sequence[Named], verbosity: int) -> Iterator[Block]:
+def _table_blocks(named: Sequence[Named], verbosity: int) -> Iterator[ReportBlock]:
     """The table of all cases. If there are many, texts show those that need attention first."""
     whole = [view for _, view in named]
     shown = [view for outcome, view in named if _has_line(outcome, len(named), verbosity)]
@@ -216,7 +216,7 @@ def _table_blocks(named: Sequence[Named], verbosity: int) -> Iterator[Block]:
         yield Paragraph((Line(text=_describe_hidden(hidden)),), on=On.TERMINAL)
 
 
-def _generations(named: Sequence[Named]) -> Iterator[Block]:
+def _generations(named: Sequence[Named]) -> Iterator[ReportBlock]:
     """The figures of the generations that ran, each with both phases on a line."""
     figures = [
         NamedFigures(view.name, outcome.comparison.case.phase, outcome.generation)
@@ -246,7 +246,9 @@ def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
     return f"{len(hidden):,} {words} {cases} not shown: -v lists {them}"
 
 
-def _ending_blocks(report: RunReport, named: Sequence[Named], verbosity: int) -> Iterator[Block]:
+def _ending_blocks(
+    report: RunReport, named: Sequence[Named], verbosity: int
+) -> Iterator[ReportBlock]:
     """The notes of the cases, how the run ended, and the next steps."""
     is_quiet = verbosity <= _QUIET
     if not is_quiet:

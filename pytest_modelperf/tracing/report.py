@@ -9,10 +9,10 @@ from msgspec import Struct
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.profiler.shown.tables.measured import format_percentile
 from pytest_modelperf.report.model import (
-    Block,
     Line,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -65,7 +65,7 @@ def _describe(summary: TraceSummary) -> str:
     return "  ".join(facts)
 
 
-def _blocks(summary: TraceSummary, view: TraceView) -> Iterator[Block]:
+def _blocks(summary: TraceSummary, view: TraceView) -> Iterator[ReportBlock]:
     if summary.inferences:
         yield Rows(_inference_table(summary))
     else:

@@ -18,7 +18,6 @@ from pytest_modelperf.profiler.shown.page_facts import (
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
-    Block,
     Code,
     Drawn,
     Failure,
@@ -26,6 +25,7 @@ from pytest_modelperf.report.model import (
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -178,7 +178,7 @@ def _section(tuning: Tuning, case: TunedCase) -> Section:
     )
 
 
-def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[Block]:
+def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[ReportBlock]:
     if case.failure is not None:
         yield Failure(describe_failure(case))
         return

@@ -17,13 +17,13 @@ from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, r
 from pytest_modelperf.profiler.shown.tables.static import describe_model
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
-    Block,
     Drawn,
     Failure,
     Line,
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -322,7 +322,7 @@ def _section(whatif: WhatIf, case: WhatIfCase, view: WhatIfView) -> Section:
     )
 
 
-def _blocks(case: WhatIfCase, view: WhatIfView) -> Iterator[Block]:
+def _blocks(case: WhatIfCase, view: WhatIfView) -> Iterator[ReportBlock]:
     yield from map(Failure, failures_of(case))
     judged = tuple(Line(text=text, tone=Tone.BAD) for text in judged_lines(case))
     if judged:

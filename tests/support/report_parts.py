@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.report.model import Block, Code, Line, Paragraph, Report, Rows, Section
+from pytest_modelperf.report.model import Code, Line, Paragraph, Report, ReportBlock, Rows, Section
 from pytest_modelperf.report.tables import Table
 
 
@@ -27,7 +27,7 @@ def commands_of(report: Report) -> dict[str, str]:
     return {block.title: block.text for block in _nested(report.blocks) if isinstance(block, Code)}
 
 
-def _nested(blocks: Sequence[Block]) -> Iterator[Block]:
+def _nested(blocks: Sequence[ReportBlock]) -> Iterator[ReportBlock]:
     for block in blocks:
         yield block
         if isinstance(block, Section):

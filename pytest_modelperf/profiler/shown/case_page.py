@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Block, Drawn, Report
+from pytest_modelperf.report.model import Drawn, Report, ReportBlock
 
 _FOLDER = Path(__file__).with_name("html")
 
@@ -61,7 +61,7 @@ class CaseAdditions(Struct, frozen=True):
 
     drawings: Drawings = Drawings()
     entries: Mapping[str, Mapping[str, Any]] = {}
-    blocks: Mapping[str, Sequence[Block]] = {}
+    blocks: Mapping[str, Sequence[ReportBlock]] = {}
 
 
 def render_case_page(data: Mapping[str, Any], report: Report = _NO_REPORT) -> str:

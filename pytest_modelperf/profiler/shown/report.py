@@ -39,7 +39,6 @@ from pytest_modelperf.profiler.shown.tables.static import (
     uncounted_table,
 )
 from pytest_modelperf.report.model import (
-    Block,
     CaseTiles,
     Choice,
     Failure,
@@ -47,6 +46,7 @@ from pytest_modelperf.report.model import (
     On,
     Paragraph,
     Report,
+    ReportBlock,
     Rows,
     Section,
     Sheet,
@@ -130,7 +130,7 @@ def _sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
 # -- the measurements
 
 
-def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[Block]:
+def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
     """How fast each case was, and how sure that is."""
     measured = [place for place, case in enumerate(cases) if case.measured is not None]
     if measured:
@@ -184,7 +184,7 @@ def _worth_showing(cases: Sequence[CaseProfile], additions: CaseAdditions) -> li
 
 def _case_blocks(
     case: CaseProfile, view: LayerView, additions: CaseAdditions, *, is_counted: bool
-) -> Iterator[Block]:
+) -> Iterator[ReportBlock]:
     """The tables of one case; tables of the graph only if no case before had them."""
     counted = None if is_counted else case.counted
     if counted is not None:
