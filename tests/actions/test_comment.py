@@ -526,7 +526,7 @@ How the run and its jobs ended comes from GitHub.
 | p50 latency | 10.00 ms | 11.18 ms | +11.8 % | +10.8 … +12.8 % | +3 % | regressed |
 
 - layer dense: MatMul takes longer
-""")
+""")  # noqa: E501  # a row of a table
 
 
 def drawn(*boxes: SeenBox) -> str:

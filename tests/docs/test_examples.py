@@ -96,7 +96,8 @@ def test_what_the_header_says_to_type_checks_each_case(
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
     assert "warning" not in done.stdout
-    assert summary_names(done.stdout) == CASES[example]
+    # The worst are first: noise may leave a budget open.
+    assert sorted(summary_names(done.stdout)) == sorted(CASES[example])
 
 
 @pytest.mark.parametrize(("example", "budget", "less"), BUDGETS)
