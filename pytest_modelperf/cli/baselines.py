@@ -34,6 +34,7 @@ _INCOMPLETE = 2
 )
 @output_options(
     csv="Write a row for each case, or each change, as CSV",
+    html="Write the list or the changes as a page",
     markdown="Write the list or the changes in Markdown",
 )
 @takes_records(outputs=OutputOptions)

@@ -35,7 +35,9 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 @setting_option(INPUT_FILE)
 @measuring_options()
 @output_options(
-    html="Write a page with charts of the rounds", markdown="Write the report in Markdown"
+    csv="Write a row for each number of cores as CSV",
+    html="Write a page with charts of the rounds",
+    markdown="Write the report in Markdown",
 )
 @takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
 def doctor(

@@ -168,8 +168,8 @@ def test_a_slower_engine_is_another_verdict_than_that_of_the_model(
             "upgrade *: regressed, timed 1 → timed 2: p50 latency +* %*",
             "accept: pytest --modelperf --modelperf-update-baseline *",
             "*, timed 1, timed 2, 1 case and 1 upgrade in *",
-            "*model[[]b1-c1] *passed *",
             "*model[[]b1-c1] upgrade *regressed *",
+            "*model[[]b1-c1] *passed *",
             "1 regressed, 1 passed. *",
         ]
     )

@@ -30,11 +30,12 @@ from pytest_modelperf.report.model import (
     Report,
     Rows,
     Section,
+    Sheet,
     Tile,
     Tone,
     lines_of,
 )
-from pytest_modelperf.report.tables import Column, Table, table_of
+from pytest_modelperf.report.tables import Cell, Column, Table, table_of
 from pytest_modelperf.stats.records import Growth, Ratio
 from pytest_modelperf.text.units import format_ms, percent
 from pytest_modelperf.text.words import count_of
@@ -50,6 +51,11 @@ _DRAWINGS = Drawings(
     styles=CASE_DRAWINGS.styles,
     scripts=(*CASE_DRAWINGS.scripts, Path(__file__).with_name("html") / "doctor.js"),
 )
+CHECKUP_COLUMNS = (
+    *("cores", "p50_ms", "rounds", "seconds", "ratio", "ratio_low", "ratio_high"),
+    *("spread_inferences", "spread_sessions", "detectable", "growth_bytes_per_inference"),
+)
+_NS_PER_MS = 1e6
 _FIT = "fit to measure"
 # The default tolerance of a comparison.
 _TOLERANCE = 0.03
@@ -94,7 +100,18 @@ def checkup_report(
         ),
         closing=lines_of(notes, "note"),
         facts=(run_table([machine], rule, made),),
+        sheet=Sheet(CHECKUP_COLUMNS, tuple(map(_cells, checkups))),
         drawn=Drawn(_DRAWINGS, partial(checkups_data, checkups, _TOLERANCE)),
+    )
+
+
+def _cells(checkup: Checkup) -> tuple[Cell, ...]:
+    ratio, spread, growth = checkup.ratio, checkup.spread, checkup.growth
+    return (
+        *(checkup.cores, checkup.median_ns / _NS_PER_MS, checkup.rounds, checkup.seconds),
+        *(ratio.value, ratio.low, ratio.high, spread.inferences, spread.sessions),
+        min(filter(math.isfinite, (look.change for look in checkup.outlook)), default=None),
+        None if growth is None else growth.bytes_per_inference,
     )
 
 

@@ -15,6 +15,7 @@ from pytest_modelperf.profiler.doctor.report import checkup_report
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Noise
+from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import LatencySpread, Ratio
@@ -139,3 +140,13 @@ def test_the_doctor_says_what_is_odd_about_the_clocks() -> None:
     assert shown(*checkups).count("note: the clock ticks") == 1
     (first, _) = json.loads(CHECKUPS.dump(Checkups(MACHINE, tuple(checkups))))["checkups"]
     assert first["notes"] == ["the clock ticks every 4.000 ms"]
+
+
+def test_the_csv_has_the_figures_of_each_number_of_cores() -> None:
+    infinite = replace(CHECKUP, outlook=(Outlook(rounds=3, seconds=1.0, change=math.inf),))
+    report = checkup_report(MACHINE, (CHECKUP, infinite))
+    assert render_csv(report) == snapshot("""\
+cores,p50_ms,rounds,seconds,ratio,ratio_low,ratio_high,spread_inferences,spread_sessions,detectable,growth_bytes_per_inference
+1,1.5,2,1.0,1.0,0.9,1.1,0.01,0.02,0.03,
+1,1.5,2,1.0,1.0,0.9,1.1,0.01,0.02,,
+""")
