@@ -24,7 +24,7 @@ from pytest_modelperf.errors import (
     Remedy,
     UsageError,
 )
-from pytest_modelperf.report.notebook import report_as_html
+from pytest_modelperf.report.notebook import Shown, report_of
 from pytest_modelperf.spec.case_words import CaseWords
 from tests.support.small_models import ones, parse
 
@@ -370,4 +370,5 @@ def test_a_notebook_names_no_option_of_the_command() -> None:
 
 
 def test_other_objects_have_no_report() -> None:
-    assert report_as_html(object()) is None
+    assert report_of(object()) is None
+    assert Shown()._repr_html_() is None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,7 +15,6 @@ from pytest_modelperf.comparing.figures import (
     is_sampled,
 )
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.page_data import comparison_data
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
@@ -135,8 +135,15 @@ def comparison_report(
         ),
         facts=(models_table(models), run_table([machine], rule, made)),
         sheet=_sheet(comparison),
-        drawn=case_drawn(partial(comparison_data, comparison)),
+        drawn=case_drawn(partial(_page_data, comparison)),
     )
+
+
+def _page_data(comparison: Comparison) -> Mapping[str, Any]:
+    # Most reports need no page, and what draws one takes time to import.
+    from pytest_modelperf.comparing.page_data import comparison_data
+
+    return comparison_data(comparison)
 
 
 def _sections(

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pytest_modelperf.report.markup_page import MarkupStyle
-from pytest_modelperf.report.model import Report
-from pytest_modelperf.report.render import render_report
-
-
-def report_as_html(record: object) -> str | None:
-    """The report of a record as HTML; None if nothing was registered to render its type."""
-    report = report_of(record)
-    return None if report is None else render_report(report, MarkupStyle())
+if TYPE_CHECKING:
+    from pytest_modelperf.report.model import Report
 
 
 @singledispatch
@@ -27,4 +21,12 @@ class Shown(Struct, frozen=True):
     """A record that a notebook shows as its report."""
 
     def _repr_html_(self) -> str | None:
-        return report_as_html(self)
+        """The report as HTML; None if nothing was registered to make it."""
+        report = report_of(self)
+        if report is None:
+            return None
+        # Every module of records imports this one, and few records are shown in a notebook.
+        from pytest_modelperf.report.markup_page import MarkupStyle
+        from pytest_modelperf.report.render import render_report
+
+        return render_report(report, MarkupStyle())

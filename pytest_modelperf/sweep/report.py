@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -61,7 +61,6 @@ from pytest_modelperf.report.tables import (
     table_of,
 )
 from pytest_modelperf.stats.records import Percentile, Ratio
-from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.sweep.records import (
     Configuration,
     PointChange,
@@ -134,8 +133,15 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
             run_table([sweep.machine], rule, made),
         ),
         sheet=Sheet(SWEEP_COLUMNS, tuple(_rows(sweep))),
-        drawn=case_drawn(partial(sweep_data, sweep)),
+        drawn=case_drawn(partial(_page_data, sweep)),
     )
+
+
+def _page_data(sweep: Sweep) -> Mapping[str, Any]:
+    # Most reports need no page, and what draws one takes time to import.
+    from pytest_modelperf.sweep.page_data import sweep_data
+
+    return sweep_data(sweep)
 
 
 def _labelled(sweep: Sweep) -> list[tuple[str, SweepSide]]:

@@ -37,7 +37,6 @@ from pytest_modelperf.profiler.counting.records import Sparsity, StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow
 from pytest_modelperf.profiler.request import profile_model
-from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_latency import (
     RanFigures,
@@ -87,6 +86,7 @@ from tests.support.profiles import (
     with_layer_times,
 )
 from tests.support.rendered import (
+    render_case_page,
     render_comparison_page,
     render_profile_page,
     render_run_page,

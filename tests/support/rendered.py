@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Comparison
@@ -11,7 +14,7 @@ from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.profiler.shown.case_page import CaseAdditions
+from pytest_modelperf.profiler.shown.case_page import CaseAdditions, case_drawn
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.records import NamedProfile
@@ -19,12 +22,21 @@ from pytest_modelperf.profiles.report import named_report
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown_page import MarkdownStyle
+from pytest_modelperf.report.model import Report
 from pytest_modelperf.report.page import PageStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.report import MAX_BYTES, outcome_report, run_report
+
+
+def render_case_page(
+    data: Mapping[str, Any],
+    report: Report = Report(title="Model performance"),  # noqa: B008  # frozen
+) -> str:
+    """The page of a report, and what the scripts draw of the data."""
+    return render_page(replace(report, drawn=case_drawn(lambda: data)))
 
 
 def render_profile(

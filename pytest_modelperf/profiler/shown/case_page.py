@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Drawn, Report, ReportBlock
+from pytest_modelperf.report.model import Drawn, ReportBlock
 
 _FOLDER = Path(__file__).with_name("html")
 
@@ -50,8 +48,6 @@ CASE_DRAWINGS = Drawings(
     of_case=("rounds", "types", "layers", "precisions", "graph"),
 )
 
-_NO_REPORT = Report(title="Model performance")
-
 
 class CaseAdditions(Struct, frozen=True):
     """What another room adds to the report of a profile, by the ids of the cases.
@@ -62,11 +58,6 @@ class CaseAdditions(Struct, frozen=True):
     drawings: Drawings = Drawings()
     entries: Mapping[str, Mapping[str, Any]] = {}
     blocks: Mapping[str, Sequence[ReportBlock]] = {}
-
-
-def render_case_page(data: Mapping[str, Any], report: Report = _NO_REPORT) -> str:
-    """The page of a report, and what the scripts draw of the data."""
-    return render_page(replace(report, drawn=case_drawn(lambda: data)))
 
 
 def case_drawn(

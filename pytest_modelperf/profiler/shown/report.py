@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
@@ -18,7 +19,6 @@ from pytest_modelperf.profiler.shown.conditions import (
     noise_of,
     unmeasured_reasons,
 )
-from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.tables.generation import generation_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
@@ -92,8 +92,15 @@ def profile_report(
             run_table([profile.machine], asked, made),
         ),
         sheet=_sheet(profile, shown_view.columns),
-        drawn=case_drawn(partial(profile_data, profile), additions),
+        drawn=case_drawn(partial(_page_data, profile), additions),
     )
+
+
+def _page_data(profile: Profile) -> Mapping[str, Any]:
+    # Most reports need no page, and what draws one takes time to import.
+    from pytest_modelperf.profiler.shown.page_data import profile_data
+
+    return profile_data(profile)
 
 
 def _usual_view(cases: Sequence[CaseProfile]) -> LayerView:

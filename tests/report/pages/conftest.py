@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.profiler.shown.page_latency import with_point_facts
 from pytest_modelperf.profiler.shown.page_layer_facts import with_layer_facts
 from pytest_modelperf.report.html.render import pack
@@ -22,6 +21,7 @@ from tests.report.pages.browser import (
     wait_until_drawn,
 )
 from tests.report.pages.sample_data import Data
+from tests.support.rendered import render_case_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_modelperf.profiler.shown.case_page import render_case_page
 from pytest_modelperf.report.model import Report, Rows, Section
 from pytest_modelperf.report.tables import Column, Table
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import render_data, without_charts
+from tests.support.rendered import render_case_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
