@@ -200,9 +200,10 @@ def _contradiction_parts(found: Sequence[Contradiction]) -> Iterator[str]:
     cases = [each for each in found if each.case is not None]
     for versions in dict.fromkeys(each.versions for each in cases):
         of_these = [each.case or "" for each in cases if each.versions == versions]
-        told = f"another version recorded it, {', '.join(versions)}"
+        by_others = f"another version recorded it, {', '.join(versions)}"
         yield (
-            f"counts {_OF_SAME_MODEL} ({_cases(of_these)}): {told if versions else _NOT_RECORDED}"
+            f"counts {_OF_SAME_MODEL} ({_cases(of_these)}): "
+            f"{by_others if versions else _NOT_RECORDED}"
         )
 
 
@@ -256,9 +257,9 @@ def _case_parts(each: ReviewedBaseline) -> Iterator[str]:
 def _twin_parts(each: ReviewedBaseline, changes: Sequence[BaselineChange]) -> Iterator[str]:
     for change in changes:
         if change.name == "twin":
-            told = _change_text(change)
-            is_odd = each.is_same_model and told == "changed"
-            yield f"twin {_OF_SAME_MODEL if is_odd else told}"
+            text = _change_text(change)
+            is_odd = each.is_same_model and text == "changed"
+            yield f"twin {_OF_SAME_MODEL if is_odd else text}"
     for value, word in (("no", "no longer trusted"), ("yes", "trusted now")):
         cases = [
             change.case or ""

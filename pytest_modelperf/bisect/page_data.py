@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.verdict_lines import verdict_word
 from pytest_modelperf.profiler.shown.page_data import LABELS, model_entry, side_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
 
-# The characters of the title of a commit beside its step.
+# The most characters of a commit's title next to its step.
 _LONGEST_TITLE = 60
 
 

@@ -143,7 +143,7 @@ def compared_case(each: ShownComparison, sides: int) -> Entry:
         each.name,
         each.compared.case,
         word=each.word,
-        told=each.figures[-sides:],
+        ran=each.figures[-sides:],
         types=comparison_types(each.compared, sides, each.counted),
         layers=comparison_layers(each.compared) if sides > 1 else [],
         picture=comparison_picture(each.compared) if sides > 1 else None,

@@ -236,7 +236,7 @@ def case_blocks(
 
 
 def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
-    """Why there is no verdict, or what would help to get one."""
+    """What prevented a verdict, or what would help to get one."""
     if case.failure is not None:
         yield Failure("\n".join(failure_lines(case)))
     doubt = describe_doubt(case, wording)
@@ -266,7 +266,7 @@ def _reason_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
         yield Line(word=word, text=reason, on=On.ALL if place < most else On.PAGE)
     more = len(case.reasons) - most
     if more > 0:
-        yield Line(word=word, text=f"and {more} more, {where}", on=On.TEXT)
+        yield Line(text=f"and {count_of(more, 'more reason')}, {where}", on=On.TEXT)
 
 
 def _fact_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
@@ -310,7 +310,7 @@ def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None
 def _main_words(case: CaseComparison) -> Collection[str]:
     """The words of facts that say why a case failed.
 
-    A note seldom does where a duet showed it.
+    If a duet showed it, a note seldom does.
     """
     words = {"budget"}
     if case.verdict is not Verdict.REGRESSED:

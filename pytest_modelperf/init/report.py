@@ -26,7 +26,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.words import count_of, shorten_list
 
-# Of many models, remarks or lines so many are shown.
+# The most models, remarks and lines that are shown.
 _MOST_MODELS = 20
 _MOST_REMARKS = 20
 _MOST_LINES = 200
@@ -53,7 +53,7 @@ def _survey_blocks(survey: Survey) -> Iterator[ReportBlock]:
         yield Rows(_models_table(survey))
     if any(found.guessed for found in survey.sizes.values()):
         yield Paragraph((Line(text=GUESSED),))
-    by_hand = "models that did not run: write a table by hand where you know what they need"
+    by_hand = "models that did not run: write a table by hand if you know what they need"
     for title, remarks in ((by_hand, survey.unsized), ("left out", survey.search.remarks)):
         yield Section(title=title, blocks=(Paragraph(tuple(_remark_lines(remarks))),))
 
@@ -66,7 +66,7 @@ def _remark_lines(remarks: Sequence[Remark]) -> Iterator[Line]:
 
 
 def nothing_found(survey: Survey) -> str:
-    """Why there is no model, as the message of an error: what was searched and skipped."""
+    """The message of an error if no model was found: what was searched and skipped."""
     search = survey.search
     where = ", ".join(str(survey.project.root / path) for path in search.looked)
     text = f"there is no ONNX model to test in {where}"

@@ -47,14 +47,14 @@ NEEDED = _by_percentile(
 )
 INTERVALS = _by_percentile(
     "interval_ms",
-    "The interval of each percentile; null where one round says nothing of it.",
+    "The interval of each percentile; null if one round does not show it.",
     "PercentileIntervals",
 )
 LATENCY = JsonObject(
     Latency,
     "p50_ms p90_ms p95_ms p97_ms p99_ms p99.9_ms=p999_ms min_ms=min_ns max_ms=max_ns"
     " mean_ms=mean_ns samples rounds items_per_second? confidence intervals_ms=. needed=.",
-    about="A latency; all null where nothing ran.",
+    about="A latency; all null if nothing ran.",
     min_ms=DurationMs,
     max_ms=DurationMs,
     mean_ms=DurationMs,

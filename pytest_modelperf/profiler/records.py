@@ -169,7 +169,7 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def kernel(self) -> str | None:
-        """The engine's name for the kernel; None if nothing ran, or the engine does not tell it."""
+        """The engine's name for the kernel; None if nothing ran, or if it is unknown."""
         return None if self.time is None else self.time.kernel or None
 
     @property

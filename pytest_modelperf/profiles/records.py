@@ -155,7 +155,7 @@ LAYER_TYPE_PAIR = JsonObject(
     LayerTypeChange,
     "before after change_ms=time.ns",
     title="LayerTypePair",
-    about="One operator in both profiles; null where a profile does not have it.",
+    about="One operator in both profiles; null if a profile does not have it.",
     before=LAYER_TYPE,
     after=LAYER_TYPE,
 )
@@ -163,7 +163,7 @@ LAYER_PAIR = JsonObject(
     LayerChange,
     "before after change_ms=time.ns",
     title="LayerPair",
-    about="One layer in both profiles; null where a profile does not have it.",
+    about="One layer in both profiles; null if a profile does not have it.",
     before=LAYER,
     after=LAYER,
 )

@@ -54,7 +54,7 @@ _LEAST_NAME = 16
 
 
 def profile_list_report(found: ProfileList, beside: BesideFirst | None = None) -> Report:
-    """The counts and the kept profiles; a page also has each of these `beside` the first."""
+    """The counts and the kept profiles; a page also compares each of these with the first."""
     known = found.flops or next(reversed(found.kept), None)
     unusable = [Line(word=each.name, text=each.reason, tone=Tone.BAD) for each in found.unusable]
     blocks: list[ReportBlock] = []

@@ -133,7 +133,7 @@ class JsonObject(Generic[S]):
         return {**found, **given} if given else found
 
     def missing(self) -> dict[str, Any] | None:
-        """What stands for a record that is None."""
+        """The value for a record that is None."""
         return None
 
     @cached_property

@@ -107,7 +107,7 @@ class Paragraph(ReportBlock, frozen=True):
     @property
     def has_words(self) -> bool:
         """Whether each line is about a word, so that a page aligns them as a list."""
-        return all(line.word for line in self.lines)
+        return all(line.word for line in self.lines if line.is_on_page)
 
 
 class Rows(ReportBlock, frozen=True):

@@ -1,12 +1,12 @@
-"""A sweep as a report: each configuration, the best of each model, and how throughput scales."""
+"""A sweep as a report: the best of each model, its tables, and the layers at the best."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,7 +27,6 @@ from pytest_modelperf.comparing.verdict_lines import (
     verdict_word,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.case_page import case_drawn
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
@@ -35,7 +34,6 @@ from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.measured import (
-    format_percentile,
     layer_type_time_table,
 )
 from pytest_modelperf.profiler.shown.tables.static import describe_model
@@ -54,29 +52,28 @@ from pytest_modelperf.report.model import (
 )
 from pytest_modelperf.report.tables import (
     Cell,
-    Column,
-    FilledColumn,
-    Table,
-    drop_blank_columns,
-    table_of,
 )
-from pytest_modelperf.stats.records import Percentile, Ratio
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweep.records import (
-    Configuration,
-    PointChange,
-    Scaling,
     Sweep,
     SweepPoint,
     SweepSide,
     find_competing,
 )
+from pytest_modelperf.sweep.report_tables import (
+    LABELS,
+    describe_ratio,
+    format_limit,
+    labelled_sides,
+    measured_blocks,
+    ordered_points,
+    percentile_of,
+    scaling_blocks,
+)
 from pytest_modelperf.text.units import (
-    UNKNOWN,
     format_confidence,
     format_ms,
     format_rate,
-    percent,
-    signed_percent,
 )
 from pytest_modelperf.text.words import count_of, shorten_list
 
@@ -89,27 +86,20 @@ SWEEP_COLUMNS = (
     *("items_ratio", "items_ratio_low", "items_ratio_high"),
     *("phase", "prompt", "generate"),
 )
-# The model before and the model now, if there are two.
-LABELS = ("A", "B")
-_BEST, _EQUAL, _UNDECIDED = "<", "=", "?"
-_MARKS = {"best": _BEST, "equal": _EQUAL, "undecided": _UNDECIDED, None: ""}
-_LEAST_DIMS = 12
 # The most configurations that a list names.
 _MAX_NAMED = 6
 _NS_PER_MS = 1e6
 
-T = TypeVar("T")
-
 
 def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None) -> Report:
     """Every configuration, the best ones, scaling, the layers at the best, and the method."""
-    limit = "" if sweep.threshold_ms is None else _format_limit(sweep.threshold_ms)
+    limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     rule = [
         ("threshold", limit),
         ("confidence", format_confidence(sweep.confidence)),
         ("passes", f"{sweep.passes} in {sweep.seconds:.1f} s" if sweep.passes else ""),
     ]
-    labelled = _labelled(sweep)
+    labelled = labelled_sides(sweep)
     return Report(
         title=" → ".join(name_models([side.model for side in sweep.sides])),
         headline=FAILED if sweep.has_failed else "",
@@ -119,9 +109,9 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
             *_best_lines(sweep),
         ),
         blocks=(
-            *_measured_blocks(sweep),
+            *measured_blocks(sweep),
             *_failures(sweep),
-            *_scaling_blocks(sweep),
+            *scaling_blocks(sweep),
             *_layer_sections(sweep, wording),
         ),
         closing=tuple(_closing(sweep)),
@@ -144,20 +134,9 @@ def _page_data(sweep: Sweep) -> Mapping[str, Any]:
     return sweep_data(sweep)
 
 
-def _labelled(sweep: Sweep) -> list[tuple[str, SweepSide]]:
-    """The sides with their labels; a model alone needs none."""
-    labels = LABELS if len(sweep.sides) > 1 else ("",)
-    return list(zip(labels, sweep.sides, strict=True))
-
-
 def _model_line(label: str, side: SweepSide) -> Line:
     text = f"{label}  {describe_model(side.model)}".lstrip()
     return Line(text=text, is_bold=True, on=On.TEXT)
-
-
-def _format_limit(threshold_ms: float) -> str:
-    """`20 ms`, `0.5 ms`."""
-    return f"{threshold_ms:.6g} ms"
 
 
 def _closing(sweep: Sweep) -> Iterator[Line]:
@@ -168,7 +147,7 @@ def _closing(sweep: Sweep) -> Iterator[Line]:
         yield Line(text=describe_machine_line(sweep.machine), on=On.TEXT)
     engines = {
         label: describe_engine(side.engine)
-        for label, side in _labelled(sweep)
+        for label, side in labelled_sides(sweep)
         if side.engine is not None
     }
     if len({*engines.values()}) == 1:
@@ -190,181 +169,6 @@ def _method(sweep: Sweep) -> str:
     )
 
 
-# -- the configurations
-
-
-def _measured_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
-    """A table of each model, and one of the change between them."""
-    if sweep.has_failed:
-        return
-    names = name_models([side.model for side in sweep.sides])
-    for name, (label, side) in zip(names, _labelled(sweep), strict=True):
-        title = f"{label}: {name}" if label else "latency and throughput"
-        is_last = side is sweep.sides[-1]
-        yield _side_rows(side, title, _caption(sweep) if is_last else "")
-    if sweep.changes:
-        yield Rows(_change_table(sweep))
-
-
-def _side_rows(side: SweepSide, title: str, caption: str) -> Rows:
-    """A row for each measured configuration of a model."""
-    points = [point for point in _ordered(side.points) if point.latency is not None]
-    table = table_of(
-        title,
-        points,
-        *_size_columns(_configuration_of),
-        (Column("p50 ms"), _median),
-        (Column("p95 ms", rank=1), _tail),
-        (Column("items/s"), lambda point: _rate(point.throughput)),
-        (Column("", is_text=True), lambda point: _MARKS[side.spot.role(point.id)]),
-        caption=caption,
-    )
-    tones = (Tone.GOOD if point.id == side.spot.best else Tone.PLAIN for point in points)
-    return Rows(drop_blank_columns(table), tuple(tones))
-
-
-def _change_table(sweep: Sweep) -> Table:
-    """A row for each configuration of both sides with the change, from passes that ran both."""
-    by_id = [{point.id: point for point in side.points} for side in sweep.sides]
-    shown = {
-        point.configuration.id: point.configuration for point in _ordered(sweep.sides[0].points)
-    }
-    changes = [change for name in shown for change in sweep.changes if change.id == name]
-
-    def where(change: PointChange) -> Configuration:
-        return shown[change.id]
-
-    def median_of(place: int) -> Callable[[PointChange], str]:
-        return lambda change: _plain_median(by_id[place][change.id])
-
-    table = table_of(
-        "B over A",
-        changes,
-        *_size_columns(where),
-        (Column("A p50 ms", rank=1), median_of(0)),
-        (Column("B p50 ms", rank=1), median_of(1)),
-        (Column("latency"), lambda change: signed_percent(change.latency.value - 1)),
-        (Column("interval"), lambda change: _interval(change.latency)),
-        (Column("items/s"), lambda change: signed_percent(change.throughput.value - 1)),
-        (Column("interval"), lambda change: _interval(change.throughput)),
-        caption=f"interval: {format_confidence(sweep.confidence)}, of pairs of rounds",
-    )
-    return drop_blank_columns(table)
-
-
-def _configuration_of(point: SweepPoint) -> Configuration:
-    return point.configuration
-
-
-def _ordered(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """By the phase of a generation and its lengths, then batch, cores and streams."""
-    return sorted(points, key=lambda point: _order(point.configuration))
-
-
-def _order(configuration: Configuration) -> tuple[object, ...]:
-    case = configuration.case
-    return *_lengths(case), case.batch_size, case.cores, configuration.streams, case.dims
-
-
-def _lengths(case: Case) -> tuple[bool, int, int]:
-    """The phase and the lengths of a generation: prefills come first."""
-    phase = case.phase
-    if phase is None:
-        return False, 0, 0
-    return phase.phase is Phase.STEP, phase.prompt, phase.generate
-
-
-def _size_columns(where: Callable[[T], Configuration]) -> Iterator[FilledColumn[T]]:
-    yield Column("batch"), lambda each: str(where(each).case.batch_size)
-    yield Column("cores"), lambda each: str(where(each).case.cores)
-    yield Column("streams"), lambda each: str(where(each).streams)
-    dims = Column("dims", is_name=True, least=_LEAST_DIMS)
-    yield dims, lambda each: " ".join(_describe_sizes(where(each).case))
-
-
-def _describe_sizes(case: Case) -> Iterator[str]:
-    """The sizes of dimensions, and the phase of a generation: `seq=64`, `prompt64-prefill`."""
-    yield from (f"{name}={size}" for name, size in case.dims)
-    if case.phase is not None:
-        yield case.phase.id
-
-
-def _median(point: SweepPoint) -> str:
-    """`4.930 ± 0.8 %`."""
-    median = _percentile(point, 50.0)
-    if median is None:
-        return ""
-    text = format_percentile(median)
-    return text if median.value_ns is None else f"{text} ± {_share(median.half_width)}"
-
-
-def _plain_median(point: SweepPoint) -> str:
-    median = _percentile(point, 50.0)
-    return "" if median is None else format_percentile(median)
-
-
-def _tail(point: SweepPoint) -> str:
-    tail = _percentile(point, 95.0)
-    return "" if tail is None else format_percentile(tail)
-
-
-def _percentile(point: SweepPoint, percent_: float) -> Percentile | None:
-    return None if point.latency is None else point.latency.percentile(percent_)
-
-
-def _rate(rate: Ratio | None) -> str:
-    """Items per second, and the larger side of the interval: `812.3 ± 0.8 %`."""
-    return UNKNOWN if rate is None else f"{format_rate(rate.value)} ± {_half_width(rate)}"
-
-
-def _half_width(ratio: Ratio) -> str:
-    """The larger side of the interval, relative to the value."""
-    if ratio.low is None or ratio.high is None or not ratio.value:
-        return UNKNOWN
-    return _share(max(ratio.high - ratio.value, ratio.value - ratio.low) / ratio.value)
-
-
-def _share(half_width: float | None) -> str:
-    """`0.8 %`; `?` if it is unknown, `>100 %` if it is wider than the value."""
-    if half_width is None:
-        return UNKNOWN
-    return ">100 %" if half_width > 1 else percent(half_width)
-
-
-def _interval(ratio: Ratio) -> str:
-    if ratio.low is None or ratio.high is None:
-        return ""
-    return f"{100 * (ratio.low - 1):+.1f} … {100 * (ratio.high - 1):+.1f} %"
-
-
-def _describe_ratio(ratio: Ratio) -> str:
-    """`+11.8 % (+10.2 … +13.1 %)`."""
-    interval = _interval(ratio)
-    change = signed_percent(ratio.value - 1)
-    return f"{change} ({interval})" if interval else change
-
-
-def _caption(sweep: Sweep) -> str:
-    level = format_confidence(sweep.confidence)
-    lines = [f"±: the larger side of the {level} interval"]
-    latencies = [p.latency for side in sweep.sides for p in side.points if p.latency is not None]
-    if any(each.percentile(p).value_ns is None for each in latencies for p in (50.0, 95.0)):
-        lines.append("(n): it takes n samples to tell; a larger max-seconds makes time for more")
-    lines.append("; ".join(_legend(sweep)))
-    return "\n".join(line for line in lines if line)
-
-
-def _legend(sweep: Sweep) -> Iterator[str]:
-    spots = [side.spot for side in sweep.sides]
-    limit = "" if sweep.threshold_ms is None else f" within {_format_limit(sweep.threshold_ms)}"
-    if any(spot.best is not None for spot in spots):
-        yield f"{_BEST} most items/s{limit}"
-    if any(spot.equals for spot in spots):
-        yield f"{_EQUAL} cannot be told from it"
-    if any(spot.undecided for spot in spots):
-        yield f"{_UNDECIDED} may be{limit} or beyond"
-
-
 # -- configurations that were not measured
 
 
@@ -376,8 +180,8 @@ def _failures(sweep: Sweep) -> Iterator[ReportBlock]:
 
 def unmeasured_reasons(sweep: Sweep) -> Iterator[str]:
     about: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for label, side in _labelled(sweep):
-        for point in _ordered(side.points):
+    for label, side in labelled_sides(sweep):
+        for point in ordered_points(side.points):
             if point.latency is None:
                 names = about.setdefault((_outcome_word(point), point.reason or ""), {})
                 names.setdefault(point.id, []).append(label)
@@ -405,7 +209,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _best_lines(sweep: Sweep) -> Iterator[Line]:
     if not sweep.has_failed:
-        for label, side in _labelled(sweep):
+        for label, side in labelled_sides(sweep):
             yield from _best_of(sweep, side, label)
         yield from _change_at_best(sweep)
 
@@ -414,8 +218,8 @@ def _best_of(sweep: Sweep, side: SweepSide, label: str) -> Iterator[Line]:
     """The best of a side, what cannot be told from it, and what may be within the threshold."""
     spot = side.spot
     whom = f" for {label}" if label else ""
-    limit = "" if sweep.threshold_ms is None else _format_limit(sweep.threshold_ms)
-    competing = find_competing(_ordered(side.points))
+    limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
+    competing = find_competing(ordered_points(side.points))
     if not competing:
         is_any = any(point.latency is not None for point in side.points)
         text = f"best{whom}: {'no step' if is_any else 'none'} could be measured"
@@ -470,73 +274,10 @@ def _change_at_best(sweep: Sweep) -> Iterator[Line]:
     for change in sweep.changes:
         if change.id in bests:
             text = (
-                f"B against A at {change.id}: latency {_describe_ratio(change.latency)}, "
-                f"items/s {_describe_ratio(change.throughput)}"
+                f"B against A at {change.id}: latency {describe_ratio(change.latency)}, "
+                f"items/s {describe_ratio(change.throughput)}"
             )
             yield Line(text=text)
-
-
-# -- scaling
-
-
-def _scaling_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
-    tables = [_scaling_table(side, label) for label, side in _labelled(sweep)]
-    known = [table for table in tables if table is not None]
-    for table in known:
-        yield Rows(table if table is known[-1] else replace(table, caption=""))
-
-
-def _scaling_table(side: SweepSide, label: str) -> Table | None:
-    """The gain from more of each thing, with all else as in the best; None if nothing is known.
-
-    If there is no best, all else is as in the first configuration. The last column has the least
-    and the largest gain if several configurations show it.
-    """
-    anchor = _anchor(side)
-    if anchor is None:
-        return None
-    where = {point.id: point.configuration for point in side.points}
-    groups: dict[tuple[str, float], list[Scaling]] = {}
-    for scaling in side.scaling:
-        groups.setdefault((scaling.of, scaling.factor), []).append(scaling)
-    shown = [
-        scaling
-        for scaling in side.scaling
-        if where[scaling.base].all_else(scaling.of) == anchor.all_else(scaling.of)
-    ]
-    if not shown:
-        return None
-
-    def everywhere(scaling: Scaling) -> str:
-        gains = [each.gain.value for each in groups[scaling.of, scaling.factor]]
-        return f"x{min(gains):.2f} … {max(gains):.2f}" if len(gains) > 1 else ""
-
-    what = "the best" if side.spot.best is not None else "the first"
-    table = table_of(
-        f"scaling{f' of {label}' if label else ''}, all else as in {what}, {anchor.id}",
-        shown,
-        (Column("more of", is_text=True), lambda each: f"{each.of} x{each.factor:g}"),
-        (Column("from", is_name=True), lambda each: each.base),
-        (Column("to", is_name=True), lambda each: each.id),
-        (Column("items/s"), lambda each: f"x{each.gain.value:.2f} ± {_half_width(each.gain)}"),
-        (
-            Column("efficiency"),
-            lambda each: "" if each.efficiency is None else f"{100 * each.efficiency:.0f} %",
-        ),
-        (Column("everywhere"), everywhere),
-        caption=(
-            "efficiency: the share of what there would be if all of the cores paid off\n"
-            "everywhere: the least and the most, whatever all else is"
-        ),
-    )
-    return drop_blank_columns(table)
-
-
-def _anchor(side: SweepSide) -> Configuration | None:
-    if side.spot.best is not None:
-        return side.point(side.spot.best).configuration
-    first = next((p for p in _ordered(side.points) if p.latency is not None), None)
-    return None if first is None else first.configuration
 
 
 # -- the layers at the best
@@ -622,7 +363,7 @@ def _figures(point: SweepPoint) -> Iterator[Cell]:
     latency = point.latency
     yield from (None, None) if latency is None else (latency.samples, latency.rounds)
     for percent_ in (50.0, 95.0):
-        found = _percentile(point, percent_)
+        found = percentile_of(point, percent_)
         bounds = (None,) * 3 if found is None else (found.value_ns, found.low_ns, found.high_ns)
         yield from (None if ns is None else ns / _NS_PER_MS for ns in bounds)
     yield from _ratio(point.throughput)

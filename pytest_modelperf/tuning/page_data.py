@@ -25,7 +25,7 @@ def tuning_data(tuning: Tuning) -> Entry:
 
 
 def _case_entry(tuning: Tuning, case: TunedCase) -> Entry:
-    entry = case_entry(case.id, case.id, case.case, word="", told=[None], types=[], layers=[])
+    entry = case_entry(case.id, case.id, case.case, word="", ran=[None], types=[], layers=[])
     winner = None if case.winner is None else case.winner.name
     return {
         **entry,

@@ -172,5 +172,5 @@ def whatif_data(whatif: WhatIf) -> Entry:
 
 
 def _case_entry(case: WhatIfCase) -> Entry:
-    entry = case_entry(case.id, case.id, case.case, word="", told=[None], types=[], layers=[])
+    entry = case_entry(case.id, case.id, case.case, word="", ran=[None], types=[], layers=[])
     return {**entry, "whatif": whatif_entry(case)}

@@ -509,7 +509,7 @@ def test_the_reasons_that_are_left_out_are_counted() -> None:
     shown = text(replace(SLOWER, reasons=tuple(f"reason {n}" for n in range(9))))
     assert "why: reason 5" in shown
     assert "reason 6" not in shown
-    assert "and 3 more, --json has them" in shown
+    assert "and 3 more reasons, --json has them" in shown
 
 
 def test_a_static_comparison_as_markdown_has_its_verdict_and_table() -> None:

@@ -41,9 +41,9 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]
 def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) -> Table:
     """All figures before and now, or these `metrics`, with their verdicts if they are judged.
 
-    Besides times, exact figures that decide nothing or that nobody named are left out if they are
-    the same, and so is a tail that was not asked for and has too few samples. Columns without
-    content are left out too.
+    If something ran, an exact figure that did not change is left out, unless the verdict waits for
+    it, and so is a tail that was not asked for and has too few samples. Columns without content are
+    left out, too.
     """
     shown = shown_metrics(case) if metrics is None else metrics
     has_before = any(metric.before is not None for metric in shown)

@@ -98,7 +98,7 @@
       this.#look(this.#index);
     }
 
-    // Frees what the curve takes while nobody sees it.
+    // Frees what the curve takes while it is out of sight.
     hide() {
       this.#curve?.clear();
     }
@@ -216,7 +216,7 @@
 
     constructor(shared) {
       this.#shared = shared;
-      // The curves stand in the order of the table.
+      // The curves are in the order of the table.
       const showRows = this.#table.show.bind(this.#table);
       this.#table.show = (entries) => {
         showRows(entries);

@@ -1,4 +1,4 @@
-// The points of a case, taken apart when somebody looks at them, and their curve with its interval:
+// The points of a case, taken apart when they are looked at, and their curve with its interval:
 // baselines and steps as vertical lines, verdicts as dots.
 modelperf.historyCurve = (() => {
   "use strict";

@@ -321,7 +321,7 @@ TOTALS = JsonObject(
     StaticProfile,
     TOTALS_KEYS,
     title="Totals",
-    about="The totals of a static profile; all null where there is no graph.",
+    about="The totals of a static profile; all null without a graph.",
     params=Count,
     weight_bytes=Count,
     peak_activation_bytes=Count | None,

@@ -38,7 +38,7 @@ def checkups_data(checkups: Sequence[Checkup], tolerance: float) -> Entry:
 
 
 def _detectable(checkups: Sequence[Checkup], tolerance: float) -> str:
-    """What a comparison would see, in words."""
+    """What a comparison would see, as a sentence."""
     cases = []
     for each in checkups:
         looks = [look for look in each.outlook if math.isfinite(look.change)]
@@ -53,7 +53,7 @@ def _detectable(checkups: Sequence[Checkup], tolerance: float) -> str:
 
 
 def _duet(ratio: Ratio) -> str:
-    """How the sessions of one model differed, in words."""
+    """How the sessions of one model differed, as a sentence."""
     low, high = ratio.low, ratio.high
     bounds = "" if low is None or high is None else f" ({_signed(low)} … {_signed(high)})"
     return (
@@ -63,7 +63,7 @@ def _duet(ratio: Ratio) -> str:
 
 
 def _disturbances(rounds: Sequence[Noise]) -> str:
-    """What took the processors of the sessions, in words."""
+    """What took the processors of the sessions, as a sentence."""
     known = [each.involuntary_switches for each in rounds]
     switches = [each for each in known if each is not None]
     text = "How much of their processors others took in each round, as a share of its time."

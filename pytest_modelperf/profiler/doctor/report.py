@@ -118,8 +118,8 @@ def _cells(checkup: Checkup) -> tuple[Cell, ...]:
 def _headline(checkups: Sequence[Checkup]) -> str:
     if all(_first_detecting(each) is not None for each in checkups):
         return _FIT
-    is_told = any(math.isfinite(look.change) for each in checkups for look in each.outlook)
-    return "noisy" if is_told else "too few rounds to tell"
+    is_known = any(math.isfinite(look.change) for each in checkups for look in each.outlook)
+    return "noisy" if is_known else "too few rounds to tell"
 
 
 def describe_checkup(checkup: Checkup) -> str:
@@ -296,7 +296,7 @@ def _difference(checkup: Checkup) -> Tile:
 
 
 def _may_be_one(ratio: Ratio) -> bool:
-    """Whether two sessions took equally long, as far as their interval tells."""
+    """Whether two sessions may have taken the same time, by their interval."""
     low, high = ratio.interval or (1.0, 1.0)
     return low - _MAX_BIAS <= 1.0 <= high + _MAX_BIAS
 

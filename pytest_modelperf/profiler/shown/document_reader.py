@@ -55,7 +55,7 @@ _NO_REASON = "the kept profile does not say"
 def read_profile(document: Part) -> Profile:
     """The profile of an object of `PROFILE`.
 
-    ContradictionError where values of the document do not fit together.
+    ContradictionError if values of the document do not fit together.
     """
     if not document.cases:
         raise ContradictionError("cases", "expected at least one case, found an empty list")

@@ -75,8 +75,8 @@ def _failures(model: Mapping[str, Any]) -> list[str]:
 def _with_spot_facts(points: Sequence[Entry]) -> list[Entry]:
     """The points of a side with what decides which of them is the sweet spot within a threshold.
 
-    A page can take points away, so each says by itself from which threshold on it is surely within
-    or may be, its rank by throughput, and the points that its throughput cannot be told from. The
+    A page can take points away. So each has the thresholds from which it is surely within and from
+    which it may be, its rank by throughput, and the points whose throughput may be the same. The
     rules are those of `sweep.records.find_sweet_spot`.
     """
     measured = [

@@ -16,10 +16,10 @@ from pytest_modelperf.text.units import format_count
 
 _NOT_EXECUTED = "not executed"
 _UNKNOWN = "unknown"
-# What is not a precision comes after all precisions.
+# These follow all precisions.
 _PLACES_LAST = (_UNKNOWN, "did not run", "in another kernel", _NOT_EXECUTED)
-# The parameters of a layer beside its attributes, by the key of the entry. Exporters number names
-# differently, so another name alone is not a difference.
+# The parameters of a layer apart from its attributes, by the key of the entry. Exporters number
+# names differently, so another name alone is not a difference.
 _PARAMETERS = {
     "precision": "precisions",
     "provider": "providers",

@@ -158,7 +158,7 @@ def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
 def _sections(
     cases: Sequence[CaseProfile], view: LayerView, additions: CaseAdditions
 ) -> Iterator[Section]:
-    """The tables of each case that has its own; those of a graph stand in its first case."""
+    """The tables of each case that has its own; those of a graph are in its first case."""
     shown = _worth_showing(cases, additions)
     known: set[int] = set()
     for place in shown:

@@ -128,7 +128,7 @@ modelperf.cases = (() => {
 
   const widthOf = (decimals) => (decimals ? POINT + decimals.length : 0);
 
-  // Room after the figures of a column, so that their decimal points stand below one another. A
+  // Room after the figures of a column, so that their decimal points are below one another. A
   // column with several units has no common point.
   function alignColumn(cells) {
     const found = cells

@@ -182,7 +182,7 @@ modelperf.charts = (() => {
     tickvals: names.map(chartText), ticktext: names.map((name) => short(name, length)),
   });
 
-  // Bars for each of these names, the first on top, with their figures beside them. A series has
+  // Bars for each of these names, the first on top, with their figures next to them. A series has
   // the lengths of its bars, their texts and their tooltips, and a marker.
   function drawBars(chart, names, series, { xaxis, ...layout }) {
     const traces = series.map(({ name, lengths, texts, tooltips, marker }) => ({
@@ -240,7 +240,7 @@ modelperf.charts = (() => {
     return interval ? `${text} (${format.interval(interval)})` : text;
   }
 
-  // A name shortened to fit beside an axis or in a legend.
+  // A name shortened to fit next to an axis or in a legend.
   function short(text, length = 36) {
     const shown = text.length > length ? `${text.slice(0, length - 1)}…` : text;
     return chartText(shown);

@@ -89,7 +89,7 @@
       if (!levels.length) return;
       const series = levels.map((index) => this.#series(drawn, index));
       drawBars(this.#chart, drawn.map(({ type }) => type), series, {
-        // Room for every bar and the names beside them.
+        // Room for every bar and the names next to them.
         height: drawn.length * Math.max(26, 15 * levels.length + 8) + 110,
         xaxis: this.#axis(known(series.flatMap(({ lengths }) => lengths))),
       });
@@ -99,7 +99,7 @@
       const { view } = this.#choice;
       // Remainders of a subtraction would add decades to a logarithmic axis.
       const positive = values.filter((value) => value >= SHORTEST_MS);
-      // The figures stand beside the bars.
+      // The figures are next to the bars.
       if (view === "log" && positive.length) {
         const ends = [0.5 * Math.min(...positive), 4 * Math.max(...positive)];
         return { ...logAxis(ends), title: "ms (logarithmic)", range: ends.map(Math.log10) };

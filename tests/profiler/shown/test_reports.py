@@ -239,7 +239,7 @@ why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 -> 1x24x32x32): +221.2 k MACs
 why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 -> 1x24): +80 MACs
 why: 1 my.ops::Blend became Exp (first: blend)
-why: and 3 more, as the table shows
+and 3 more reasons, as the table shows
 """)  # noqa: E501  # a line is as long as its terminal
 
 
@@ -278,7 +278,7 @@ why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 ->
      1x16x32x32)
 why: 1 of 1 GlobalAveragePool of another shape (first: pool, output 1x24x1x1 ->
      1x16x1x1)
-why: and 3 more, as the table shows
+and 3 more reasons, as the table shows
 """)
 
 

@@ -15,7 +15,7 @@
 
   const TICK_NOTE = "in the distribution";
 
-  // `cell` makes the cell of a side; where a column is of both, its cell spans their lines.
+  // `cell` makes the cell of a side; if a column is of both, its cell spans their lines.
   const columnsOf = (decimals) => [
     { id: "type", title: "layer type", isText: true, isOfBoth: true, read: ({ type }) => type,
       cell: nameCell },
@@ -78,7 +78,7 @@
       const [name, ...others] = columnsOf(this.#decimals);
       const columns = [tick, name, side, ...others].filter(({ needsTimes, needsTwo }) =>
         (!needsTimes || this.#hasTimes) && (!needsTwo || two));
-      // A type has as many lines as there are sides, which sorting keeps together.
+      // A type has a line for each side, which sorting keeps together.
       const bodies = new Map(this.#types.map((type) => [type, this.#body(type, columns)]));
       const table = new SortableTable({
         class: "types-table",
