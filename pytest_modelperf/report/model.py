@@ -50,23 +50,27 @@ class Link(Struct, frozen=True):
 
 
 class ReportBlock(Struct, frozen=True, kw_only=True):
-    """A part of a report. Details are shown on a terminal with -v, and folded in Markdown.
+    """A part of a report.
 
-    No face shows an empty block: a paragraph without lines, a section without blocks and verdict.
+    A terminal need not show the details, and shows what is brief instead. Markdown folds details;
+    it and a page have nothing that is brief. No face shows an empty block: a paragraph without
+    lines, a section without blocks and verdict.
     """
 
     kind: ClassVar[str]
 
     on: On = On.ALL
     is_detail: bool = False
+    is_brief: bool = False
 
     @property
     def is_on_page(self) -> bool:
         return self.is_on(On.PAGE)
 
     def is_on(self, face: On) -> bool:
-        """Whether that face shows it."""
-        return face in self.on and not self.is_empty
+        """Whether that face shows it, with details or without."""
+        is_elsewhere = self.is_brief and face is not On.TERMINAL
+        return face in self.on and not self.is_empty and not is_elsewhere
 
     @property
     def is_empty(self) -> bool:

@@ -33,7 +33,7 @@ COLORS = {
 
 
 def render_report(report: Report, style: PageStyle, *, has_details: bool = True) -> str:
-    """The report as text; without its details, a terminal shows what comes first alone."""
+    """The report as text; a terminal shows it with its details, or what is brief instead."""
     page = style.page()
     writer = _Writer(page, style.face, has_details=has_details)
     subject = report.subject
@@ -75,7 +75,8 @@ class _Writer:
             self._page.fold(_DETAILS, lambda: self._write_all(details))
 
     def _shows(self, block: ReportBlock) -> bool:
-        return block.is_on(self._face) and (self._has_details or not block.is_detail)
+        is_left_out = block.is_brief if self._has_details else block.is_detail
+        return block.is_on(self._face) and not is_left_out
 
     def _parts_of(self, block: ReportBlock) -> tuple[ReportBlock | None, ReportBlock | None]:
         """What is shown at once, and what Markdown folds."""

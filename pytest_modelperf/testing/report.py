@@ -76,24 +76,27 @@ _QUIET, _VERBOSE = -1, 1
 # -- one test
 
 
-def outcome_report(outcome: CaseOutcome, *, verbosity: int = 0) -> Report:
+def outcome_report(outcome: CaseOutcome) -> Report:
     """The failure of one test: what happened, how sure, why, and what to type.
 
-    All figures, layers, reasons and notes are shown from a verbosity of 1 on.
+    The details are all figures, layers, reasons and notes.
     """
-    case = outcome.comparison
-    is_brief = verbosity < _VERBOSE
+    case, shown = outcome.comparison, untold(outcome)
     failing = failing_metrics(case)
     headline = describe_outcome(outcome)
-    if is_brief and len(failing) == 1:
+    if len(failing) == 1:
         headline = "; ".join(filter(None, (headline, describe_sides(failing[0]))))
-    blocks = main_blocks if is_brief else case_blocks
+    wording = recording_with(outcome.accept)
     return Report(
         title=case.id,
         subject=headline,
         tone=view_of(outcome, "").tone,
         opening=tuple(_whose(outcome)),
-        blocks=(*blocks(untold(outcome), recording_with(outcome.accept)), *_advice(outcome)),
+        blocks=(
+            *(replace(block, is_brief=True) for block in main_blocks(shown, wording)),
+            *(replace(block, is_detail=True) for block in case_blocks(shown, wording)),
+            *_advice(outcome),
+        ),
     )
 
 

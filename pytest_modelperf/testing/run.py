@@ -365,9 +365,9 @@ class Run(Struct):
             from pytest_modelperf.testing.report import outcome_report
 
             style = TextStyle(max(40, self.width - margin), encoding=self.encoding)
-            verbosity = self.config.get_verbosity()
-            reports = [outcome_report(each, verbosity=verbosity) for each in failed]
-            texts = [render_report(each, style) for each in reports]
+            has_details = self.config.get_verbosity() > 0
+            reports = map(outcome_report, failed)
+            texts = [render_report(each, style, has_details=has_details) for each in reports]
             raise PerfFailure("\n".join(texts))
 
 

@@ -295,3 +295,14 @@ case         b1
 first token   1
 tokens/s      2
 """)
+
+
+def test_what_is_brief_is_shown_instead_of_the_details() -> None:
+    brief = Paragraph((Line(text="in short"),), is_brief=True)
+    detail = Paragraph((Line(text="at length"),), is_detail=True)
+    report = Report(title="", subject="net", blocks=(brief, detail))
+    assert render_report(report, TextStyle(40), has_details=False) == "net\nin short\n"
+    assert render_report(report, TextStyle(40)) == "net\nat length\n"
+    for shown in (render_report(report, MarkdownStyle()), render_page(report)):
+        assert "at length" in shown
+        assert "in short" not in shown

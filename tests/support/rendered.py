@@ -97,7 +97,7 @@ def render_sweep_page(sweep: Sweep) -> str:
 
 
 def render_outcome(outcome: CaseOutcome, style: PageStyle, *, verbosity: int = 0) -> str:
-    return render_report(outcome_report(outcome, verbosity=verbosity), style)
+    return render_report(outcome_report(outcome), style, has_details=verbosity > 0)
 
 
 def render_summary(report: RunReport, style: PageStyle, *, verbosity: int = 0) -> str:

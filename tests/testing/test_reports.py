@@ -292,8 +292,9 @@ accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-
 
 def test_an_inconclusive_case_names_the_option_of_pytest_and_for_how_long() -> None:
     shown = failure(OPEN)
-    assert "".join(shown.splitlines(keepends=True)[:4]) == snapshot("""\
-inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed +3 %
+    assert "".join(shown.splitlines(keepends=True)[:5]) == snapshot("""\
+inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed +3 %;
+  3.520 ms before, 3.660 ms now
 this run could see p95 latency +4.1 % or more: give more time with
   --modelperf-max-seconds 16
 
@@ -319,7 +320,7 @@ how: 6 rounds, 1.0 s
 
 def test_no_run_of_more_than_ten_minutes_is_advised_but_what_else_helps() -> None:
     long = replace(OPEN, seconds=500.0)
-    assert "".join(failure(long).splitlines(keepends=True)[1:4]) == snapshot("""\
+    assert "".join(failure(long).splitlines(keepends=True)[2:5]) == snapshot("""\
 this run could see p95 latency +4.1 % or more: no reasonable time tells it in
   this noise: measure on a quieter machine (modelperf doctor tells how quiet
   this one is)
@@ -352,7 +353,7 @@ def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
 
 def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
     stored = replace(OPEN, how=How.STORED)
-    assert "".join(failure(stored).splitlines(keepends=True)[1:5]) == snapshot("""\
+    assert "".join(failure(stored).splitlines(keepends=True)[2:6]) == snapshot("""\
 this run could see p95 latency +4.1 % or more: stored times tell little: give
   the older model itself, or record the baseline again with pytest --modelperf
   --modelperf-update-baseline "models/encoder.onnx::b1-c1" when less else runs
