@@ -48,6 +48,10 @@ _TITLES = {
     "tokens_per_second": "tokens/s",
     CACHE: "cache/token",
     "drift": "drift",
+    "start_ms": "start",
+    "first_item_ms": "first item",
+    "item_ms": "item",
+    "sessions_made": "sessions made",
 }
 LATENCY = "latency_"
 # How the names of the numbers of layers on each provider begin.

@@ -378,6 +378,44 @@ class KernelChange(Struct, frozen=True, kw_only=True):
     part: int | None = None
 
 
+StageKind: TypeAlias = Literal["session", "rest", "label", "input"]
+
+
+class StageTime(Struct, frozen=True, kw_only=True):
+    """The calls of a stage in one call of its program, and the time of all of them."""
+
+    calls: Number
+    ns: float
+
+
+class StageChange(Struct, frozen=True, kw_only=True):
+    """A stage of a program on both sides; None for a side without it.
+
+    A session is all inferences of one model, and the rest is the time outside of sessions; both
+    add up to the call. A label is a part of the rest, and an input one of a workload. With
+    `is_judged` the verdict depends on the stage: its work differs, or it is the rest.
+    """
+
+    name: str
+    kind: StageKind
+    before: StageTime | None
+    after: StageTime | None
+    time: TimeChange | None = None
+    is_judged: bool = False
+
+
+_STAGE_TIME = JsonObject(StageTime, "calls ms=ns", ms=Figure)
+STAGE = JsonObject(
+    StageChange,
+    "name kind judged=is_judged before after change_ms=time.ns interval_ms=time.interval_ms"
+    " explains=time.explained",
+    before=_STAGE_TIME,
+    after=_STAGE_TIME,
+    change_ms=Figure | None,
+    interval_ms=Interval,
+)
+
+
 class CaseComparison(Struct, frozen=True):
     """One case of two models, side by side; `reasons` are sentences on what changed and why.
 
@@ -389,8 +427,8 @@ class CaseComparison(Struct, frozen=True):
     `rounds`; otherwise only the new one ran. `before` and `after` are the measurements of the
     sides; None for a side that did not run. `parts` are the kernels that differ, if their times
     were measured, and `elsewhere` is what the whole model shows beyond them. `kernels` are those of
-    both plans as one graph, if their times are known. `first_difference` is where the outputs begin
-    to differ, if that was found.
+    both plans as one graph, if their times are known. `stages` are those of a program.
+    `first_difference` is where the outputs begin to differ, if that was found.
     `baseline_factor` is how long a baseline took compared with when it was recorded on this kind of
     machine; None if it was not, or did not run.
     """
@@ -414,6 +452,7 @@ class CaseComparison(Struct, frozen=True):
     parts: tuple[PartChange, ...] = ()
     elsewhere: TimeChange | None = None
     kernels: tuple[KernelChange, ...] = ()
+    stages: tuple[StageChange, ...] = ()
     baseline_factor: float | None = None
 
     def __repr__(self) -> str:
@@ -501,11 +540,12 @@ COMPARED_CASE = JsonObject(
     CaseComparison,
     "id phase=case.phase.phase prompt=case.phase.prompt generate=case.phase.generate"
     " verdict=known_verdict failure failed_side? how seconds rounds metrics parts elsewhere"
-    " layer_types layers reasons outputs first_difference notes",
+    " stages layer_types layers reasons outputs first_difference notes",
     about="One case of a comparison; a plain case has no phase of a generation.",
     metrics=METRIC,
     parts=PART,
     elsewhere=ELSEWHERE,
+    stages=STAGE,
     layer_types=LAYER_TYPE_CHANGE,
     layers=LAYER_CHANGE,
     outputs=OUTPUT,

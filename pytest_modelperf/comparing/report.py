@@ -36,6 +36,7 @@ from pytest_modelperf.comparing.tables import (
     output_table,
     shown_metrics,
     shows_graphs,
+    stage_table,
     type_difference_table,
     worst_view,
 )
@@ -226,6 +227,8 @@ def case_blocks(
     yield from doubt_blocks(case, wording)
     if case.metrics:
         yield Rows(metric_table(case))
+    if case.stages:
+        yield Rows(stage_table(case))
     yield from _layer_blocks(case, wording)
     lines = (*_reason_lines(case, wording), *_fact_lines(case, wording))
     if advice is not None:
@@ -286,6 +289,8 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]
     has_table = len(failing) > 1
     if has_table:
         yield Rows(metric_table(case, failing))
+    if case.stages:
+        yield Rows(stage_table(case))
     types = _main_types(case, failing)
     if types is not None:
         yield Rows(types)

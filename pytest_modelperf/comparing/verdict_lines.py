@@ -41,7 +41,7 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import count_of
+from pytest_modelperf.text.words import count_of, join_words
 
 FAILED = "failed"
 # Cases with these verdicts need no more than a line in the summary.
@@ -101,7 +101,7 @@ def describe_verdict(
         word += f", {' → '.join(map(printable, case.engines))}"
     text = f"{word}: {describe_metric(first, confidence, has_interval=not is_short)}"
     if case.how is How.PARTS and first is case.metric(f"{LATENCY}p50") and not is_short:
-        text += f", in {_changed_kernels(case)} that changed"
+        text += f", in {_changed_stages(case) or f'{_changed_kernels(case)} that changed'}"
     if case.verdict is Verdict.PASSED or is_short:
         return text
     if others:
@@ -110,6 +110,12 @@ def describe_verdict(
     if over and case.verdict is not Verdict.OVER_BUDGET:
         text += f"; also over budget: {titles(over)}"
     return text
+
+
+def _changed_stages(case: CaseComparison) -> str:
+    """`rec.onnx and the Python code`: the judged stages of a program; empty for a model."""
+    judged = [stage for stage in case.stages if stage.is_judged and stage.kind != "input"]
+    return join_words([printable(stage.name) for stage in judged])
 
 
 def _changed_kernels(case: CaseComparison) -> str:

@@ -20,6 +20,7 @@ from pytest_modelperf.comparing.tables.outputs import (
     has_output_figures,
     output_table,
 )
+from pytest_modelperf.comparing.tables.stages import stage_table
 from pytest_modelperf.comparing.tables.times import (
     format_layer_ms,
     has_times,
@@ -53,6 +54,7 @@ __all__ = [
     "output_table",
     "shown_metrics",
     "shows_graphs",
+    "stage_table",
     "type_difference_table",
     "without_column",
     "worst_view",

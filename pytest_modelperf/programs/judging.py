@@ -1,0 +1,263 @@
+"""The rounds of a program judged: by what changed, outside of the sessions whose work is the same.
+
+The rest of a program and each session with other work are parts in the sense of `stats.parts`: what
+all of them take longer is divided by the time of the whole call. The whole call guards them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_rounds import JudgedRounds, judge_rounds
+from pytest_modelperf.comparing.records import StageChange, StageKind, StageTime, TimeChange
+from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
+from pytest_modelperf.programs.records import Turn
+from pytest_modelperf.programs.rounds import ProgramRound
+from pytest_modelperf.programs.work import SessionPair, WorkComparison
+from pytest_modelperf.stats.parts import PartFigure
+from pytest_modelperf.stats.records import PartTurns, Turns
+
+REST = "rest of the program"
+# Code that runs for this share of its time does not wait for anything but a processor.
+_CPU_BOUND = 0.9
+
+
+class Basis(Enum):
+    """The time by which the code outside of sessions is judged."""
+
+    PROCESSOR = "processor time"
+    WALL = "wall time"
+
+
+def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
+    """Processor time if the code of both sides only computes, otherwise wall time.
+
+    Of code that waits, such as for a file or another thread, the processor time says little.
+    """
+    shares = [
+        statistics.median(_running_share(turn) for made in rounds for turn in side(made))
+        for side in (_before, _after)
+    ]
+    return Basis.PROCESSOR if min(shares) >= _CPU_BOUND else Basis.WALL
+
+
+def _running_share(turn: Turn) -> float:
+    """The share of the time outside of sessions in which the calling thread ran."""
+    own_ns = turn.rest_ns - (turn.rest_waited_ns or 0)
+    return min(turn.cpu_ns / own_ns, 1.0) if own_ns > 0 else 1.0
+
+
+def _before(made: ProgramRound) -> tuple[Turn, ...]:
+    return made.before
+
+
+def _after(made: ProgramRound) -> tuple[Turn, ...]:
+    return made.after
+
+
+# -- rounds as those of a duet with parts
+
+
+def duet_rounds(
+    rounds: Sequence[ProgramRound], work: WorkComparison, basis: Basis
+) -> tuple[DuetRound, ...]:
+    """The rounds as a gate judges them: the parts are the rest, and each session with other work."""
+    pairs = _judged_pairs(work)
+    return tuple(
+        DuetRound(
+            before=_round(made, 0, [_old_name(pair) for pair in pairs], basis),
+            after=_round(made, 1, [_new_name(pair) for pair in pairs], basis),
+        )
+        for made in rounds
+    )
+
+
+def _judged_pairs(work: WorkComparison) -> Sequence[SessionPair]:
+    return [pair for pair in work.pairs if not pair.is_same_work]
+
+
+def _old_name(pair: SessionPair) -> str | None:
+    return None if pair.before is None else pair.before.model
+
+
+def _new_name(pair: SessionPair) -> str | None:
+    return None if pair.after is None else pair.after.model
+
+
+def _round(made: ProgramRound, side: int, sessions: Sequence[str | None], basis: Basis) -> Round:
+    turns = (made.before, made.after)[side]
+    parts = [_rest_turns(turns, basis), *(_session_turns(turns, name) for name in sessions)]
+    times_ns = tuple(turn.wall_ns for turn in turns)
+    block = Block(
+        times_ns=times_ns,
+        running_ns=_all_known([_running_ns(turn) for turn in turns]),
+        noise=Noise(wall_ns=sum(times_ns)),
+        parts=tuple(PartTurns(in_place=part, alone=part) for part in parts),
+    )
+    reached = made.reached[side]
+    return Round(
+        load_ns=reached.start_ns, first_ns=times_ns[0], warmup_runs=0, is_steady=True, block=block
+    )
+
+
+def _running_ns(turn: Turn) -> int | None:
+    return None if turn.waited_ns is None else max(turn.wall_ns - turn.waited_ns, 1)
+
+
+def _rest_turns(turns: Sequence[Turn], basis: Basis) -> Turns:
+    def running_ns(turn: Turn) -> int | None:
+        if basis is Basis.PROCESSOR:
+            return turn.cpu_ns
+        return None if turn.rest_waited_ns is None else max(turn.rest_ns - turn.rest_waited_ns, 0)
+
+    return Turns(
+        times_ns=tuple(turn.rest_ns for turn in turns),
+        running_ns=_all_known([running_ns(turn) for turn in turns]),
+    )
+
+
+def _session_turns(turns: Sequence[Turn], name: str | None) -> Turns:
+    return Turns(times_ns=tuple(_session_ns(turn, name) for turn in turns))
+
+
+def _session_ns(turn: Turn, name: str | None) -> int:
+    spent = None if name is None else turn.sessions.get(name)
+    return 0 if spent is None else spent.ns
+
+
+def _all_known(found: Sequence[int | None]) -> tuple[int, ...] | None:
+    known = [each for each in found if each is not None]
+    return tuple(known) if len(known) == len(found) else None
+
+
+# -- the answer
+
+
+class JudgedProgram(Struct, frozen=True):
+    """The answer of the rounds, the time that it is by, and the stages of a call."""
+
+    rounds: JudgedRounds
+    basis: Basis
+    stages: tuple[StageChange, ...]
+
+
+def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:
+    return gate.is_decided(duet_rounds(rounds, work, basis_of(rounds)))
+
+
+def judge_program(
+    rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate
+) -> JudgedProgram:
+    """The rounds of a program, the last there are, judged by a gate."""
+    basis = basis_of(rounds)
+    judged = judge_rounds(duet_rounds(rounds, work, basis), gate)
+    figures = () if judged.parts is None else judged.parts.figures
+    stages = [*_sessions(rounds, work, figures), _rest(rounds, basis, figures)]
+    whole_ns = sum(each.time.ns for each in stages if each.time is not None and each.is_judged)
+    shared = [_with_share(each, whole_ns) for each in stages]
+    return JudgedProgram(judged, basis, (*shared, *_labels(rounds), *_inputs(rounds)))
+
+
+def _sessions(
+    rounds: Sequence[ProgramRound], work: WorkComparison, figures: Sequence[PartFigure]
+) -> Iterator[StageChange]:
+    judged = _judged_pairs(work)
+    for pair in work.pairs:
+        is_judged = pair in judged
+        place = judged.index(pair) + 1 if is_judged else None
+        yield _stage(
+            pair.name,
+            "session",
+            _spent(rounds, 0, lambda turn, name=_old_name(pair): _session(turn, name)),
+            _spent(rounds, 1, lambda turn, name=_new_name(pair): _session(turn, name)),
+            figures[place] if place is not None and place < len(figures) else None,
+            is_judged=is_judged,
+        )
+
+
+def _session(turn: Turn, name: str | None) -> tuple[int, float] | None:
+    spent = None if name is None else turn.sessions.get(name)
+    return None if spent is None else (spent.calls, spent.ns)
+
+
+def _rest(
+    rounds: Sequence[ProgramRound], basis: Basis, figures: Sequence[PartFigure]
+) -> StageChange:
+    def rest(turn: Turn) -> tuple[int, float]:
+        ns = turn.cpu_ns if basis is Basis.PROCESSOR else turn.rest_ns - (turn.rest_waited_ns or 0)
+        return 1, float(ns)
+
+    old, new = (_spent(rounds, side, rest) for side in (0, 1))
+    figure = figures[0] if figures else None
+    return _stage(REST, "rest", old, new, figure, is_judged=True)
+
+
+def _labels(rounds: Sequence[ProgramRound]) -> Iterator[StageChange]:
+    turns = [turn for made in rounds for turn in (*made.before, *made.after)]
+    for name in dict.fromkeys(name for turn in turns for name in turn.labels):
+
+        def label(turn: Turn, name: str = name) -> tuple[int, float] | None:
+            spent = turn.labels.get(name)
+            return None if spent is None else (spent.calls, spent.ns)
+
+        yield _stage(name, "label", *(_spent(rounds, side, label) for side in (0, 1)))
+
+
+def _inputs(rounds: Sequence[ProgramRound]) -> Iterator[StageChange]:
+    """The inputs of a workload, if it has several."""
+    turns = [turn for made in rounds for turn in (*made.before, *made.after)]
+    count = min(len(turn.each_ns) for turn in turns)
+    for place in range(count if count > 1 else 0):
+
+        def one(turn: Turn, place: int = place) -> tuple[int, float]:
+            return 1, float(turn.each_ns[place])
+
+        yield _stage(f"{place + 1}", "input", *(_spent(rounds, side, one) for side in (0, 1)))
+
+
+_Find = Callable[[Turn], "tuple[int, float] | None"]
+
+
+def _spent(rounds: Sequence[ProgramRound], side: int, find: _Find) -> StageTime | None:
+    """The typical calls and time of a stage on a side; None if it never ran there."""
+    found = [find(turn) for made in rounds for turn in (made.before, made.after)[side]]
+    known = [each for each in found if each is not None]
+    if not known:
+        return None
+    return StageTime(
+        calls=statistics.median(calls for calls, _ in known),
+        ns=statistics.median(ns for _, ns in known),
+    )
+
+
+def _stage(
+    name: str,
+    kind: StageKind,
+    before: StageTime | None,
+    after: StageTime | None,
+    figure: PartFigure | None = None,
+    *,
+    is_judged: bool = False,
+) -> StageChange:
+    """A stage with its change: that of its figure, or the difference of both sides."""
+    time = None
+    if figure is not None:
+        time = TimeChange(ns=figure.shift_ns, low_ns=figure.low_ns, high_ns=figure.high_ns)
+    elif before is not None and after is not None:
+        time = TimeChange(ns=after.ns - before.ns)
+    return StageChange(
+        name=name, kind=kind, before=before, after=after, time=time, is_judged=is_judged
+    )
+
+
+def _with_share(stage: StageChange, whole_ns: float) -> StageChange:
+    """The stage with its share of what all judged stages take longer."""
+    if stage.time is None or not stage.is_judged or not whole_ns:
+        return stage
+    return replace(stage, time=replace(stage.time, share=stage.time.ns / whole_ns))

@@ -1,0 +1,228 @@
+"""The exact work of a call on both sides: what differs, as sentences and as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.program import InferenceWork, SessionWork, Work
+from pytest_modelperf.comparing.limits import WORK, Tolerances, allowed_growth
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_count, signed_percent
+from pytest_modelperf.text.words import count_of
+
+# The MACs of one inference of a model, by the digest of the model and the inputs.
+CountMacs = Callable[[str, Sequence[str]], "int | None"]
+_MOST_SHAPES = 3
+
+
+class SessionPair(Struct, frozen=True):
+    """The sessions of one model on both sides; None for a side that does not have it."""
+
+    before: SessionWork | None
+    after: SessionWork | None
+
+    @property
+    def name(self) -> str:
+        known = self.after or self.before
+        return "" if known is None else known.model
+
+    @property
+    def is_other_model(self) -> bool:
+        """Whether both sides run a model here, and the models are known to differ."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return False
+        return None not in (before.sha256, after.sha256) and before.sha256 != after.sha256
+
+    @property
+    def is_same_work(self) -> bool:
+        """Whether the same model does the same inferences with the same options."""
+        before, after = self.before, self.after
+        if before is None or after is None or before.sha256 is None:
+            return False
+        return _identity(before) == _identity(after)
+
+
+class WorkComparison(Struct, frozen=True):
+    """The work of both sides, the session pairs, and the differences as sentences."""
+
+    before: Work
+    after: Work
+    pairs: tuple[SessionPair, ...]
+    differences: tuple[str, ...]
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The names of the sessions whose work is not the same on both sides."""
+        return frozenset(pair.name for pair in self.pairs if not pair.is_same_work)
+
+    def name_before(self, name: str) -> str:
+        """The name that a session has on the side before."""
+        for pair in self.pairs:
+            if pair.name == name and pair.before is not None:
+                return pair.before.model
+        return name
+
+
+def with_macs(work: Work, count: CountMacs, known: Work | None = None) -> Work:
+    """The work with the MACs of each inference, those of a `known` work taken from there."""
+    found: dict[tuple[str | None, tuple[str, ...]], int | None] = {}
+    for session in () if known is None else known.sessions:
+        for each in session.inferences:
+            if each.macs is not None:
+                found[session.sha256, each.inputs] = each.macs
+
+    def counted(session: SessionWork, each: InferenceWork) -> InferenceWork:
+        key = session.sha256, each.inputs
+        if key not in found:
+            found[key] = None if session.sha256 is None else count(session.sha256, each.inputs)
+        return replace(each, macs=found[key])
+
+    sessions = (
+        replace(session, inferences=tuple(counted(session, each) for each in session.inferences))
+        for session in work.sessions
+    )
+    return Work(sessions=tuple(sessions))
+
+
+def compare_work(before: Work, after: Work) -> WorkComparison:
+    """Both works, their sessions paired: by name, then by model, then in their order."""
+    pairs = tuple(_pair_sessions(before.sessions, after.sessions))
+    differences = [text for pair in pairs for text in _differences(pair)]
+    return WorkComparison(before, after, pairs, tuple(differences))
+
+
+def work_metrics(compared: WorkComparison, tolerances: Tolerances) -> tuple[Metric, ...]:
+    """The exact figures of the work; a figure that grew beyond its tolerance is worse."""
+    before, after = compared.before, compared.after
+    share = tolerances.of_figure(WORK)
+    counts: Sequence[tuple[str, int | None, int | None]] = (
+        ("sessions_made", before.made, after.made),
+        ("inferences", before.inferences, after.inferences),
+        ("macs", before.macs, after.macs),
+    )
+    first = compared.differences[0] if compared.differences else None
+    found = []
+    for name, old, new in counts:
+        if old is None or new is None:
+            if name != "macs" or before.sessions or after.sessions:
+                metric = Metric(name, old, new, Verdict.INCONCLUSIVE, gated=False)
+                found.append(metric)
+            continue
+        verdict = Verdict.PASSED
+        if new - old > allowed_growth(old, share):
+            verdict = Verdict.REGRESSED
+        elif old - new > allowed_growth(new, share):
+            verdict = Verdict.IMPROVED
+        reason = first if verdict is Verdict.REGRESSED else None
+        # Less work is no answer to the question of time.
+        gated = verdict is not Verdict.IMPROVED
+        found.append(Metric(name, old, new, verdict, gated=gated, allowed=share, reason=reason))
+    return tuple(found)
+
+
+def _identity(session: SessionWork) -> tuple[object, ...]:
+    inferences = {each.inputs: each.count for each in session.inferences}
+    return session.sha256, dict(session.options), session.made, inferences
+
+
+def _pair_sessions(
+    before: Sequence[SessionWork], after: Sequence[SessionWork]
+) -> Iterator[SessionPair]:
+    keys: Sequence[Callable[[SessionWork], object]] = (
+        lambda session: (session.model, session.sha256, sorted(session.options.items())),
+        lambda session: (session.model, session.sha256),
+        lambda session: session.sha256 or session,
+        lambda session: session.model,
+    )
+    old, new = list(before), list(after)
+    partner: dict[int, SessionWork] = {}
+    for key in keys:
+        for place, session in enumerate(after):
+            if place in partner or session not in new:
+                continue
+            match = next((each for each in old if key(each) == key(session)), None)
+            if match is not None:
+                partner[place] = match
+                old.remove(match)
+                new.remove(session)
+    # Of what is left on both sides, the first is taken for a successor of the first.
+    for place in range(len(after)):
+        if place not in partner and old:
+            partner[place] = old.pop(0)
+    for place, session in enumerate(after):
+        yield SessionPair(partner.get(place), session)
+    for session in old:
+        yield SessionPair(session, None)
+
+
+def _differences(pair: SessionPair) -> Iterator[str]:
+    """`3 inferences of rec.onnx more (1 -> 4)`, `rec.onnx: threads 1 -> 8`."""
+    before, after, name = pair.before, pair.after, printable(pair.name)
+    if before is None or after is None:
+        known = after or before
+        if known is not None:
+            verb = "now runs" if before is None else "no longer runs"
+            made = f", made in each call ({known.made})" if known.made else ""
+            yield f"a call {verb} {name}: {count_of(known.calls, 'inference')}{made}"
+        return
+    if before.made != after.made:
+        yield (
+            f"a call makes {count_of(after.made, 'session')} of {name}, and made {before.made} "
+            "before"
+        )
+    if before.calls != after.calls:
+        change = after.calls - before.calls
+        more = "more" if change > 0 else "less"
+        counts = f"{before.calls} -> {after.calls}"
+        yield f"{count_of(abs(change), 'inference')} of {name} {more} ({counts})"
+    yield from _shape_differences(before, after, name)
+    if pair.is_other_model:
+        other = "" if before.model == after.model else f", {printable(before.model)} before"
+        yield f"{name} is another model{other}{_macs_change(before, after)}"
+    yield from _option_differences(before.options, after.options, name)
+
+
+def _shape_differences(before: SessionWork, after: SessionWork, name: str) -> Iterator[str]:
+    """`input of det.onnx: x 1x3x48x552 -> 1x3x48x960 (MACs +74.0 %)`."""
+    old = {each.inputs: each for each in before.inferences}
+    new = {each.inputs: each for each in after.inferences}
+    gone = [each for inputs, each in old.items() if inputs not in new]
+    come = [each for inputs, each in new.items() if inputs not in old]
+    for left, right in list(zip(gone, come, strict=False))[:_MOST_SHAPES]:
+        changed = [
+            f"{a} -> {b.partition(': ')[2] or b}"
+            for a, b in zip(left.inputs, right.inputs, strict=False)
+            if a != b
+        ]
+        texts = changed or [f"{', '.join(left.inputs)} -> {', '.join(right.inputs)}"]
+        yield f"input of {name}: {printable('; '.join(texts))}{_change_of(left.macs, right.macs)}"
+    for each in come[len(gone) :][:_MOST_SHAPES] if gone or old else ():
+        yield f"new input of {name}: {printable('; '.join(each.inputs))}"
+
+
+def _macs_change(before: SessionWork, after: SessionWork) -> str:
+    old, new = (Work(sessions=(session,)).macs for session in (before, after))
+    return _change_of(old, new)
+
+
+def _change_of(before: int | None, after: int | None) -> str:
+    if not before or after is None or before == after:
+        return ""
+    return (
+        f" (MACs {format_count(before)} -> {format_count(after)}, "
+        f"{signed_percent(after / before - 1.0)})"
+    )
+
+
+def _option_differences(
+    before: Mapping[str, str], after: Mapping[str, str], name: str
+) -> Iterator[str]:
+    for key in sorted({*before, *after}):
+        old, new = before.get(key, "default"), after.get(key, "default")
+        if old != new:
+            yield f"{name}: {printable(key)} {printable(old)} -> {printable(new)}"
