@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -67,7 +68,7 @@ def _after(made: ProgramRound) -> tuple[Turn, ...]:
 def duet_rounds(
     rounds: Sequence[ProgramRound], work: WorkComparison, basis: Basis
 ) -> tuple[DuetRound, ...]:
-    """The rounds as a gate judges them: the parts are the rest, and each session with other work."""
+    """The rounds as a gate judges them: their parts are the rest and each changed session."""
     pairs = _judged_pairs(work)
     return tuple(
         DuetRound(
@@ -174,14 +175,14 @@ def _sessions(
         yield _stage(
             pair.name,
             "session",
-            _spent(rounds, 0, lambda turn, name=_old_name(pair): _session(turn, name)),
-            _spent(rounds, 1, lambda turn, name=_new_name(pair): _session(turn, name)),
+            _spent(rounds, 0, partial(_session, _old_name(pair))),
+            _spent(rounds, 1, partial(_session, _new_name(pair))),
             figures[place] if place is not None and place < len(figures) else None,
             is_judged=is_judged,
         )
 
 
-def _session(turn: Turn, name: str | None) -> tuple[int, float] | None:
+def _session(name: str | None, turn: Turn) -> tuple[int, float] | None:
     spent = None if name is None else turn.sessions.get(name)
     return None if spent is None else (spent.calls, spent.ns)
 
@@ -201,12 +202,13 @@ def _rest(
 def _labels(rounds: Sequence[ProgramRound]) -> Iterator[StageChange]:
     turns = [turn for made in rounds for turn in (*made.before, *made.after)]
     for name in dict.fromkeys(name for turn in turns for name in turn.labels):
+        find = partial(_label, name)
+        yield _stage(name, "label", _spent(rounds, 0, find), _spent(rounds, 1, find))
 
-        def label(turn: Turn, name: str = name) -> tuple[int, float] | None:
-            spent = turn.labels.get(name)
-            return None if spent is None else (spent.calls, spent.ns)
 
-        yield _stage(name, "label", *(_spent(rounds, side, label) for side in (0, 1)))
+def _label(name: str, turn: Turn) -> tuple[int, float] | None:
+    spent = turn.labels.get(name)
+    return None if spent is None else (spent.calls, spent.ns)
 
 
 def _inputs(rounds: Sequence[ProgramRound]) -> Iterator[StageChange]:
@@ -214,11 +216,12 @@ def _inputs(rounds: Sequence[ProgramRound]) -> Iterator[StageChange]:
     turns = [turn for made in rounds for turn in (*made.before, *made.after)]
     count = min(len(turn.each_ns) for turn in turns)
     for place in range(count if count > 1 else 0):
+        find = partial(_input, place)
+        yield _stage(f"{place + 1}", "input", _spent(rounds, 0, find), _spent(rounds, 1, find))
 
-        def one(turn: Turn, place: int = place) -> tuple[int, float]:
-            return 1, float(turn.each_ns[place])
 
-        yield _stage(f"{place + 1}", "input", *(_spent(rounds, side, one) for side in (0, 1)))
+def _input(place: int, turn: Turn) -> tuple[int, float]:
+    return 1, float(turn.each_ns[place])
 
 
 _Find = Callable[[Turn], "tuple[int, float] | None"]
@@ -236,7 +239,7 @@ def _spent(rounds: Sequence[ProgramRound], side: int, find: _Find) -> StageTime 
     )
 
 
-def _stage(
+def _stage(  # noqa: PLR0913  # a stage with all that is known of it
     name: str,
     kind: StageKind,
     before: StageTime | None,
