@@ -35,10 +35,24 @@ _UNSHALLOW = (
 
 def top_of(folder: Path) -> Path:
     """The top folder of the work tree; UsageError if the folder is in none."""
-    # Refuses what is not a work tree, with what to type.
-    find_commit("HEAD", folder, AGAINST)
     answer = ask_git(folder, "rev-parse", "--show-toplevel")
-    return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
+    if answer.code == 0 and answer.output.strip():
+        return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
+    shown = printable(str(folder))
+    if "dubious ownership" in answer.words:
+        # git prints the very command.
+        found = re.search(r"git config --global --add safe\.directory .*", answer.words)
+        step = printable(found[0].strip()) if found else "git config --global safe.directory FOLDER"
+        raise UsageError(
+            f"git does not trust the repository of {shown}, because another user owns it. "
+            f"Run `{step}`."
+        )
+    if "not a git repository" in answer.words:
+        raise UsageError(
+            f"{shown} is in no git repository, so there is no older version of a program. "
+            "Run `git init` there, and commit the program."
+        )
+    raise UsageError(f"git does not find the work tree of {shown}: {answer.reason}.")
 
 
 def find_against(text: str, top: Path) -> Commit:
@@ -79,6 +93,7 @@ def uncommitted(seen: Seen, top: Path, more: Collection[str] = ()) -> tuple[str,
 
 def require_committed(seen: Seen, top: Path) -> None:
     """Raise UsageError if a commit could not bring back what was measured."""
+    head_commit(top)
     files = uncommitted(seen, top)
     if files:
         named = shorten_list([*map(printable, files)], _MOST_NAMED)
@@ -90,8 +105,14 @@ def require_committed(seen: Seen, top: Path) -> None:
 
 
 def head_commit(top: Path) -> str:
-    """The id of the commit that is checked out."""
-    return find_commit("HEAD", top, AGAINST).sha
+    """The id of the commit that is checked out; UsageError if there is none yet."""
+    answer = ask_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if answer.code != 0:
+        raise UsageError(
+            f"the git repository of {printable(str(top))} has no commit yet: commit the program "
+            "first."
+        )
+    return answer.output.decode("ascii").strip()
 
 
 def ignored_files(seen: Seen, top: Path) -> tuple[str, ...]:
