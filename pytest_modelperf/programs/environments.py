@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from msgspec.structs import replace
+
 from pytest_modelperf.baselines.program import Seen, StoredProgram
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.records import Environment
@@ -18,6 +20,7 @@ from pytest_modelperf.text.escaping import printable
 
 # The station imports it from where this process has it.
 _THIS = "pytest-modelperf"
+_ENGINE = "onnxruntime"
 _DIRECT_URL = "direct_url.json"
 
 Maker = Callable[[tuple[str, ...]], Environment]
@@ -46,36 +49,37 @@ def recorded_requirements(seen: Seen, top: Path) -> tuple[str, ...]:
     exact = {
         name: f"{name}=={version}"
         for each, version in seen.distributions.items()
-        if (name := _normalized(each)) not in own
+        if (name := _name_of(each)) not in own
     }
     return _with_ours(exact)
 
 
 def changed_requirements(requirement: str, seen: Seen, top: Path) -> tuple[str, ...]:
     """The same with one requirement changed; UsageError if the program does not use it."""
-    (name,) = read_requirements([requirement]).names
+    name = _name_of(requirement)
     if name in own_distributions(top):
         raise UsageError(
             f"{printable(name)} is the project itself: name an older version of it by its commit "
             'or tag, as in against="v1.2".'
         )
-    if name not in map(_normalized, seen.distributions):
+    if name not in map(_name_of, seen.distributions):
         raise UsageError(
             f"the program does not import {printable(name)}, so another version of it changes "
             f"nothing. It imports: {', '.join(sorted(map(printable, seen.distributions)))}."
         )
-    others = {each: v for each, v in seen.distributions.items() if _normalized(each) != name}
-    exact = recorded_requirements(
-        Seen(files=seen.files, distributions=others, models=seen.models, python=seen.python), top
+    others = {each: v for each, v in seen.distributions.items() if _name_of(each) != name}
+    kept = (
+        each
+        for each in recorded_requirements(replace(seen, distributions=others), top)
+        if _name_of(each) != name
     )
-    kept = (each for each in exact if read_requirements([each]).names != (name,))
     return tuple(sorted((*kept, requirement)))
 
 
 def own_distributions(top: Path) -> frozenset[str]:
     """The normalized names of distributions that are installed from a folder of the project."""
     return frozenset(
-        _normalized(found.name)
+        _name_of(found.name)
         for found in importlib.metadata.distributions()
         if _is_from(found, top.resolve())
     )
@@ -99,14 +103,13 @@ def _is_from(found: importlib.metadata.Distribution, top: Path) -> bool:
 
 def _with_ours(exact: Mapping[str, str]) -> tuple[str, ...]:
     """The requirements with those of this package that they do not have."""
-    needed = {name: each for each in own_requirements(_THIS) for name in _names(each)}
+    needed = {_name_of(each): each for each in own_requirements(_THIS)}
+    if any(name.startswith(f"{_ENGINE}-") for name in exact):
+        # Such as onnxruntime-gpu, which is the same module.
+        del needed[_ENGINE]
     return tuple(sorted({**needed, **exact}.values()))
 
 
-def _names(requirement: str) -> tuple[str, ...]:
-    return read_requirements([requirement]).names
-
-
-def _normalized(name: str) -> str:
-    (normalized,) = read_requirements([name]).names
-    return normalized
+def _name_of(requirement: str) -> str:
+    (name,) = read_requirements([requirement]).names
+    return name

@@ -44,7 +44,8 @@ _ADVICE = FileAdvice(broken="Remove it.", conflict="Remove it.")
 # No hook of the user's runs, no setting leaves files out, and long paths work on Windows.
 _SETTINGS = (
     "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false",
-    "-c", "core.sparseCheckout=false", "-c", "core.longpaths=true", "-c", "advice.detachedHead=false",
+    "-c", "core.sparseCheckout=false", "-c", "core.longpaths=true",
+    "-c", "advice.detachedHead=false",
 )  # fmt: skip
 
 
