@@ -121,11 +121,13 @@ def ignored_files(seen: Seen, top: Path) -> tuple[str, ...]:
     places = [place for place in sorted(seen.files) if not place.startswith(submodules)]
     if not places:
         return ()
-    answer = _given_to_git(top, places, "check-ignore", "-z", "--stdin")
+    # This command refuses literal paths. One that starts with a dot has no other meaning.
+    given = [f"./{place}" for place in places]
+    answer = _given_to_git(top, given, "--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
     # 1: none is ignored.
     if answer.code not in (0, 1):
         raise _failed("which files are ignored", answer)
-    return tuple(sorted(_names(answer.output)))
+    return tuple(sorted(place.removeprefix("./") for place in _names(answer.output)))
 
 
 def _is_in_history(commit: str, top: Path) -> bool:
