@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -122,16 +123,21 @@ def _is_whole(tree: Path, commit: str) -> bool:
 
 def _make(tree: Path, commit: str, common: Path, top: Path) -> None:
     """Make a tree where none is or half of one; the caller holds the lock."""
-    _note_of(tree).unlink(missing_ok=True)
-    _remove_folder(tree)
-    # Forced: git may still list a tree whose folder the user removed, and twice, because an entry
-    # stays locked if its maker was killed.
+    _remove_tree(tree, top)
+    # No other process knows this name: the git of a killed process may go on, and at its end
+    # removes what it was making.
+    unfinished = tree.with_name(f"{tree.name}.{secrets.token_hex(4)}")
     answer = ask_git(
-        top, *_SETTINGS, "worktree", "add", "--force", "--force", "--detach", str(tree), commit,
+        top, *_SETTINGS, "worktree", "add", "--detach", str(unfinished), commit,
         seconds=FETCH_SECONDS,
     )  # fmt: skip
+    if answer.code == 0:
+        # Forced, because git may still list a tree here whose folder the user removed.
+        answer = ask_git(
+            top, *_SETTINGS, "worktree", "move", "--force", "--force", str(unfinished), str(tree)
+        )
     if answer.code != 0:
-        _remove_folder(tree)
+        _remove_tree(unfinished, top)
         raise _not_checked_out(commit, answer)
     _fill_submodules(tree, commit, top)
     note = TreeNote(commit=commit, repository=str(common))

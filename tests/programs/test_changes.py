@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from onnx import TensorProto
 
 from pytest_modelperf.baselines.program import Seen
 from pytest_modelperf.graph.model_file import open_model
@@ -97,7 +98,7 @@ def test_external_data_belongs_to_its_model(top: Path) -> None:
     weight = proto.graph.initializer[0]
     data = weight.raw_data
     weight.ClearField("raw_data")
-    weight.data_location = 1
+    weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value="w.bin")
     (top / "m.onnx").write_bytes(proto.SerializeToString())
     (top / "w.bin").write_bytes(data)

@@ -153,14 +153,36 @@ def test_nothing_is_accepted_that_is_not_committed(repository: ProgramRepository
     assert "no commit of this history brought this file" in told
 
 
-def test_filters_of_a_checkout_apply(repository: ProgramRepository) -> None:
+def test_ends_of_lines_that_git_converts_are_no_difference(repository: ProgramRepository) -> None:
     text = b"A = 1\r\nB = 2\r\n"
-    git(repository.path, "config", "core.autocrlf", "true")
-    repository.write({"reader.py": text})
+    repository.write({".gitattributes": b"*.py text\n", "reader.py": text})
     file = repository.record(stored_program(seen_of({"reader.py": text})))
     brought = repository.commit("windows")
+    assert b"\r" not in git(repository.path, "show", "HEAD:reader.py").encode()
     stored = stored_program(seen_of({"reader.py": text}))
     assert accepted_commit(stored, file, repository.path) == brought
+
+
+def test_filters_of_a_checkout_apply(repository: ProgramRepository) -> None:
+    git(repository.path, "config", "filter.up.clean", "tr A-Z a-z")
+    git(repository.path, "config", "filter.up.smudge", "tr a-z A-Z")
+    files = {".gitattributes": b"*.txt filter=up\n", "words.txt": b"WORDS\n"}
+    repository.write(files)
+    stored = stored_program(seen_of(files))
+    file = repository.record(stored)
+    brought = repository.commit("filtered")
+    assert git(repository.path, "show", "HEAD:words.txt") == "words"
+    assert accepted_commit(stored, file, repository.path) == brought
+
+
+def test_a_pointer_of_git_lfs_has_the_digest(repository: ProgramRepository) -> None:
+    seen = seen_of({"rec.onnx": b"model"})
+    digest = seen.files["rec.onnx"]
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 5\n"
+    repository.write({"rec.onnx": pointer.encode()})
+    file = repository.record(stored_program(seen))
+    brought = repository.commit("with a pointer")
+    assert accepted_commit(stored_program(seen), file, repository.path) == brought
 
 
 # -- shallow clones
@@ -274,7 +296,7 @@ def test_a_folder_without_git_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolate_git(tmp_path, monkeypatch)
-    with pytest.raises(UsageError, match="in no git repository.*git init"):
+    with pytest.raises(UsageError, match=r"in no git repository.*git init"):
         top_of(tmp_path)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -137,6 +137,7 @@ def test_an_unknown_commit_leaves_nothing(repository: ProgramRepository, cache: 
 
 _MAKER = """
 import sys
+from functools import partial
 from pathlib import Path
 from pytest_modelperf.programs.worktrees import tree_of
 print(tree_of(sys.argv[1], Path(sys.argv[2]), folder=Path(sys.argv[3])))
@@ -211,10 +212,9 @@ def test_at_most_ten_trees_are_kept_and_those_in_use(
 ) -> None:
     now = time.time()
     commits = [repository.commit(f"{i}", {"reader.py": b"%d" % i}) for i in range(KEPT_TREES + 2)]
-    moments = [now + 60 * i for i in range(KEPT_TREES + 1)]
     trees = [
-        tree_of(commit, repository.path, folder=cache, now=lambda at=at: at)
-        for commit, at in zip(commits, moments, strict=False)
+        tree_of(commit, repository.path, folder=cache, now=partial(float, now + 60 * index))
+        for index, commit in enumerate(commits[:-1])
     ]
     # A run may still use each of them.
     assert all(tree.exists() for tree in trees)
@@ -308,7 +308,7 @@ def test_a_file_that_the_commit_has_is_not_replaced(
     tree = tree_of(first, repository.path, folder=cache)
     complete_tree(tree, seen_of({**FIRST, "data.bin": b"new"}), repository.path)
     assert (tree / "data.bin").read_bytes() == b"old"
-    assert not os.path.islink(tree / "data.bin")
+    assert not (tree / "data.bin").is_symlink()
 
 
 def test_a_pointer_of_git_lfs_is_named(repository: ProgramRepository, cache: Path) -> None:

@@ -26,7 +26,7 @@ from tests.support.repository import git
 TEST = "tests/test_read.py::test_page"
 
 
-def seen_of(files: Mapping[str, bytes], **others: Any) -> Seen:
+def seen_of(files: Mapping[str, bytes], **others: Any) -> Seen:  # noqa: ANN401  # its other fields
     digests = {place: digest_of(content) for place, content in files.items()}
     facts = {"distributions": {}, "models": (), "python": "3.11.9", **others}
     return Seen(files=digests, **facts)
