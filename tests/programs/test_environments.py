@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
 from pathlib import Path
 
 import pytest
@@ -79,7 +79,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             f'{{"url": "{folder.as_uri()}", "dir_info": {{"editable": true}}}}'
         )
     monkeypatch.syspath_prepend(str(site))
-    importlib.metadata.MetadataPathFinder.invalidate_caches()
+    importlib.invalidate_caches()
     return tmp_path / "project"
 
 
