@@ -23,6 +23,7 @@ import typed_words
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
 from pytest_modelperf.baselines.overview import BASELINE_DIFF, BASELINE_LIST
+from pytest_modelperf.baselines.program import STORED_PROGRAM
 from pytest_modelperf.bisect.records import BISECT
 from pytest_modelperf.comparing.records import COMPARISON
 from pytest_modelperf.environments.records import CACHE_CONTENT
@@ -48,6 +49,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-machine": MachineBaselineFile,
     "baseline-model": ModelBaselineFile,
+    "baseline-program": STORED_PROGRAM.json_type,
     "baselines-diff": BASELINE_DIFF.json_type,
     "baselines-list": BASELINE_LIST.json_type,
     "bisect": BISECT.json_type,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.changes import list_changes
+from pytest_modelperf.baselines.program import StoredProgram
+from pytest_modelperf.baselines.program_store import program_names, read_program
 from pytest_modelperf.baselines.records import (
     Baseline,
     BaselineChange,
@@ -33,6 +36,8 @@ _OPTION = RefOption("--diff", "modelperf baselines --dir old/baselines", takes_p
 # Another version of these may count a model differently.
 _COUNTERS = ("pytest-modelperf", "onnx")
 SHORT = 12
+
+Found = TypeVar("Found")
 
 
 class ReviewStatus(Enum):
@@ -57,17 +62,25 @@ BROKEN = JsonObject(
 )
 
 
+class ListedProgram(Struct, frozen=True):
+    """The baseline of a program, with the name of its folder."""
+
+    name: str
+    program: StoredProgram
+
+
 class BaselineOverview(Struct, frozen=True):
     """The baselines of a folder."""
 
     folder: Path
     baselines: tuple[Baseline, ...]
     broken: tuple[BrokenBaseline, ...]
+    programs: tuple[ListedProgram, ...] = ()
 
 
 BASELINE_LIST = JsonDocument(
     BaselineOverview,
-    "folder baselines broken",
+    "folder baselines programs broken",
     baselines=JsonObject(
         Baseline,
         "name model=model.model.name sha256=model.model.sha256 twin_sha256=model.twin.sha256"
@@ -84,6 +97,12 @@ BASELINE_LIST = JsonDocument(
             macs=int,
             params=int,
         ),
+    ),
+    programs=JsonObject(
+        ListedProgram,
+        "name test=program.test commit=program.commit recorded=program.recorded"
+        " machine=program.machine p50_ms=program.figures.p50_ms",
+        about="The baseline of a program: the test, and the commit that was accepted.",
     ),
     broken=BROKEN,
 )
@@ -157,19 +176,53 @@ class ReviewedBaseline(Struct, frozen=True):
                 )
 
 
+class ReviewedProgram(Struct, frozen=True):
+    """The baseline of a program that is not as it was; None on the side that lacks it."""
+
+    name: str
+    before: StoredProgram | None
+    after: StoredProgram | None
+
+    @property
+    def status(self) -> ReviewStatus:
+        if self.before is None:
+            return ReviewStatus.NEW
+        return ReviewStatus.REMOVED if self.after is None else ReviewStatus.CHANGED
+
+    @property
+    def test(self) -> str | None:
+        known = self.after or self.before
+        return None if known is None else known.test
+
+
 class Review(Struct, frozen=True):
-    """The changes in a folder of baselines since a commit."""
+    """The changes in a folder of baselines since a commit; `unchanged` counts models, programs."""
 
     folder: Path
     commit: Commit
     baselines: tuple[ReviewedBaseline, ...]
     unchanged: int
     broken: tuple[BrokenBaseline, ...]
+    programs: tuple[ReviewedProgram, ...] = ()
 
 
+_PROGRAM_SIDE = JsonObject(
+    StoredProgram,
+    "commit recorded machine p50_ms=figures.p50_ms inferences=work.inferences made=work.made"
+    " macs=work.macs",
+    title="ReviewedProgramSide",
+    about="The baseline of a program on one side.",
+)
 BASELINE_DIFF = JsonDocument(
     Review,
-    "folder ref=commit.text commit=commit.sha unchanged baselines broken",
+    "folder ref=commit.text commit=commit.sha unchanged baselines programs broken",
+    programs=JsonObject(
+        ReviewedProgram,
+        "name test status before after",
+        about="The baseline of a program that is not as it was; null on the side that lacks it.",
+        before=_PROGRAM_SIDE,
+        after=_PROGRAM_SIDE,
+    ),
     baselines=JsonObject(
         ReviewedBaseline,
         "name status is_same_model contradictions changes",
@@ -189,7 +242,13 @@ def list_baselines(folder: Path) -> BaselineOverview:
     if not folder.is_dir():
         raise _no_folder(folder)
     baselines, broken = _read_all(folder, BaselineStore(folder).names())
-    return BaselineOverview(folder, tuple(baselines.values()), broken)
+    programs, broken_programs = _read_programs(folder, program_names(folder))
+    return BaselineOverview(
+        folder,
+        tuple(baselines.values()),
+        (*broken, *broken_programs),
+        tuple(ListedProgram(name, found) for name, found in programs.items()),
+    )
 
 
 def review_baselines(folder: Path, ref: str) -> Review:
@@ -203,30 +262,57 @@ def review_baselines(folder: Path, ref: str) -> Review:
         names = sorted({*BaselineStore(taken).names(), *BaselineStore(folder).names()})
         before, broken_before = _read_all(taken, names, commit, folder)
         after, broken_after = _read_all(folder, names)
-    broken = sorted((*broken_before, *broken_after), key=lambda each: each.name)
+        tests = sorted({*program_names(taken), *program_names(folder)})
+        programs_before, more_before = _read_programs(taken, tests, commit, folder)
+        programs_after, more_after = _read_programs(folder, tests)
+    broken = sorted(
+        (*broken_before, *broken_after, *more_before, *more_after), key=lambda each: each.name
+    )
     unknown = {each.name for each in broken}
     whole = [
         ReviewedBaseline(name, before.get(name), after.get(name))
         for name in names
         if name not in unknown
     ]
+    programs = [
+        ReviewedProgram(name, programs_before.get(name), programs_after.get(name))
+        for name in tests
+        if name not in unknown
+    ]
     changed = tuple(each for each in whole if each.before != each.after)
-    return Review(folder, commit, changed, len(whole) - len(changed), tuple(broken))
+    changed_programs = tuple(each for each in programs if each.before != each.after)
+    unchanged = len(whole) + len(programs) - len(changed) - len(changed_programs)
+    return Review(folder, commit, changed, unchanged, tuple(broken), changed_programs)
 
 
 def _read_all(
     folder: Path, names: Iterable[str], commit: Commit | None = None, told: Path | None = None
 ) -> tuple[dict[str, Baseline], tuple[BrokenBaseline, ...]]:
+    return _read_each(BaselineStore(folder).read, folder, names, commit, told)
+
+
+def _read_programs(
+    folder: Path, names: Iterable[str], commit: Commit | None = None, told: Path | None = None
+) -> tuple[dict[str, StoredProgram], tuple[BrokenBaseline, ...]]:
+    return _read_each(partial(read_program, folder), folder, names, commit, told)
+
+
+def _read_each(
+    read: Callable[[str], Found | None],
+    folder: Path,
+    names: Iterable[str],
+    commit: Commit | None,
+    told: Path | None,
+) -> tuple[dict[str, Found], tuple[BrokenBaseline, ...]]:
     """The baselines of these names, and those that are broken.
 
-    A problem in a folder that was taken from a commit is told of the folder that was asked for.
+    A problem in a folder that was taken from a commit is reported of the folder that was asked for.
     """
-    store = BaselineStore(folder)
-    whole: dict[str, Baseline] = {}
+    whole: dict[str, Found] = {}
     broken: list[BrokenBaseline] = []
     for name in names:
         try:
-            found = store.read(name)
+            found = read(name)
         except BaselineError as error:
             problem = str(error).replace(printable(str(folder)), printable(str(told or folder)))
             broken.append(BrokenBaseline(name, problem, commit))

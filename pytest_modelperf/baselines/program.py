@@ -132,19 +132,23 @@ class StoredProgram(Struct, frozen=True, kw_only=True):
     rows: tuple[StoredRow, ...]
 
 
-INFERENCE_WORK = JsonObject(InferenceWork, "inputs count macs")
+INFERENCE_WORK = JsonObject(InferenceWork, "inputs count macs", forbids_unknown=True)
 SESSION_WORK = JsonObject(
-    SessionWork, "model sha256 options made inferences", inferences=INFERENCE_WORK
+    SessionWork,
+    "model sha256 options made inferences",
+    inferences=INFERENCE_WORK,
+    forbids_unknown=True,
 )
-WORK = JsonObject(Work, "sessions", sessions=SESSION_WORK)
-SEEN_MODEL = JsonObject(SeenModel, "name path sha256")
+WORK = JsonObject(Work, "sessions", sessions=SESSION_WORK, forbids_unknown=True)
+SEEN_MODEL = JsonObject(SeenModel, "name path sha256", forbids_unknown=True)
 STORED_PROGRAM = JsonDocument(
     StoredProgram,
     "test commit recorded machine python=seen.python files=seen.files"
     " distributions=seen.distributions models=seen.models work figures rows",
     title="Program",
+    forbids_unknown=True,
     models=SEEN_MODEL,
     work=WORK,
-    figures=JsonObject(StoredFigures, "*"),
-    rows=JsonObject(StoredRow, "*"),
+    figures=JsonObject(StoredFigures, "*", forbids_unknown=True),
+    rows=JsonObject(StoredRow, "*", forbids_unknown=True),
 )

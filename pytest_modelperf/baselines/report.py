@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from pytest_modelperf.baselines.overview import (
     SHORT,
     BaselineOverview,
     BrokenBaseline,
     Contradiction,
+    ListedProgram,
     Review,
     ReviewedBaseline,
+    ReviewedProgram,
     ReviewStatus,
 )
+from pytest_modelperf.baselines.program import StoredProgram
 from pytest_modelperf.baselines.records import Baseline, BaselineChange, UpdatePlan, Value
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Sheet, Tone
@@ -67,14 +71,17 @@ _TITLES = {
 }
 # Columns of figures are never cut to fit, so texts in them are kept short.
 _LONGEST = 24
+_NS = 1e6
+_Cell: TypeAlias = "str | int | float | None"
 _TIME = "_ns"
 _SIZE = "_bytes"
 
 
 def overview_report(overview: BaselineOverview) -> Report:
     """The baselines of a folder in a table."""
-    baselines = overview.baselines
-    found = f"{count_of(len(baselines), 'baseline')} in" if baselines else "no baseline in"
+    baselines, programs = overview.baselines, overview.programs
+    count = len(baselines) + len(programs)
+    found = f"{count_of(count, 'baseline')} in" if count else "no baseline in"
     subject = f"{found} {overview.folder}"
     table = table_of(
         "",
@@ -101,20 +108,48 @@ def overview_report(overview: BaselineOverview) -> Report:
         for each in baselines
         for case in each.model.cases
     )  # fmt: skip
+    program_rows = (
+        (each.name, None, None, each.program.test, each.program.work.macs, None, _day(each.program))
+        for each in programs
+    )
     return Report(
         title=subject,
         subject=subject,
         blocks=(
             *([Rows(table)] if baselines else []),
+            *([Rows(_program_table(programs))] if programs else []),
             Paragraph(tuple(_broken_lines(overview.broken))),
         ),
-        sheet=Sheet(_LIST_COLUMNS, rows),
+        sheet=Sheet(_LIST_COLUMNS, (*rows, *program_rows)),
     )
+
+
+def _program_table(programs: Sequence[ListedProgram]) -> Table:
+    return table_of(
+        "programs",
+        programs,
+        (Column("test", is_text=True, is_name=True), lambda each: each.program.test),
+        (Column("commit", is_text=True, least=SHORT), lambda each: _commit(each.program)),
+        (Column("inferences"), lambda each: f"{each.program.work.inferences:,}"),
+        (Column("p50"), lambda each: f"{format_ms(_NS * each.program.figures.p50_ms)} ms"),
+        (
+            Column("recorded", is_text=True, least=len("2026-01-31")),
+            lambda each: _day(each.program),
+        ),
+    )
+
+
+def _commit(program: StoredProgram) -> str:
+    return UNKNOWN if program.commit is None else program.commit[:SHORT]
+
+
+def _day(program: StoredProgram) -> str:
+    return program.recorded[: len("2026-01-31")]
 
 
 def review_report(review: Review) -> Report:
     """A line for each baseline that changed since a commit."""
-    count = len(review.baselines)
+    count = len(review.baselines) + len(review.programs)
     whole = count_of(count + review.unchanged, "baseline")
     subject = f"{count:,} of {whole} in {review.folder} changed since {review.commit}"
     lines = (
@@ -125,6 +160,19 @@ def review_report(review: Review) -> Report:
         )
         for each in review.baselines
     )
+    programs = (
+        Line(
+            word=f"{each.status.value} {each.test}",
+            text="; ".join(_program_parts(each)),
+            tone=_TONES[each.status],
+        )
+        for each in review.programs
+    )
+    program_rows = (
+        (each.name, each.status.value, each.test, None, name, before, after, None)
+        for each in review.programs
+        for name, before, after in _program_changes(each)
+    )
     rows = tuple(
         (each.name, each.status.value, c.case, c.machine, c.name, c.before, c.after, c.ratio)
         for each in review.baselines
@@ -133,9 +181,53 @@ def review_report(review: Review) -> Report:
     return Report(
         title=subject,
         subject=subject,
-        opening=(*lines, *_broken_lines(review.broken)),
-        sheet=Sheet(_REVIEW_COLUMNS, rows),
+        opening=(*lines, *programs, *_broken_lines(review.broken)),
+        sheet=Sheet(_REVIEW_COLUMNS, (*rows, *program_rows)),
     )
+
+
+def _program_changes(program: ReviewedProgram) -> Iterator[tuple[str, _Cell, _Cell]]:
+    """The facts of a program that differ: name, before and after."""
+    before, after = program.before, program.after
+    sides = (
+        {} if side is None else {
+            "commit": _commit(side),
+            "inferences": side.work.inferences,
+            "sessions made": side.work.made,
+            "MACs": side.work.macs,
+            "p50_ms": side.figures.p50_ms,
+            "machine": side.machine,
+        }
+        for side in (before, after)
+    )  # fmt: skip
+    known, now = sides
+    for name in known or now:
+        if known.get(name) != now.get(name):
+            yield name, known.get(name), now.get(name)
+
+
+def _program_parts(program: ReviewedProgram) -> Iterator[str]:
+    is_changed = program.before is not None and program.after is not None
+    for name, before, after in _program_changes(program):
+        old, new = (_program_value(name, value) for value in (before, after))
+        if is_changed:
+            yield f"{_program_word(name)} {old} -> {new}"
+        elif name in {"commit", "p50_ms"}:
+            yield f"{_program_word(name)} {new if program.before is None else old}"
+
+
+def _program_word(name: str) -> str:
+    return "p50" if name == "p50_ms" else name
+
+
+def _program_value(name: str, value: _Cell) -> str:
+    if value is None:
+        return UNKNOWN
+    if name == "p50_ms" and isinstance(value, float):
+        return f"{format_ms(_NS * value)} ms"
+    if name == "MACs" and isinstance(value, int):
+        return format_count(value)
+    return str(value)
 
 
 def _broken_lines(broken: Sequence[BrokenBaseline]) -> Iterator[Line]:

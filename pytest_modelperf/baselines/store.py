@@ -3,6 +3,7 @@
     baselines/<model>/model.json      what holds on every machine
     baselines/<model>/twin.onnx       the model without its weights
     baselines/<model>/<machine>.json  what was measured on one kind of machine
+    baselines/<test>/program.json     a program, which `program_store` reads and writes
 
 A twin and the `model.json` that names it by its digest are two files, which cannot be replaced at
 once. So a new twin is first written as `twin.next.onnx`, and moved to its place after `model.json`
@@ -29,6 +30,7 @@ from pytest_modelperf.baselines.document import (
     write_model,
 )
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.program import PROGRAM_FILE
 from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, UpdatePlan
 from pytest_modelperf.errors import BaselineError, OutputError
 from pytest_modelperf.files.names import is_safe_name
@@ -232,7 +234,8 @@ def machine_keys(folder: Path) -> tuple[str, ...]:
 
 def _is_incomplete(folder: Path) -> bool:
     """Whether there are files that are useless without a `model.json`."""
-    return any(name == TWIN_FILE or name.endswith(".json") for name in _names_in(folder))
+    names = (name for name in _names_in(folder) if name != PROGRAM_FILE)
+    return any(name == TWIN_FILE or name.endswith(".json") for name in names)
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ Only `packaging` is asked what a requirement means, because pip and uv ask it, t
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -83,6 +84,15 @@ def is_met(constraint: str, packages: Mapping[str, str]) -> bool:
     requirement = Requirement(constraint)
     found = packages.get(requirement.name)
     return found is None or requirement.specifier.contains(found, prereleases=True)
+
+
+def own_requirements(distribution: str) -> tuple[str, ...]:
+    """The requirements of an installed distribution for this Python, without those of extras."""
+    read = map(Requirement, importlib.metadata.requires(distribution) or ())
+    needed = [each for each in read if each.marker is None or each.marker.evaluate({"extra": ""})]
+    for each in needed:
+        each.marker = None
+    return tuple(sorted(map(str, needed)))
 
 
 def _read(text: str) -> Requirement:

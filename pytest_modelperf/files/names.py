@@ -46,10 +46,13 @@ def folder_name(model: str) -> str:
     # A file named `.onnx` has no stem that could stand for it.
     has_suffix = body != path and bool(posixpath.basename(body))
     parts = (path[: -len(_SUFFIX)] if has_suffix else path).split("/")
-    name = _SLASH.join(map(_escaped, parts)) + ("" if has_suffix else _NO_SUFFIX)
-    if _DEVICE.match(name):
-        name = f"%{ord(name[0]):02x}{name[1:]}"
-    return shorten_name(name)
+    name = _SLASH.join(map(escape_part, parts)) + ("" if has_suffix else _NO_SUFFIX)
+    return shorten_name(rename_device(name))
+
+
+def rename_device(name: str) -> str:
+    """The same name, its first character escaped if Windows would open a device by it."""
+    return f"%{ord(name[0]):02x}{name[1:]}" if _DEVICE.match(name) else name
 
 
 def shorten_name(name: str) -> str:
@@ -93,7 +96,7 @@ def is_safe_name(name: str) -> bool:
     return len(name) <= MAX_LENGTH and _SAFE.fullmatch(name) is not None
 
 
-def _escaped(part: str) -> str:
+def escape_part(part: str) -> str:
     """A part of a path, without the sequences that have a meaning in a folder's name."""
     text = ""
     for index, char in enumerate(part):

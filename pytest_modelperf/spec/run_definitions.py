@@ -186,6 +186,15 @@ UPDATE_BASELINE = Setting(
     field="update",
     has_result=True,
 )
+UNCOMMITTED = Setting(
+    "uncommitted",
+    "flag",
+    "record programs whose files are not committed yet: the commit that brings the baseline must "
+    "have them",
+    places=RUN,
+    default=False,
+    guide="baselines.md#recording",
+)
 STRICT = Setting(
     "strict",
     "flag",

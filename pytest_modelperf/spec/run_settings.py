@@ -52,6 +52,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
     judge_engine_upgrades: bool
     baseline_dir: Path
     update: UpdateMode | None
+    uncommitted: bool
     strict: bool
     prune: bool
     json: str | None

@@ -166,10 +166,16 @@ class RunEnding(Struct):
             found = self._find_unused(outcomes, known, notes)
             lost: dict[str, str] = {}
             updates, removals = self._updates(outcomes, lost), self._removals(found)
+            programs = () if found is None else self._unused_programs(known)
             if found is not None and not settings.prune:
-                unused = tuple((stored.name, gone) for stored, ids in found for gone in ids)
+                unused = (
+                    *((stored.name, gone) for stored, ids in found for gone in ids),
+                    *programs,
+                )
             plans = [*updates, *removals]
             written = [*self._write(updates, lost), *self._write(removals, {})]
+            if settings.prune:
+                notes += self._remove_programs(programs)
             outcomes = self._without_lost(outcomes, lost)
             self._write_history(outcomes, plans, started)
             self._store.tidy()
@@ -324,6 +330,29 @@ class RunEnding(Struct):
                 if gone:
                     found.append((stored, gone))
         return found
+
+    def _unused_programs(self, known: KnownTests) -> tuple[tuple[str, str], ...]:
+        """The folders of stored programs whose test is gone, each with the id of that test."""
+        from pytest_modelperf.baselines.program_store import program_names, read_program
+
+        root = self.run.settings.baseline_dir
+        used = known.tests | known.open
+        gone = []
+        with self._noting_problems():
+            for name in program_names(root):
+                stored = read_program(root, name)
+                if stored is not None and stored.test not in used:
+                    gone.append((name, stored.test))
+        return tuple(gone)
+
+    def _remove_programs(self, programs: Sequence[tuple[str, str]]) -> Iterator[str]:
+        """Remove the baselines of programs; yield a note for each."""
+        from pytest_modelperf.baselines.program_store import remove_program
+
+        for name, test in programs:
+            with self._noting_problems():
+                remove_program(self.run.settings.baseline_dir, name)
+                yield f"removed the baseline of {printable(test)}, which is not a test any more"
 
     # -- history and reports
 

@@ -205,9 +205,10 @@ class RunReport(Struct, frozen=True, kw_only=True):
     """A whole run: its cases in the order that they ended, and what it did to the baselines.
 
     `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the
-    cases that this run has no test of, each with the folder of its baseline; None where it cannot
-    know, because it did not select every test. `typed` are the options that the user typed and
-    that a command for the same baselines must repeat. `errors` fail the run, not one of its tests.
+    cases that this run has no test of, each with the folder of its baseline, and the ids of tests
+    of programs that are gone; None where it cannot know, because it did not select every test.
+    `typed` are the options that the user typed and that a command for the same baselines must
+    repeat. `errors` fail the run, not one of its tests.
     """
 
     outcomes: tuple[CaseOutcome, ...]

@@ -156,7 +156,13 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
         command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
-        unused = list_names([f"{model_name(folder)}::{case}" for folder, case in report.unused])
+        # The baseline of a program has the id of its test in place of a case.
+        unused = list_names(
+            [
+                printable(case) if "::" in case else f"{model_name(folder)}::{case}"
+                for folder, case in report.unused
+            ]
+        )
         yield "unused baselines", f"{unused}; {printable(prune(report.typed))} removes them"
 
 

@@ -1,0 +1,214 @@
+"""The baselines of programs among those of models: `baselines/<test>/program.json`.
+
+The folder has the name of the test: `tests--test_read.py++test_page+-a4--small` is that of
+`tests/test_read.py::test_page[a4/small]`. `++` is in no folder of a model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import posixpath
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.program import PROGRAM_FILE, STORED_PROGRAM, StoredProgram
+from pytest_modelperf.errors import BaselineError, OutputError, UsageError
+from pytest_modelperf.files.documents import (
+    ContradictionError,
+    DocumentFile,
+    FileAdvice,
+    rounded,
+)
+from pytest_modelperf.files.names import escape_part, is_safe_name, rename_device, shorten_name
+from pytest_modelperf.files.writing import (
+    locked,
+    read_file,
+    remove_leftovers,
+    write_file,
+)
+from pytest_modelperf.report.document import SCHEMA, to_json
+from pytest_modelperf.systems.files import FILES
+from pytest_modelperf.text.escaping import printable
+
+_SLASH = "--"
+_INSIDE = "++"
+_PARAMETERS = "+-"
+# The files that a program read have some 100 bytes each.
+_MAX_BYTES = 16 << 20
+ADVICE = FileAdvice(
+    broken="Restore it from version control, or delete it and record the test again with "
+    "`pytest --modelperf --modelperf-update-baseline`.",
+    conflict="Take one side whole: `git checkout --theirs FILE` or `--ours`. Then record the test "
+    "again with `pytest --modelperf --modelperf-update-baseline`.",
+)
+
+
+def program_name(test: str) -> str:
+    """The folder of a test, by its id: different tests have different folders."""
+    file, _, inside = test.partition("::")
+    if not file or not inside or posixpath.isabs(file) or "\0" in test:
+        raise UsageError(
+            f"{printable(test) or 'an empty text'} cannot name a program: give the id of a test, "
+            "such as tests/test_read.py::test_page."
+        )
+    named, opening, parameters = inside.partition("[")
+    if opening and not parameters.endswith("]"):
+        named, opening = inside, ""
+    parts = [_escape_path(file), *map(escape_part, named.split("::"))]
+    name = _INSIDE.join(parts)
+    if opening:
+        name += _PARAMETERS + _escape_path(parameters.removesuffix("]"))
+    return shorten_name(rename_device(name))
+
+
+def program_names(root: Path) -> tuple[str, ...]:
+    """The folders of all programs that have a baseline."""
+    try:
+        found = sorted(path.name for path in root.iterdir())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise BaselineError(
+            f"{printable(str(root))} cannot be read as a folder of baselines: {error.strerror}. "
+            "Give another with --modelperf-baseline-dir."
+        ) from None
+    return tuple(n for n in found if is_safe_name(n) and _is_there(root / n / PROGRAM_FILE))
+
+
+def program_path(root: Path, name: str) -> Path:
+    """The file of a program; BaselineError if it could be outside of the folder of baselines."""
+    folder = root / name
+    if not is_safe_name(name):
+        raise BaselineError(
+            f'"{printable(name)}" cannot name a baseline: it could lead out of '
+            f"{printable(str(root))}. Rename the folder after its test."
+        )
+    if folder.is_symlink():
+        raise BaselineError(
+            f"{printable(str(folder))} is a link, which could lead anywhere. "
+            "Put the folder itself there."
+        )
+    return folder / PROGRAM_FILE
+
+
+def read_program(root: Path, name: str) -> StoredProgram | None:
+    """The baseline of the program in this folder; None without one."""
+    path = program_path(root, name)
+    data = read_file(path, _MAX_BYTES, ADVICE.broken)
+    return None if data is None else decode_program(data, path)
+
+
+def decode_program(data: bytes, path: Path) -> StoredProgram:
+    """The baseline in the content of a `program.json`; BaselineError if it is broken."""
+    file = DocumentFile(path, ADVICE)
+    found = file.read(data, STORED_PROGRAM.json_type, SCHEMA)
+    try:
+        program = STORED_PROGRAM.read(found)
+        expected = program_name(program.test)
+    except ContradictionError as error:
+        raise file.error(error.problem, error.place) from None
+    except UsageError as error:
+        raise file.error(str(error), "test") from None
+    if path.parent.name != expected:
+        raise file.error(f"its folder should be {expected}", "test")
+    for place in program.seen.files:
+        if not _is_inside(place):
+            raise file.error(f"{printable(place)} is outside of the project", "files")
+    return program
+
+
+def encode_program(program: StoredProgram) -> bytes:
+    """The content of a `program.json`: a line for each value, in the order of their keys."""
+    document = to_json(STORED_PROGRAM.of(_rounded(program)))
+    return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode("ascii")
+
+
+def write_program(root: Path, name: str, program: StoredProgram) -> bool:
+    """Store the baseline of a program; return whether its file changed.
+
+    BaselineError if the file that is there is broken: it is left as it is.
+    """
+    path = program_path(root, name)
+    data = encode_program(program)
+    if decode_program(data, path) != _rounded(program):
+        raise BaselineError(
+            f"{printable(str(path))} would not be read as it was written, so it was not written. "
+            "Report this as an error of pytest-modelperf."
+        )
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with locked(root):
+            return _replace(path, data)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def remove_program(root: Path, name: str) -> None:
+    """Remove the baseline of a program, and its folder if nothing else is in it."""
+    path = program_path(root, name)
+    try:
+        with locked(root):
+            path.unlink(missing_ok=True)
+            remove_leftovers(path.parent)
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+            FILES.sync_folder(root)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def _replace(path: Path, data: bytes) -> bool:
+    """Write the file unless it is the same; the caller holds the lock."""
+    present = read_file(path, _MAX_BYTES, ADVICE.broken)
+    if present == data:
+        return False
+    if present is not None:
+        decode_program(present, path)
+    if not path.parent.exists():
+        path.parent.mkdir()
+        FILES.sync_folder(path.parent.parent)
+    remove_leftovers(path.parent)
+    write_file(path, data)
+    return True
+
+
+def _rounded(program: StoredProgram) -> StoredProgram:
+    """The same with the digits that are stored."""
+    figures = {
+        name: rounded(value)
+        for name in program.figures.__struct_fields__
+        if isinstance(value := getattr(program.figures, name), float)
+    }
+    rows = tuple(replace(row, calls=rounded(row.calls), ms=rounded(row.ms)) for row in program.rows)
+    return replace(program, figures=replace(program.figures, **figures), rows=rows)
+
+
+def _escape_path(path: str) -> str:
+    return _SLASH.join(map(escape_part, path.split("/")))
+
+
+def _is_inside(place: str) -> bool:
+    """Whether a path with slashes stays in the project as it is written."""
+    is_plain = posixpath.normpath(place) == place and "\\" not in place and "\0" not in place
+    return is_plain and not place.startswith("/") and place != "." and f"{place}/"[:3] != "../"
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file exists; an unreadable folder counts, since reading it reports the error."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
+
+
+def _unwritten(path: Path, error: OSError) -> OutputError:
+    where = printable(str(error.filename or path))
+    return OutputError(
+        f"{printable(str(path))} could not be written: {where}: {error.strerror or error}. No file "
+        "was left half written. Make room, or make the folder writable, or give another with "
+        "--modelperf-baseline-dir."
+    )

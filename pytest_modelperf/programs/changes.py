@@ -1,0 +1,148 @@
+"""What changed of all that a program read since it was recorded, found without a run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath
+
+from msgspec import Struct
+
+from pytest_modelperf.baselines.program import Seen, SeenModel, StoredProgram
+from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.programs.contents import file_has_digest
+from pytest_modelperf.text.escaping import printable
+
+_HOME = "~"
+
+
+class Change(Struct, frozen=True):
+    """Something that the program read and that is not as it was, as a short sentence."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def changes_since(
+    stored: StoredProgram,
+    top: Path,
+    *,
+    version_of: Callable[[str], str | None] | None = None,
+    python: str | None = None,
+) -> tuple[Change, ...]:
+    """What changed since the program was recorded; empty if it is unchanged.
+
+    `top` is the top folder of the repository. `version_of` gives the installed version of a
+    distribution, and `python` the version of Python: by default those of this process.
+    """
+    texts = (
+        *_file_changes(stored.seen, top),
+        *_model_changes(stored.seen, top),
+        *_distribution_changes(stored.seen, version_of or installed_version),
+        *_python_changes(stored.seen, python or platform.python_version()),
+    )
+    return tuple(Change(text) for text in texts)
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution; None without it."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def model_place(path: Path, top: Path, home: Path | None = None) -> str:
+    """The path of a model as it is stored: relative to the project, to the home folder, or whole.
+
+    A model in a cache below the home folder then has the same path for every user.
+    """
+    place = Path(os.path.normpath(path))
+    if place.is_relative_to(top):
+        return place.relative_to(top).as_posix()
+    folder = home or _home()
+    if folder is not None and place.is_relative_to(folder):
+        return f"{_HOME}/{place.relative_to(folder).as_posix()}"
+    return place.as_posix()
+
+
+def find_model(place: str, top: Path, home: Path | None = None) -> Path:
+    """The path of a model in this project, by its stored path."""
+    first, _, rest = place.partition("/")
+    folder = home or _home()
+    if first == _HOME and rest and folder is not None:
+        return folder / rest
+    # An absolute path replaces the top folder.
+    return top / place
+
+
+def _file_changes(seen: Seen, top: Path) -> Iterator[str]:
+    changed = []
+    for place, digest in seen.files.items():
+        verb = _file_change(top / place, digest)
+        if verb is not None:
+            changed.append((place, verb))
+    names = Counter(PurePath(place).name for place in seen.files)
+    for place, verb in changed:
+        name = PurePath(place).name
+        yield f"{printable(name if names[name] == 1 else place)} {verb}"
+
+
+def _file_change(path: Path, digest: str) -> str | None:
+    try:
+        return None if file_has_digest(path, digest) else "changed"
+    except (FileNotFoundError, NotADirectoryError):
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read ({printable(error.strerror or str(error))})"
+
+
+def _model_changes(seen: Seen, top: Path) -> Iterator[str]:
+    for model in seen.models:
+        if model.path is None or model.sha256 is None or model.path in seen.files:
+            continue
+        path = find_model(model.path, top)
+        if not path.exists():
+            yield f"{printable(model.name)} is gone: it was {printable(model.path)}"
+        elif not _is_same_model(path, model):
+            yield f"{printable(model.name)} changed"
+
+
+def _is_same_model(path: Path, model: SeenModel) -> bool:
+    """Whether the model is the recorded one; a model in one file has the digest of that file."""
+    try:
+        if model.sha256 is None or file_has_digest(path, model.sha256):
+            return True
+        # Only a model with external data needs its graph to be read, which takes a while to import.
+        from pytest_modelperf.graph.model_file import open_model
+
+        return open_model(path).sha256() == model.sha256
+    except (OSError, ModelPerfError):
+        # What it was is known, and what it is now cannot be that.
+        return False
+
+
+def _distribution_changes(seen: Seen, version_of: Callable[[str], str | None]) -> Iterator[str]:
+    for name, version in seen.distributions.items():
+        now = version_of(name)
+        if now is None:
+            yield f"{printable(name)} {printable(version)} is not installed any more"
+        elif now != version:
+            yield f"{printable(name)} {printable(version)} -> {printable(now)}"
+
+
+def _python_changes(seen: Seen, python: str) -> Iterator[str]:
+    if seen.python != python:
+        yield f"Python {printable(seen.python)} -> {printable(python)}"
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None

@@ -1,0 +1,286 @@
+"""The commit that a program is judged against: one of this history, which holds what was measured.
+
+A stored file can name any commit, so the named one is taken only if HEAD contains it. A squashed
+merge drops it: then a commit of this history that has the same content is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from pytest_modelperf.baselines.program import Seen, StoredProgram
+from pytest_modelperf.errors import BaselineError, UsageError
+from pytest_modelperf.files.git import GitAnswer, ask_git
+from pytest_modelperf.programs.contents import has_digest
+from pytest_modelperf.revisions.commits import Commit, RefOption, find_commit
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
+
+# What a user types as `against=`.
+AGAINST = RefOption("against", "a branch, a tag or a commit", takes_paths=False)
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_FULL_ID = re.compile(r"[0-9a-f]{40,64}")
+# The file of a program is seldom written again without a change of the program.
+_MOST_TRIED = 20
+_MOST_NAMED = 3
+_RECORD = "`pytest --modelperf --modelperf-update-baseline`"
+_UNSHALLOW = (
+    "Run `git fetch --unshallow`; in GitHub Actions give actions/checkout `fetch-depth: 0`."
+)
+
+
+def top_of(folder: Path) -> Path:
+    """The top folder of the work tree; UsageError if the folder is in none."""
+    answer = ask_git(folder, "rev-parse", "--show-toplevel")
+    if answer.code == 0 and answer.output.strip():
+        return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
+    shown = printable(str(folder))
+    if "dubious ownership" in answer.words:
+        # git prints the very command.
+        found = re.search(r"git config --global --add safe\.directory .*", answer.words)
+        step = printable(found[0].strip()) if found else "git config --global safe.directory FOLDER"
+        raise UsageError(
+            f"git does not trust the repository of {shown}, because another user owns it. "
+            f"Run `{step}`."
+        )
+    if "not a git repository" in answer.words:
+        raise UsageError(
+            f"{shown} is in no git repository, so there is no older version of a program. "
+            "Run `git init` there, and commit the program."
+        )
+    raise UsageError(f"git does not find the work tree of {shown}: {answer.reason}.")
+
+
+def find_against(text: str, top: Path) -> Commit:
+    """The commit of a ref that the user gave; UsageError if there is none."""
+    return find_commit(text, top, AGAINST)
+
+
+def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
+    """The id of a commit that HEAD contains and that holds the recorded program.
+
+    `file` is the `program.json` that was read. BaselineError if there is no such commit.
+    """
+    if stored.commit is not None and _is_in_history(stored.commit, top):
+        return stored.commit
+    tried = _commits_of_file(file, top)
+    differences = []
+    for commit in tried:
+        differing = _differing(commit, stored.seen, top)
+        if not differing:
+            return commit
+        differences.append(differing)
+    raise _no_commit(stored, file, top, differences[0] if differences else ())
+
+
+def uncommitted(seen: Seen, top: Path, more: Collection[str] = ()) -> tuple[str, ...]:
+    """The files that the program read and that no commit holds as they are.
+
+    Those that git ignores are left out. `more` are paths of further files.
+    """
+    changed = _listed(top, "diff", "--name-only", "--no-renames", "-z", "HEAD")
+    untracked = _listed(top, "ls-files", "--others", "--exclude-standard", "-z")
+    found = {*changed, *untracked}
+    # A submodule, or a repository inside, is listed by its folder.
+    folders = tuple(f"{place.rstrip('/')}/" for place in found)
+    read = {*seen.files, *more}
+    return tuple(sorted(p for p in read if p in found or p.startswith(folders)))
+
+
+def require_committed(seen: Seen, top: Path) -> None:
+    """Raise UsageError if a commit could not bring back what was measured."""
+    head_commit(top)
+    files = uncommitted(seen, top)
+    if files:
+        named = shorten_list([*map(printable, files)], _MOST_NAMED)
+        raise UsageError(
+            f"the program read files that are not committed: {named}. Commit them first; "
+            "--modelperf-uncommitted records it now, and the commit that brings the baseline must "
+            "have them."
+        )
+
+
+def head_commit(top: Path) -> str:
+    """The id of the commit that is checked out; UsageError if there is none yet."""
+    answer = ask_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if answer.code != 0:
+        raise UsageError(
+            f"the git repository of {printable(str(top))} has no commit yet: commit the program "
+            "first."
+        )
+    return answer.output.decode("ascii").strip()
+
+
+def ignored_files(seen: Seen, top: Path) -> tuple[str, ...]:
+    """The files that the program read and that git ignores, such as a model that was downloaded."""
+    submodules = tuple(f"{place}/" for place in _gitlinks(top))
+    places = [place for place in sorted(seen.files) if not place.startswith(submodules)]
+    if not places:
+        return ()
+    # This command refuses literal paths. One that starts with a dot has no other meaning.
+    given = [f"./{place}" for place in places]
+    answer = _given_to_git(top, given, "--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
+    # 1: none is ignored.
+    if answer.code not in (0, 1):
+        raise _failed("which files are ignored", answer)
+    return tuple(sorted(place.removeprefix("./") for place in _names(answer.output)))
+
+
+def _is_in_history(commit: str, top: Path) -> bool:
+    """Whether HEAD is this commit or contains it."""
+    if not _FULL_ID.fullmatch(commit):
+        return False
+    # A commit that does not exist is an error of git, and as unknown as one that is not contained.
+    return ask_git(top, "merge-base", "--is-ancestor", commit, "HEAD").code == 0
+
+
+def _commits_of_file(file: Path, top: Path) -> tuple[str, ...]:
+    """The last commits of this history that changed a file, the newest first."""
+    place = os.path.relpath(file.resolve(), top.resolve()).replace(os.sep, "/")
+    if place.startswith("../"):
+        return ()
+    answer = ask_git(
+        top, "log", f"--max-count={_MOST_TRIED}", "--no-show-signature", "--format=%H", "HEAD",
+        "--", place,
+    )  # fmt: skip
+    found = answer.output.decode("ascii", "replace").split()
+    return tuple(each for each in found if _FULL_ID.fullmatch(each))
+
+
+def _differing(commit: str, seen: Seen, top: Path) -> tuple[str, ...]:
+    """The files that a commit has and that are not as the program read them.
+
+    A commit without any of them is not one of this program: then all differ. Of many, the first
+    are enough.
+    """
+    blobs = _blobs(commit, top)
+    known = {place: blobs[place] for place in seen.files if place in blobs}
+    if not known:
+        return tuple(sorted(seen.files))
+    contents = _contents(known, top)
+    differing = []
+    for place, blob in sorted(known.items()):
+        recorded = seen.files[place]
+        if not _is_recorded(contents.get(place, b""), recorded):
+            # A filter of the user may write it to the work tree as something else.
+            answer = ask_git(top, "cat-file", "--filters", f"--path={place}", blob)
+            if answer.code != 0 or not has_digest(answer.output, recorded):
+                differing.append(place)
+        if len(differing) > _MOST_NAMED:
+            break
+    return tuple(differing)
+
+
+def _is_recorded(content: bytes, recorded: str) -> bool:
+    """Whether this content in git is the recorded file, or the pointer of Git LFS to it."""
+    return has_digest(content, recorded) or (
+        content.startswith(_LFS_POINTER) and f"\noid sha256:{recorded}\n".encode() in content
+    )
+
+
+def _blobs(commit: str, top: Path) -> Mapping[str, str]:
+    """The id of the content of each file in a commit."""
+    answer = ask_git(top, "ls-tree", "-rz", "--full-tree", commit)
+    if answer.code != 0:
+        raise _failed(f"the files of the commit {commit[:10]}", answer)
+    found = {}
+    for entry in answer.output.split(b"\0"):
+        facts, _, name = entry.partition(b"\t")
+        mode, *rest = facts.split(b" ")
+        if mode in (b"100644", b"100755"):
+            found[os.fsdecode(name)] = rest[-1].decode("ascii")
+    return found
+
+
+def _contents(blobs: Mapping[str, str], top: Path) -> Mapping[str, bytes]:
+    """The contents of files as git has them, by their paths."""
+    with TemporaryFile() as requests:
+        requests.write("".join(f"{blob}\n" for blob in blobs.values()).encode("ascii"))
+        requests.seek(0)
+        answer = ask_git(top, "cat-file", "--batch", source=requests)
+    if answer.code != 0:
+        raise _failed("the files of a commit", answer)
+    return dict(zip(blobs, _batched(answer.output), strict=False))
+
+
+def _batched(output: bytes) -> Iterator[bytes]:
+    """The contents in the output of `git cat-file --batch`."""
+    start = 0
+    while start < len(output):
+        end = output.index(b"\n", start)
+        words = output[start:end].split(b" ")
+        start = end + 1
+        if words[-1].isdigit():
+            size = int(words[-1])
+            yield output[start : start + size]
+            start += size + 1
+        else:
+            # Such as `missing`, in a partial clone without a network.
+            yield b""
+
+
+def _no_commit(
+    stored: StoredProgram, file: Path, top: Path, differing: tuple[str, ...]
+) -> BaselineError:
+    """The error of a program that no commit of this history holds."""
+    shown = printable(str(file))
+    if _is_shallow(top):
+        named = "" if stored.commit is None else f" {stored.commit}"
+        return BaselineError(
+            f"{shown}: this clone is shallow, so the commit{named} that holds the recorded program "
+            f"was not fetched, or cannot be seen to belong to this history. {_UNSHALLOW}"
+        )
+    if stored.commit is None:
+        reason = "it was recorded before its files were committed"
+    elif ask_git(top, "cat-file", "-e", f"{stored.commit}^{{commit}}").code == 0:
+        reason = f"it names the commit {stored.commit[:10]}, which HEAD does not contain"
+    else:
+        reason = f"it names the commit {stored.commit[:10]}, which this repository does not have"
+    if differing:
+        named = shorten_list([*map(printable, differing)], _MOST_NAMED)
+        found = f"the commit that brought this file has another {named}"
+    else:
+        found = "no commit of this history brought this file"
+    return BaselineError(
+        f"{shown}: {reason}, and {found}. If it was recorded just now, commit it with the files "
+        f"that it lists. Otherwise check out the commit to accept, and record it again with "
+        f"{_RECORD}."
+    )
+
+
+def _is_shallow(top: Path) -> bool:
+    return ask_git(top, "rev-parse", "--is-shallow-repository").output.strip() == b"true"
+
+
+def _gitlinks(top: Path) -> tuple[str, ...]:
+    """The folders of submodules in the index."""
+    entries = ask_git(top, "ls-files", "--stage", "-z").output.split(b"\0")
+    links = (entry for entry in entries if entry.startswith(b"160000 "))
+    return tuple(os.fsdecode(entry.partition(b"\t")[2]) for entry in links)
+
+
+def _given_to_git(top: Path, places: Collection[str], *arguments: str) -> GitAnswer:
+    with TemporaryFile() as source:
+        source.write(b"".join(os.fsencode(place) + b"\0" for place in places))
+        source.seek(0)
+        return ask_git(top, *arguments, source=source)
+
+
+def _listed(top: Path, *arguments: str) -> tuple[str, ...]:
+    answer = ask_git(top, *arguments)
+    if answer.code != 0:
+        raise _failed(f"`git {shlex.join(arguments)}`", answer)
+    return _names(answer.output)
+
+
+def _names(output: bytes) -> tuple[str, ...]:
+    return tuple(os.fsdecode(name) for name in output.split(b"\0") if name)
+
+
+def _failed(subject: str, answer: GitAnswer) -> UsageError:
+    return UsageError(f"git cannot say {subject}: {answer.reason}.")

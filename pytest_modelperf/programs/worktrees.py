@@ -1,0 +1,287 @@
+"""The trees of commits: git worktrees in the cache folder, made once and removed when old.
+
+    trees/<repository>/<commit>/      the work tree of a commit, detached
+    trees/<repository>/<commit>.json  its note, which is written when the tree is whole
+
+Names are short, because paths on Windows are. A tree without a note was left by a killed process
+and is made again. The time of the note is that of the last use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from msgspec import Struct
+
+from pytest_modelperf.baselines.program import CommitId
+from pytest_modelperf.errors import BaselineError, MeasureError, OutputError, UsageError
+from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
+from pytest_modelperf.files.documents import DocumentFile, FileAdvice
+from pytest_modelperf.files.git import FETCH_SECONDS, GitAnswer, ask_git
+from pytest_modelperf.files.writing import read_file, write_file
+from pytest_modelperf.report.codec import JsonDocument
+from pytest_modelperf.report.document import SCHEMA
+from pytest_modelperf.text.escaping import printable
+
+KEPT_TREES = 10
+KEPT_DAYS = 14
+# A tree that was asked for within this time is perhaps in use.
+_IN_USE_SECONDS = 6 * 3600.0
+_DAY_SECONDS = 86_400.0
+# Another process may have to download files of Git LFS.
+_LONGEST_WAIT_S = 1800.0
+_NAME_LENGTH = 12
+_LOCK = ".lock"
+_MAX_BYTES = 1 << 16
+_ADVICE = FileAdvice(broken="Remove it.", conflict="Remove it.")
+# No hook of the user's runs, no setting leaves files out, and long paths work on Windows.
+_SETTINGS = (
+    "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false",
+    "-c", "core.sparseCheckout=false", "-c", "core.longpaths=true",
+    "-c", "advice.detachedHead=false",
+)  # fmt: skip
+
+
+class TreeNote(Struct, frozen=True, kw_only=True):
+    """A whole tree: its commit, and the git folder that it belongs to."""
+
+    commit: CommitId
+    repository: str
+
+
+_NOTE = JsonDocument(TreeNote, "commit repository", forbids_unknown=True)
+
+
+def trees_folder() -> Path:
+    """The folder of all trees among the caches of this user."""
+    return (user_cache_folder() / "trees").absolute()
+
+
+def tree_of(
+    commit: str,
+    top: Path,
+    *,
+    folder: Path | None = None,
+    on_progress: Callable[[str], None] = lambda step: None,  # noqa: ARG005
+    now: Callable[[], float] = time.time,
+) -> Path:
+    """The work tree of a commit as it was checked in; made if it is not there yet.
+
+    `commit` is a full id, and `top` a folder of the repository. UsageError if git cannot check it
+    out, OutputError if it cannot be written.
+    """
+    common = _common_folder(top)
+    digest = hashlib.sha256(os.fsencode(common)).hexdigest()[:_NAME_LENGTH]
+    place = (folder or trees_folder()) / digest
+    tree = place / commit[:_NAME_LENGTH]
+    try:
+        with _locked(place, on_progress):
+            if not _is_whole(tree, commit):
+                on_progress(f"checking out {commit[:10]}")
+                _remove_old(place.parent, place, now(), top)
+                _make(tree, commit, common, top)
+            os.utime(_note_of(tree), (now(), now()))
+    except OSError as error:
+        raise OutputError(
+            f"the commit {commit[:10]} cannot be checked out in {printable(str(place))}: "
+            f"{printable(str(error.filename or ''))}: {error.strerror or error}. Make room there, "
+            f"or set {FOLDER_VARIABLE} to another folder."
+        ) from error
+    return tree
+
+
+def _common_folder(top: Path) -> Path:
+    """The git folder that all work trees of a repository share."""
+    answer = ask_git(top, "rev-parse", "--git-common-dir")
+    if answer.code != 0:
+        raise UsageError(f"git cannot read the repository of {_shown(top)}: {answer.reason}.")
+    return (top / os.fsdecode(answer.output.removesuffix(b"\n"))).resolve()
+
+
+def _is_whole(tree: Path, commit: str) -> bool:
+    """Whether the tree is there as a whole, with each file as it was committed."""
+    note = _read_note(tree)
+    if note is None or note.commit != commit or not (tree / ".git").is_file():
+        return False
+    # A repository that was cloned again does not know the tree.
+    head = ask_git(tree, *_SETTINGS, "rev-parse", "--verify", "--quiet", "HEAD")
+    if head.code != 0 or head.output.strip() != commit.encode():
+        return False
+    # A test may write to files of its project.
+    if ask_git(tree, *_SETTINGS, "diff", "--quiet", "--ignore-submodules", "HEAD").code == 0:
+        return True
+    return ask_git(tree, *_SETTINGS, "reset", "--quiet", "--hard").code == 0
+
+
+def _make(tree: Path, commit: str, common: Path, top: Path) -> None:
+    """Make a tree where none is or half of one; the caller holds the lock."""
+    _remove_tree(tree, top)
+    # No other process knows this name: the git of a killed process may go on, and at its end
+    # removes what it was making.
+    unfinished = tree.with_name(f"{tree.name}.{secrets.token_hex(4)}")
+    answer = ask_git(
+        top, *_SETTINGS, "worktree", "add", "--detach", str(unfinished), commit,
+        seconds=FETCH_SECONDS,
+    )  # fmt: skip
+    if answer.code == 0:
+        # Forced, because git may still list a tree here whose folder the user removed.
+        answer = ask_git(
+            top, *_SETTINGS, "worktree", "move", "--force", "--force", str(unfinished), str(tree)
+        )
+    if answer.code != 0:
+        _remove_tree(unfinished, top)
+        raise _not_checked_out(commit, answer)
+    _fill_submodules(tree, commit, top)
+    note = TreeNote(commit=commit, repository=str(common))
+    write_file(_note_of(tree), _NOTE.dump(note).encode())
+
+
+def _not_checked_out(commit: str, answer: GitAnswer) -> UsageError:
+    short = commit[:10]
+    if "lfs" in answer.words.lower():
+        return UsageError(
+            f"files of the commit {short} are stored with Git LFS and cannot be had "
+            f"({answer.reason}). Install git-lfs if it is missing, then run "
+            f"`git lfs fetch origin {commit}`."
+        )
+    return UsageError(f"git cannot check out the commit {short}: {answer.reason}.")
+
+
+def _fill_submodules(tree: Path, commit: str, top: Path) -> None:
+    """Check out the submodules of a commit from those of the user, which are not changed."""
+    for place, wanted in _submodules_in(commit, top):
+        source = top / place
+        step = f"`git submodule update --init {printable(place)}`"
+        if not (source / ".git").exists():
+            raise UsageError(
+                f"the commit {commit[:10]} has the submodule {printable(place)}, which is not "
+                f"checked out here. Run {step}."
+            )
+        target = tree / place
+        _remove_folder(target)
+        cloned = ask_git(
+            top, *_SETTINGS, "clone", "--quiet", "--shared", "--no-checkout", str(source),
+            str(target),
+        )  # fmt: skip
+        answer = cloned
+        if cloned.code == 0:
+            answer = ask_git(
+                target, *_SETTINGS, "checkout", "--quiet", "--detach", wanted, seconds=FETCH_SECONDS
+            )
+        if answer.code != 0:
+            raise UsageError(
+                f"the commit {commit[:10]} has the submodule {printable(place)} at {wanted[:10]}, "
+                f"which cannot be checked out: {answer.reason}. Run "
+                f"`git -C {printable(place)} fetch origin {wanted}`."
+            )
+        _fill_submodules(target, wanted, source)
+
+
+def _submodules_in(commit: str, top: Path) -> Iterator[tuple[str, str]]:
+    """The folders of submodules in a commit, and the commit that each is at."""
+    answer = ask_git(top, "ls-tree", "-rz", "--full-tree", commit)
+    for entry in answer.output.split(b"\0"):
+        facts, _, name = entry.partition(b"\t")
+        if facts.startswith(b"160000 "):
+            yield os.fsdecode(name), facts.split(b" ")[-1].decode("ascii")
+
+
+# -- notes
+
+
+def _note_of(tree: Path) -> Path:
+    return tree.with_name(f"{tree.name}.json")
+
+
+def _read_note(tree: Path) -> TreeNote | None:
+    """The note of a tree; None without one, or if it cannot be read."""
+    path = _note_of(tree)
+    try:
+        data = read_file(path, _MAX_BYTES, _ADVICE.broken)
+        if data is None:
+            return None
+        return _NOTE.read(DocumentFile(path, _ADVICE).read(data, _NOTE.json_type, SCHEMA))
+    except BaselineError:
+        return None
+
+
+# -- removing
+
+
+def _remove_old(trees: Path, place: Path, now: float, top: Path) -> None:
+    """Remove what is not used any more, before another tree is made; the caller holds the lock."""
+    used = sorted(((_used(tree), tree) for tree in _trees_in(place)), reverse=True)
+    for index, (when, tree) in enumerate(used):
+        age = now - when
+        # One more is about to be made.
+        is_one_too_many = index >= KEPT_TREES - 1 and age > _IN_USE_SECONDS
+        if is_one_too_many or age > KEPT_DAYS * _DAY_SECONDS:
+            _remove_tree(tree, top)
+    for other in trees.iterdir():
+        if other != place and other.is_dir() and _has_lost_repository(other):
+            with suppress(OSError):
+                _remove_folder(other)
+
+
+def _trees_in(place: Path) -> list[Path]:
+    return [path for path in place.iterdir() if path.is_dir()]
+
+
+def _used(tree: Path) -> float:
+    """The time of the last use; that of a tree without a note, which no process uses, is 0."""
+    try:
+        return _note_of(tree).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _remove_tree(tree: Path, top: Path) -> None:
+    _note_of(tree).unlink(missing_ok=True)
+    # Git forgets the tree; what it leaves is removed in any case.
+    ask_git(top, "worktree", "remove", "--force", "--force", str(tree))
+    _remove_folder(tree)
+
+
+def _has_lost_repository(place: Path) -> bool:
+    """Whether the trees in a folder belong to a repository that was removed or moved."""
+    notes = [note for tree in _trees_in(place) if (note := _read_note(tree)) is not None]
+    return bool(notes) and not any(Path(note.repository).exists() for note in notes)
+
+
+def _remove_folder(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked(place: Path, on_wait: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of the trees of a repository: one process at a time makes or removes some."""
+    place.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place / _LOCK)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            on_wait("waiting for another process that checks out a commit")
+            lock.acquire(timeout=_LONGEST_WAIT_S)
+    except Timeout:
+        raise MeasureError(
+            f"another process checks out commits in {_shown(place)} for more than "
+            f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))
