@@ -10,11 +10,11 @@ import statistics
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Iterator
+from typing import IO
 
 import onnx
 from onnx import TensorProto, helper
@@ -27,17 +27,17 @@ TEST = "test_program.py"
 _NEEDED = (
     "opencv-python-headless", "pillow", "pyclipper", "shapely", "six", "pyyaml", "tqdm",
 )  # fmt: skip
-_TEST_TEXT = '''from program import Program, example
+_TEST_TEXT = """from program import Program, example
 
 
 def test_program(modelperf):
     program = Program()
     modelperf.check(program.run, example())
-'''
-_SETTINGS = '''[tool.pytest.ini_options]
+"""
+_SETTINGS = """[tool.pytest.ini_options]
 pythonpath = ["."]
 addopts = "-p no:cacheprovider"
-'''
+"""
 _AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
 _ZERO = "modelperf_zero"
 # Answers each line, a number of calls, with their times in nanoseconds.
@@ -63,6 +63,7 @@ for line in sys.stdin:
 _CONFIDENCE = 0.95
 # The threads of an idle session spin for some milliseconds, which the other side feels.
 _TURN_NS = 150e6
+_ROUND_NS = 2e9
 
 
 class PlantingError(ValueError):
@@ -161,9 +162,7 @@ def with_kernels(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
     """The model with a chain of Erf over its first input, whose result adds 0 to an output."""
     graph = model.graph
     output = next(
-        each.name
-        for each in graph.output
-        if each.type.tensor_type.elem_type == TensorProto.FLOAT
+        each.name for each in graph.output if each.type.tensor_type.elem_type == TensorProto.FLOAT
     )
     node, place = next(
         (node, place)
@@ -205,16 +204,26 @@ class TrueSize:
     rounds: int
 
 
-def time_slowdown(
-    change: Slowdown | None, folder: Path, tree: Path, rounds: int, seconds: float, site: Path
-) -> TrueSize:
-    """The program of the commit, of which `tree` is a worktree, beside the changed one."""
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The work tree of a program, a worktree of its first commit, and what both import."""
+
+    folder: Path
+    before: Path
+    site: Path
+
+
+def time_slowdown(change: Slowdown | None, trees: Trees, rounds: int) -> TrueSize:
+    """The program as it was beside the changed one."""
     ratios, before_ms = [], []
-    with planted(change, folder):
+    with planted(change, trees.folder):
         for number in range(rounds):
             with ExitStack() as stack:
-                sides = [stack.enter_context(_timer(place, site)) for place in (tree, folder)]
-                old, new = _in_turn(sides, seconds, first=number % 2)
+                sides = [
+                    stack.enter_context(_timer(place, trees.site))
+                    for place in (trees.before, trees.folder)
+                ]
+                old, new = _in_turn(sides, first=number % 2)
             ratios.append(statistics.median(new) / statistics.median(old))
             before_ms.append(statistics.median(old) / 1e6)
     low, high = typical_interval(ratios, _CONFIDENCE)
@@ -225,10 +234,10 @@ def time_slowdown(
 _Timer = Callable[[int], "list[int]"]
 
 
-def _in_turn(sides: Sequence[_Timer], seconds: float, first: int) -> tuple[list[int], list[int]]:
+def _in_turn(sides: Sequence[_Timer], first: int) -> tuple[list[int], list[int]]:
     one_ns = statistics.median(sides[0](3))
     count = max(1, round(_TURN_NS / one_ns))
-    turns = max(5, round(seconds * 1e9 / (2 * count * one_ns)))
+    turns = max(5, round(_ROUND_NS / (2 * count * one_ns)))
     times: tuple[list[int], list[int]] = ([], [])
     for turn in range(turns):
         for side in (0, 1) if (turn + first) % 2 else (1, 0):

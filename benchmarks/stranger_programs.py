@@ -81,13 +81,13 @@ def _loop(function: str, *edits: Edit) -> Slowdown:
 
 def _session_on_each_call(made: str) -> Slowdown:
     """The object is made where it is used."""
-    return _slowdown(SESSION, Edit(PROGRAM, "        return self.", f"        {made}\n        return self."))
+    return _slowdown(
+        SESSION, Edit(PROGRAM, "        return self.", f"        {made}\n        return self.")
+    )
 
 
 def _one_thread(path: str) -> Slowdown:
-    return _slowdown(
-        THREADS, Edit(path, "intra_op_num_threads = 2", "intra_op_num_threads = 1")
-    )
+    return _slowdown(THREADS, Edit(path, "intra_op_num_threads = 2", "intra_op_num_threads = 1"))
 
 
 # -- nudenet
@@ -124,7 +124,8 @@ def example():
         ),
         Edit(
             _NUDENET,
-            "            # providers=C.get_available_providers() if not providers else providers,\n",
+            "            # providers=C.get_available_providers() if not providers else "
+            "providers,\n",
             "            sess_options=options,\n",
         ),
     ),
@@ -227,6 +228,11 @@ def example():
             "_integers",
             Edit(
                 _MAGIKA,
+                "import onnxruntime as rt\n",
+                "import numpy as np\nimport onnxruntime as rt\n",
+            ),
+            Edit(
+                _MAGIKA,
                 "class Magika:",
                 "def _integers(content):\n"
                 "    found = np.zeros(0, dtype=np.int64)\n"
@@ -261,7 +267,8 @@ def example():
                 "        raw_preds = self._get_raw_predictions(all_features)\n",
                 "        raw_preds = self._get_raw_predictions(all_features)\n"
                 "        for _ in range(6):\n"
-                "            self.seen = json.dumps([[float(x) for x in row] for row in raw_preds])\n",
+                "            self.seen = json.dumps("
+                "[[float(x) for x in row] for row in raw_preds])\n",
             ),
         ),
     ),
@@ -316,7 +323,8 @@ def example():
     edits=(
         Edit(
             _LOADER,
-            "            session = onnxruntime.InferenceSession(model_path, providers=self.providers)",
+            "            session = onnxruntime.InferenceSession("
+            "model_path, providers=self.providers)",
             f"            {_OPTIONS.format(module='onnxruntime', indent=12 * ' ')}"
             "session = onnxruntime.InferenceSession(\n"
             "                model_path, options, providers=self.providers\n"
@@ -350,7 +358,7 @@ def example():
                 "            img_array = np.expand_dims(img_array, axis=0)",
             ),
         ),
-        _slowdown(MODEL, model=MoreKernels("ddddocr/common_old.onnx", 150)),
+        _slowdown(MODEL, model=MoreKernels("ddddocr/common_old.onnx", 300)),
         _slowdown(
             DUMP,
             Edit(_OCR, "import numpy as np\n", "import json\n\nimport numpy as np\n"),
@@ -403,9 +411,8 @@ def example():
                 "def _as_floats(audio):\n"
                 "    samples = np.frombuffer(audio, dtype=np.int16)\n"
                 "    floats = np.empty(len(samples), dtype=np.float32)\n"
-                "    for place in range(0, len(samples), 4):\n"
-                "        part = slice(place, place + 4)\n"
-                "        floats[part] = samples[part] / _MAX_WAV\n"
+                "    for place in range(len(samples)):\n"
+                "        floats[place] = samples[place] / _MAX_WAV\n"
                 "    return floats\n\n\n"
                 "class InvalidChunkSizeError(Exception):",
             ),
@@ -479,7 +486,11 @@ class Program:
 def example():
     return np.random.default_rng(0).integers(0, 256, (48, 320, 3), np.uint8)
 ''',
-    edits=(Edit(_CONFIG, "intra_op_num_threads: &intra_nums -1", "intra_op_num_threads: &intra_nums 2"),),
+    edits=(
+        Edit(
+            _CONFIG, "intra_op_num_threads: &intra_nums -1", "intra_op_num_threads: &intra_nums 2"
+        ),
+    ),
     slowdowns=(
         _loop(
             "_centred",
@@ -490,8 +501,8 @@ def example():
                 "    centred = np.empty(image.shape, dtype=np.float32)\n"
                 "    for channel in range(image.shape[0]):\n"
                 "        for row in range(image.shape[1]):\n"
-                "            for column in range(0, image.shape[2], 4):\n"
-                "                part = slice(column, column + 4)\n"
+                "            for column in range(0, image.shape[2], 16):\n"
+                "                part = slice(column, column + 16)\n"
                 "                centred[channel, row, part] = image[channel, row, part] - 0.5\n"
                 "    return centred\n\n\n"
                 "class TextRecognizer:",
@@ -503,18 +514,8 @@ def example():
             ),
         ),
         _session_on_each_call("self.reader = RapidOCR()"),
-        _slowdown(
-            THREADS,
-            Edit(
-                _CONFIG,
-                "intra_op_num_threads: &intra_nums 2",
-                "intra_op_num_threads: &intra_nums 1",
-            ),
-        ),
         _slowdown(PADDING, Edit(_CONFIG, "[3, 48, 320]", "[3, 48, 400]")),
-        _slowdown(
-            MODEL, model=MoreKernels(f"{_RAPIDOCR}/models/ch_PP-OCRv4_rec_infer.onnx", 200)
-        ),
+        _slowdown(MODEL, model=MoreKernels(f"{_RAPIDOCR}/models/ch_PP-OCRv4_rec_infer.onnx", 200)),
         _slowdown(
             DUMP,
             Edit(_TEXT_LINE, "import argparse\n", "import argparse\nimport json\n"),
@@ -538,12 +539,15 @@ CHARBOUNDARY = Program(
         *(
             (name, name)
             for name in (
-                "charboundary/constants.py", "charboundary/encoders.py", "charboundary/features.py",
-                _SUPPORT, "charboundary/resources/legal_abbreviations.json",
+                "charboundary/constants.py",
+                "charboundary/encoders.py",
+                "charboundary/features.py",
+                _SUPPORT,
+                "charboundary/resources/legal_abbreviations.json",
             )
         ),
         ("charboundary/resources/onnx/small_model.onnx.xz", "charboundary/small_model.onnx"),
-    ),  # fmt: skip
+    ),
     wrapper='''"""Tells which characters of a text end a sentence."""
 
 from pathlib import Path
@@ -587,13 +591,13 @@ def example():
             Edit(PROGRAM, "FeatureExtractor()", "FeatureExtractor(use_numpy=False)"),
         ),
         _session_on_each_call("self.session = create_onnx_inference_session(str(MODEL))"),
-        _one_thread(_SUPPORT),
         _slowdown(
             PADDING,
             Edit(
                 PROGRAM,
                 "        return [row[1]",
-                "        features = [*features, *[[0] * len(features[0])] * (-len(features) % 1024)]\n"
+                "        missing = -len(features) % 1024\n"
+                "        features = [*features, *[[0] * len(features[0])] * missing]\n"
                 "        return [row[1]",
             ),
         ),
