@@ -63,7 +63,8 @@ for line in sys.stdin:
 _CONFIDENCE = 0.95
 # The threads of an idle session spin for some milliseconds, which the other side feels.
 _TURN_NS = 150e6
-_ROUND_NS = 2e9
+# The time of a pair of processes.
+ROUND_NS = 2e9
 
 
 class PlantingError(ValueError):
@@ -213,7 +214,9 @@ class Trees:
     site: Path
 
 
-def time_slowdown(change: Slowdown | None, trees: Trees, rounds: int) -> TrueSize:
+def time_slowdown(
+    change: Slowdown | None, trees: Trees, rounds: int, round_ns: float = ROUND_NS
+) -> TrueSize:
     """The program as it was beside the changed one."""
     ratios, before_ms = [], []
     with planted(change, trees.folder):
@@ -223,7 +226,7 @@ def time_slowdown(change: Slowdown | None, trees: Trees, rounds: int) -> TrueSiz
                     stack.enter_context(_timer(place, trees.site))
                     for place in (trees.before, trees.folder)
                 ]
-                old, new = _in_turn(sides, first=number % 2)
+                old, new = _in_turn(sides, round_ns, first=number % 2)
             ratios.append(statistics.median(new) / statistics.median(old))
             before_ms.append(statistics.median(old) / 1e6)
     low, high = typical_interval(ratios, _CONFIDENCE)
@@ -234,10 +237,10 @@ def time_slowdown(change: Slowdown | None, trees: Trees, rounds: int) -> TrueSiz
 _Timer = Callable[[int], "list[int]"]
 
 
-def _in_turn(sides: Sequence[_Timer], first: int) -> tuple[list[int], list[int]]:
+def _in_turn(sides: Sequence[_Timer], round_ns: float, first: int) -> tuple[list[int], list[int]]:
     one_ns = statistics.median(sides[0](3))
-    count = max(1, round(_TURN_NS / one_ns))
-    turns = max(5, round(_ROUND_NS / (2 * count * one_ns)))
+    count = max(1, round(min(_TURN_NS, round_ns / 10) / one_ns))
+    turns = max(5, round(round_ns / (2 * count * one_ns)))
     times: tuple[list[int], list[int]] = ([], [])
     for turn in range(turns):
         for side in (0, 1) if (turn + first) % 2 else (1, 0):
