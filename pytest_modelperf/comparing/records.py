@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from pytest_modelperf.comparing.speedup import Speedup
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number
 from pytest_modelperf.profiler.counting.records import LAYER_TYPE, LayerType
 from pytest_modelperf.profiler.measurements import GraphKernel, SideRun
@@ -16,6 +17,7 @@ from pytest_modelperf.profiler.records import LAYER, Case, LayerRow, ModelFacts
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.report.picture.records import BoxState
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import signed_percent
 
@@ -505,6 +507,19 @@ class CaseComparison(Struct, frozen=True):
     def metric(self, name: str) -> Metric | None:
         """The metric of this name that compares both sides, rather than one with a limit."""
         return next((m for m in self.metrics if m.name == name and m.limit is None), None)
+
+    @property
+    def speedup(self) -> Speedup:
+        """How many times as fast the second side is, by the median latency.
+
+        It is 1 if the engine runs the same on both sides, and unknown if they did not run in turn.
+        """
+        if self.how is How.PLAN or self.outcome is Verdict.UNCHANGED:
+            return Speedup(1.0, 1.0, 1.0)
+        median = self.metric("latency_p50")
+        if median is None or median.ratio is None or not self.is_duet:
+            return Speedup()
+        return Speedup.of_slowdown(Ratio(median.ratio, *(median.interval or (None, None))))
 
     @property
     def deciding(self) -> tuple[Metric, ...]:

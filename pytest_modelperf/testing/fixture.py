@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -34,6 +35,8 @@ _T = TypeVar("_T")
 # pytest indents the lines of an error by this much.
 _MARGIN = 8
 _PHASE = ", and phase='prefill' or phase='step'"
+# The words of a comparison that runs in this process.
+_WORDS_HERE = ("cores", "tolerance", "max_seconds", "warmup_seconds")
 
 
 class ModelPerf:
@@ -76,11 +79,23 @@ class ModelPerf:
         )
 
     def compare(
-        self, before: TestedModel, after: TestedModel, **words: Unpack[CaseWords]
+        self,
+        before: TestedModel,
+        after: TestedModel,
+        *arguments: object,
+        **words: Unpack[CaseWords],
     ) -> CaseComparison:
-        """Two models side by side in a duet at one case, for a test to assert what it wants."""
+        """Two models side by side in a duet at one case, for a test to assert what it wants.
+
+        A side can be any callable, such as a torch module: then both run in this process. A
+        callable gets the `arguments` as they are, and an ONNX model gets them as its inputs, in
+        their order, or by name if there is one dict. `cores`, `tolerance`, `max_seconds` and
+        `warmup_seconds` say how.
+        """
         __tracebackhide__ = True
-        return self._attempt(after, lambda: self._compared(before, after, words))
+        is_here = callable(before) or callable(after)
+        compare = self._compared_here if is_here else self._compared
+        return self._attempt(after, lambda: compare(before, after, arguments, words))
 
     @property
     def profile(self) -> PerfProfile:
@@ -114,8 +129,17 @@ class ModelPerf:
         return PerfProfile(run, check, checked.profile or run.checker.count(check))
 
     def _compared(
-        self, before: TestedModel, after: TestedModel, words: Mapping[str, object]
+        self,
+        before: TestedModel,
+        after: TestedModel,
+        arguments: Sequence[object],
+        words: Mapping[str, object],
     ) -> CaseComparison:
+        if arguments:
+            raise UsageError(
+                "modelperf.compare: two ONNX models get their inputs by inputs=, such as "
+                "'x:f32:1x3', or by input_file=; arrays are for callables."
+            )
         models = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
         cases = [self._case({"model": model, **words}) for model in models]
         run = self._run
@@ -123,6 +147,40 @@ class ModelPerf:
         if not run.settings.static_only:
             new = run.spend_level(self._item, replace(new, budgets=()))
         return run.checker.compare(old, new)
+
+    def _compared_here(
+        self,
+        before: TestedModel,
+        after: TestedModel,
+        arguments: tuple[object, ...],
+        words: Mapping[str, object],
+    ) -> CaseComparison:
+        """Two sides in this process, of which at least one is a callable."""
+        from pytest_modelperf.programs.callables import ComparedPair, compare_callables
+
+        unknown = [word for word in words if word not in _WORDS_HERE]
+        if unknown:
+            raise UsageError(
+                f"modelperf.compare: {unknown[0]} is for two ONNX models, and a callable gets the "
+                f"inputs that follow it. There are: {', '.join(_WORDS_HERE)}."
+            )
+        run = self._run
+        if run.settings.static_only:
+            pytest.skip("needs a run, and --modelperf-static-only is given")
+        old, new = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
+        function = old if callable(old) else new
+        spec = read_spec({"model": function, **words}, "modelperf", self._find)
+        # For a single function a tolerance is an error, since it has no baseline.
+        case = replace(cases_of(replace(spec, tolerances=None))[0], spec=spec)
+        check = run.spend_level(self._item, run.case_check(self._item, case, has_baseline=False))
+        pair = ComparedPair(
+            before=self._located(old),
+            after=self._located(new),
+            inputs=arguments,
+            setup=check.setup,
+            cores=check.request.cores[0] if check.request.has_cores else None,
+        )
+        return compare_callables(pair, check.gate, run.checker.context.watch)
 
     def _of_markers(self) -> PerfProfile:
         case = case_of(self._item)
@@ -144,10 +202,16 @@ class ModelPerf:
             )
         return item
 
+    @property
+    def _find(self) -> FindModel:
+        return FindModel(self._item.path, self._run.settings.root, first=Path.cwd())
+
+    def _located(self, model: TestedModel) -> TestedModel:
+        return self._find(os.fspath(model)) if isinstance(model, str | os.PathLike) else model
+
     def _case(self, words: Mapping[str, object], *, sparsity: bool = False) -> SizedCase:
         """The one case that a call names."""
-        find = FindModel(self._item.path, self._run.settings.root, first=Path.cwd())
-        spec = read_spec(words, "modelperf", find)
+        spec = read_spec(words, "modelperf", self._find)
         cases = cases_of(replace(spec, budgets=read_mark_budgets(self._item)))
         if len(cases) > 1:
             raise UsageError(

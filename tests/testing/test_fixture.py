@@ -311,6 +311,53 @@ def test_models_of_different_batch_sizes_are_not_compared(run: pytest.Pytester) 
     result.stdout.fnmatch_lines(["*runs at batch sizes 4 and dense.onnx at 1: they cannot be*"])
 
 
+def test_callables_are_compared_in_the_process_of_the_test(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        import numpy as np
+        from pathlib import Path
+
+        INPUT = np.ones((2, 3), np.float32)
+
+        def test_it(modelperf):
+            seen = []
+            found = modelperf.compare(seen.append, Path("dense.onnx"), INPUT, max_seconds=0.2)
+            assert seen[0] is INPUT
+            assert found.failure is None
+            assert found.rounds >= 4
+            assert found.speedup.low <= float(found.speedup) <= found.speedup.high
+        """
+    )
+    run.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
+
+
+def test_callables_are_not_compared_where_nothing_runs(run: pytest.Pytester) -> None:
+    run.makepyfile("def test_it(modelperf):\n    modelperf.compare(print, 'dense.onnx', 1)")
+    run.runpytest_inprocess(*STATIC).assert_outcomes(skipped=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            "compare(print, 'dense.onnx', 1, batch_size=2)",
+            "*batch_size is for two ONNX models, and a callable gets the inputs that follow it.*",
+        ),
+        ("compare('dense.onnx', 'dense.onnx', 1)", "*two ONNX models get their inputs by inputs=*"),
+        ("compare(print, 'dense.onnx', {'a': 1})", "*dense.onnx has no input 'a'. It has: x.*"),
+        ("compare(print, 'lost.onnx', 1)", "*there is no file lost.onnx in *"),
+    ],
+)
+def test_a_comparison_with_a_callable_says_what_is_wrong(
+    run: pytest.Pytester, call: str, message: str
+) -> None:
+    run.makepyfile(f"def test_it(modelperf):\n    modelperf.{call}")
+    result = run.runpytest_inprocess("--modelperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E{message}"])
+    assert_says_no_internals(result)
+
+
 def test_the_names_of_models_are_told_in_one_line(run: pytest.Pytester) -> None:
     run.makepyfile('def test_it(modelperf):\n    modelperf("a\\nb\\x1b[31m.onnx")')
     result = run.runpytest_inprocess(*STATIC)
