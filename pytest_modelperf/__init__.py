@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         OutputError,
         UsageError,
     )
+    from pytest_modelperf.labels import label
     from pytest_modelperf.spec.case_words import BudgetWords, CaseWords
     from pytest_modelperf.testing.fixture import ModelPerf
     from pytest_modelperf.text.version import __version__
@@ -42,6 +43,7 @@ __all__ = [
     "TraceWarning",
     "UsageError",
     "__version__",
+    "label",
     "trace",
 ]
 
@@ -52,6 +54,7 @@ _HOMES = {
     "ModelPerf": "testing.fixture",
     "TraceWarning": "tracing",
     "__version__": "text.version",
+    "label": "labels",
     "trace": "tracing",
 }
 
