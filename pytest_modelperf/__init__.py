@@ -65,7 +65,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    # Kept, because a program may ask for `label` in each of its calls.
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

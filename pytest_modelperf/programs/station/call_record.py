@@ -81,6 +81,10 @@ class CallRecord:
         end_ns = time.perf_counter_ns()
         self._ended = (self.waited(), time.thread_time_ns(), end_ns)
 
+    @property
+    def wall_ns(self) -> int:
+        return self._ended[2] - self._begun[2]
+
     def turn(self) -> Turn:
         waited_ns, cpu_ns, wall_ns = (
             end - begin for begin, end in zip(self._begun, self._ended, strict=True)
