@@ -106,6 +106,8 @@ class ModelPlace(Struct, frozen=True, kw_only=True):
 
 
 class IsReached(Struct, frozen=True, tag=True):
+    """The test has reached the call."""
+
     reached: Reached
 
 
@@ -128,6 +130,8 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 class Turns(Struct, frozen=True, tag=True):
+    """The timed calls."""
+
     turns: tuple[Turn, ...]
 
 
@@ -140,6 +144,8 @@ class Watched(Struct, frozen=True, tag=True):
 
 
 class Profiled(Struct, frozen=True, tag=True):
+    """The profile of the calls."""
+
     profile: CallProfile
 
 
@@ -153,6 +159,8 @@ class SeenHere(Struct, frozen=True, tag=True):
 
 
 class Result(Struct, frozen=True, tag=True):
+    """The result of a call."""
+
     pickled: bytes
 
 
@@ -182,10 +190,15 @@ def write_message(stream: IO[bytes], message: Struct) -> None:
     stream.flush()
 
 
-def read_message(stream: IO[bytes], kind: type[_Message]) -> _Message | None:
-    """The next message; None at the end of the stream. `kind` may be a union of records."""
+ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+BEGINNINGS = msgspec.msgpack.Decoder(Begin)
+
+
+def read_message(stream: IO[bytes], decoder: msgspec.msgpack.Decoder[_Message]) -> _Message | None:
+    """Return the next message; None at the end of the stream."""
     head = stream.read(_LENGTH_BYTES)
     data = stream.read(int.from_bytes(head, "little"))
     if len(head) < _LENGTH_BYTES or len(data) < int.from_bytes(head, "little"):
         return None
-    return msgspec.msgpack.decode(data, type=kind)
+    return decoder.decode(data)

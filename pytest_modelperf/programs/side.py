@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TypeVar
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.program import Seen, SeenModel, Work
 from pytest_modelperf.errors import MeasureError, ModelPerfError
 from pytest_modelperf.programs.messages import (
+    ANSWERS,
     Answer,
     Begin,
     Call,
@@ -30,8 +32,8 @@ from pytest_modelperf.programs.messages import (
     ModelPlace,
     NotReached,
     Order,
-    Profiled,
     ProfileCalls,
+    Profiled,
     Result,
     SeenHere,
     StationPlace,
@@ -196,12 +198,10 @@ class Station:
         """End the process and all that it started, and remove its temporary files."""
         self._tree.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            try:
-                if stream is not None:
-                    stream.close()
-            except OSError:
-                continue
+        # An order that was not sent would be flushed into a pipe without a reader.
+        with suppress(OSError):
+            _stream(self._process.stdin).close()
+        _stream(self._process.stdout).close()
         shutil.rmtree(self.place.scratch, ignore_errors=True)
 
     # -- messages
@@ -217,9 +217,11 @@ class Station:
             raise self._died() from None
 
     def _receive(self, kind: type[_Kind]) -> _Kind:
-        answer = read_message(_stream(self._process.stdout), Answer)
+        answer = read_message(_stream(self._process.stdout), ANSWERS)
         side, where = self.place.side, _WHERE[self.place.side]
         test = self.place.test
+        if isinstance(answer, kind):
+            return answer
         match answer:
             case None:
                 raise self._died()
@@ -229,8 +231,6 @@ class Station:
                 raise self._error(f"{test} did not reach modelperf.check {where}: {reason}")
             case Failed(reason=reason):
                 raise self._error(f"{test} failed {where}:\n{reason}")
-            case _ if isinstance(answer, kind):
-                return answer
         raise self._error(f"{test} {where}: the station gave another answer than was asked for")
 
     def _died(self) -> MeasureError:

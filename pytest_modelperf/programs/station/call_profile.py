@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import cProfile
 import os
-from collections import defaultdict
 from types import CodeType
 from typing import Any
 
 from msgspec import Struct
 
 from pytest_modelperf.programs.records import CallNode, CallProfile, FunctionTime
+from pytest_modelperf.programs.station import callee
 from pytest_modelperf.programs.trees import SideTree
 
 # Parts of the time that are smaller are left out of the tree.
@@ -22,6 +22,7 @@ _SMALLEST_SHARE = 0.005
 _DEEPEST = 60
 _MOST_FUNCTIONS = 400
 _NS_PER_S = 1e9
+_CALLER = callee.__file__
 _OUR_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
 
 
@@ -45,6 +46,10 @@ class _Function:
         return isinstance(self.code, CodeType) and self.code.co_filename.startswith(_OUR_FOLDER)
 
     @property
+    def calls_the_program(self) -> bool:
+        return isinstance(self.code, CodeType) and self.code.co_filename == _CALLER
+
+    @property
     def place(self) -> str:
         if isinstance(self.code, str):
             return self.code.strip("<>")
@@ -55,7 +60,6 @@ class _Function:
 def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> CallProfile:
     """The profile of so many calls, per call."""
     functions: dict[Any, _Function] = {}
-    callers: defaultdict[Any, set[Any]] = defaultdict(set)
     for entry in profiler.getstats():
         known = functions.setdefault(_key(entry.code), _Function(entry.code))
         known.calls += entry.callcount
@@ -65,12 +69,11 @@ def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> Call
             edge = known.inner.setdefault(_key(inner.code), _Edge(0, 0))
             edge.calls += inner.callcount
             edge.total += inner.totaltime
-            callers[_key(inner.code)].add(_key(entry.code))
     shown = [each for each in functions.values() if not each.is_ours and not _is_switch(each)]
     shown.sort(key=lambda each: -each.own)
     return CallProfile(
         functions=tuple(_time_of(each, calls, tree) for each in shown[:_MOST_FUNCTIONS]),
-        root=_Tree(functions, calls).root(callers),
+        root=_Tree(functions, calls).root(),
     )
 
 
@@ -82,19 +85,22 @@ class _Tree:
         self._calls = calls
         self._smallest = 0.0
 
-    def root(self, callers: dict[Any, set[Any]]) -> CallNode | None:
-        """The calls without our own frames around them."""
-        tops = [key for key, each in self._functions.items() if not callers[key] - {key}]
-        edges = {key: _Edge(f.calls, f.total) for key in tops if (f := self._functions[key])}
-        total = sum(edge.total for edge in edges.values())
-        if not total:
-            return None
-        self._smallest = total * _SMALLEST_SHARE
-        inner = self._nodes(edges, 1.0, frozenset())
-        if len(inner) == 1:
-            return inner[0]
-        ns = sum(node.ns for node in inner)
-        return CallNode(place="call", ns=ns, calls=1, inner=inner)
+    def root(self) -> CallNode | None:
+        """Return the calls of the program; None if no time was spent in them."""
+        edges: dict[Any, _Edge] = {}
+        for function in self._functions.values():
+            for key, edge in function.inner.items() if function.calls_the_program else ():
+                inner = self._functions.get(key)
+                if inner is not None and not inner.is_ours and not _is_switch(inner):
+                    known = edges.setdefault(key, _Edge(0, 0))
+                    known.calls += edge.calls
+                    known.total += edge.total
+        self._smallest = sum(edge.total for edge in edges.values()) * _SMALLEST_SHARE
+        inner_nodes = self._nodes(edges, 1.0, frozenset())
+        if len(inner_nodes) <= 1:
+            return next(iter(inner_nodes), None)
+        ns = sum(node.ns for node in inner_nodes)
+        return CallNode(place="call", ns=ns, calls=1, inner=inner_nodes)
 
     def _nodes(
         self, edges: dict[Any, _Edge], scale: float, above: frozenset[Any]

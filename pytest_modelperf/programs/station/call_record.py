@@ -149,13 +149,13 @@ _OPEN: ContextVar[_Label | None] = ContextVar("modelperf_label", default=None)
 class _Label:
     """A part of a call that the program has named."""
 
-    __slots__ = ("_inner", "_kept", "_outer", "_token", "end_ns", "name", "start_ns")
+    __slots__ = ("_kept", "_outer", "_token", "end_ns", "inner", "name", "start_ns")
 
     def __init__(self, name: str, kept: list[_Label]) -> None:
         self.name = str(name)
         self.start_ns = self.end_ns = 0
         self._kept = kept
-        self._inner: list[_Label] = []
+        self.inner: list[_Label] = []
 
     def __enter__(self) -> None:
         self._outer = _OPEN.get()
@@ -174,13 +174,13 @@ class _Label:
             _OPEN.reset(self._token)
         self._kept.append(self)
         if self._outer is not None:
-            self._outer._inner.append(self)
+            self._outer.inner.append(self)
 
     def own_ns(self, sessions: Covered) -> int:
         """Its time without the labels and the sessions inside."""
-        return max(self._outside(sessions) - sum(e._outside(sessions) for e in self._inner), 0)
+        return max(self.outside(sessions) - sum(e.outside(sessions) for e in self.inner), 0)
 
-    def _outside(self, sessions: Covered) -> int:
+    def outside(self, sessions: Covered) -> int:
         return self.end_ns - self.start_ns - sessions.between(self.start_ns, self.end_ns)
 
 

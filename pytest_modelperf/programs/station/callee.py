@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -50,70 +50,36 @@ class Callee:
 
     async def call(self, record: CallRecord | None = None, kept: list[Any] | None = None) -> None:
         """Call the function with each input; `kept` receives the results."""
-        one = self._CALLS[self.kind]
         for arguments in self.inputs:
             start_ns = time.perf_counter_ns()
-            result = await one(self, arguments, start_ns, record, kept is not None)
+            result = await self._call_one(arguments, record, keeps=kept is not None)
             if record is not None:
                 record.each_ns.append(time.perf_counter_ns() - start_ns)
             if kept is not None:
                 kept.append(result)
 
-    async def _call_function(
-        self,
-        arguments: tuple[Any, ...],
-        start_ns: int,
-        record: CallRecord | None,
-        keeps: bool,  # noqa: ARG002, FBT001
-    ) -> Any:  # noqa: ANN401
-        return self.function(*arguments, **self.named)
-
-    async def _call_coroutine(
-        self,
-        arguments: tuple[Any, ...],
-        start_ns: int,
-        record: CallRecord | None,
-        keeps: bool,  # noqa: ARG002, FBT001
-    ) -> Any:  # noqa: ANN401
-        return await self.function(*arguments, **self.named)
-
-    async def _call_generator(
-        self,
-        arguments: tuple[Any, ...],
-        start_ns: int,
-        record: CallRecord | None,
-        keeps: bool,  # noqa: FBT001
-    ) -> list[Any]:
-        items = _Items(start_ns, record, keeps=keeps)
-        for item in self.function(*arguments, **self.named):
-            items.add(item)
+    async def _call_one(
+        self, arguments: tuple[Any, ...], record: CallRecord | None, *, keeps: bool
+    ) -> Any:  # noqa: ANN401  # whatever the function returns
+        if self.kind == "function":
+            return self.function(*arguments, **self.named)
+        if self.kind == "coroutine":
+            return await self.function(*arguments, **self.named)
+        items = _Items(record, keeps=keeps)
+        if self.kind == "generator":
+            for item in self.function(*arguments, **self.named):
+                items.add(item)
+        else:
+            async for item in self.function(*arguments, **self.named):
+                items.add(item)
         return items.end()
-
-    async def _call_async_generator(
-        self,
-        arguments: tuple[Any, ...],
-        start_ns: int,
-        record: CallRecord | None,
-        keeps: bool,  # noqa: FBT001
-    ) -> list[Any]:
-        items = _Items(start_ns, record, keeps=keeps)
-        async for item in self.function(*arguments, **self.named):
-            items.add(item)
-        return items.end()
-
-    _CALLS: Mapping[Kind, Callable[..., Awaitable[Any]]] = {
-        "function": _call_function,
-        "coroutine": _call_coroutine,
-        "generator": _call_generator,
-        "async generator": _call_async_generator,
-    }
 
 
 class _Items:
     """The items of a generator: when the first one came, and how many there are."""
 
-    def __init__(self, start_ns: int, record: CallRecord | None, *, keeps: bool) -> None:
-        self._start_ns = start_ns
+    def __init__(self, record: CallRecord | None, *, keeps: bool) -> None:
+        self._start_ns = time.perf_counter_ns()
         self._record = record
         self._keeps = keeps
         self._kept: list[Any] = []

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import IO
 
-from pytest_modelperf.programs.messages import Begin, read_message
+from pytest_modelperf.programs.messages import BEGINNINGS, Begin, read_message
 from pytest_modelperf.programs.station.reads import Reads
 from pytest_modelperf.programs.trees import SideFinder, SideTree
 
@@ -15,7 +15,7 @@ _PYTHONPATH = "PYTHONPATH"
 
 def main() -> None:
     orders, answers = _take_streams()
-    begin = read_message(orders, Begin)
+    begin = read_message(orders, BEGINNINGS)
     if begin is None:
         # The parent has ended.
         return

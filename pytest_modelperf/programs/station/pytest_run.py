@@ -32,7 +32,6 @@ _SET: Mapping[str, object] = {
     "dist": "no",
     "distload": False,
     "failedfirst": False,
-    "file_or_dir": [],
     "htmlpath": None,
     "json_report": False,
     "keyword": "",
@@ -144,6 +143,8 @@ def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
     """The parent's options, without those that are not for one test in a process of ours."""
     options: dict[str, Any] = {**place.options}
     options |= _SET
+    # pytest warns of a value that it has not parsed itself.
+    options.pop("file_or_dir", None)
     for name in _PLACES:
         given = options.get(name)
         if isinstance(given, str):

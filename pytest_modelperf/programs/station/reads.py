@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path, PurePath
 
 from pytest_modelperf.programs.trees import SideTree
@@ -89,13 +89,7 @@ def distributions() -> dict[str, str]:
     names = {
         each for top, owners in packages_distributions().items() if top in tops for each in owners
     }
-    found: dict[str, str] = {}
-    for name in sorted(names - {_THIS}):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {name: version(name) for name in sorted(names - {_THIS})}
 
 
 def _module_files() -> Iterable[str]:

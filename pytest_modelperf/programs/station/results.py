@@ -11,9 +11,9 @@ _SHOWN = 60
 
 
 def first_difference(
-    before: Any, after: Any, *, is_close: bool, place: str = "the result"
-) -> str | None:  # noqa: ANN401
-    """A sentence on the first place at which two results differ; None if they are equal.
+    before: object, after: object, *, is_close: bool, place: str = "the result"
+) -> str | None:
+    """Return a sentence on the first place at which two results differ; None if they are equal.
 
     With `is_close`, numbers may differ as `numpy.allclose` allows.
     """
@@ -21,25 +21,29 @@ def first_difference(
         return _array_difference(before, after, is_close=is_close, place=place)
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         if before.keys() != after.keys():
-            return (
-                f"{place} has other keys: {_short(list(before))} before, {_short(list(after))} now"
-            )
-        pairs = [(f"{place}[{key!r}]", before[key], after[key]) for key in before]
-        return _first(pairs, is_close=is_close)
-    if _is_list(before) and _is_list(after):
+            was, now = _short(list(before)), _short(list(after))
+            return f"{place} has other keys: {was} before, {now} now"
+        inner = [(f"{place}[{key!r}]", before[key], after[key]) for key in before]
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple):
         if len(before) != len(after):
             return f"{place} had {len(before)} items and has {len(after)} now"
-        pairs = [(f"{place}[{i}]", *pair) for i, pair in enumerate(zip(before, after, strict=True))]
-        return _first(pairs, is_close=is_close)
-    if isinstance(before, float) and isinstance(after, float):
-        is_near = is_close and math.isclose(before, after, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
-        if is_near or (math.isnan(before) and math.isnan(after)):
-            return None
-    if _has_fields(before) and type(before).__qualname__ == type(after).__qualname__:
-        return first_difference(vars(before), vars(after), is_close=is_close, place=place)
-    if before == after:
+        pairs = enumerate(zip(before, after, strict=True))
+        inner = [(f"{place}[{index}]", *pair) for index, pair in pairs]
+    elif _has_fields(before) and type(before).__qualname__ == type(after).__qualname__:
+        inner = [(place, vars(before), vars(after))]
+    elif before == after or _is_near(before, after, is_close=is_close):
         return None
-    return f"{place} was {_short(before)} and is {_short(after)} now"
+    else:
+        return f"{place} was {_short(before)} and is {_short(after)} now"
+    return _first(inner, is_close=is_close)
+
+
+def _is_near(before: object, after: object, *, is_close: bool) -> bool:
+    if not (isinstance(before, float) and isinstance(after, float)):
+        return False
+    if math.isnan(before) or math.isnan(after):
+        return math.isnan(before) and math.isnan(after)
+    return is_close and math.isclose(before, after, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
 
 
 def _first(pairs: Sequence[tuple[str, Any, Any]], *, is_close: bool) -> str | None:
@@ -74,10 +78,6 @@ def _array_difference(before: Any, after: Any, *, is_close: bool, place: str) ->
 
 def _is_array(value: Any) -> bool:  # noqa: ANN401
     return hasattr(value, "__array__") and hasattr(value, "dtype")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _has_fields(value: object) -> bool:

@@ -73,7 +73,7 @@ class ServedTest:
 
     # -- the fixture
 
-    def check(  # noqa: PLR0913  # each is a keyword of the user
+    def check(  # each is a keyword of the user
         self,
         function: Callable[..., Any],
         *arguments: Any,  # noqa: ANN401

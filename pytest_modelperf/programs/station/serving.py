@@ -8,6 +8,7 @@ from typing import IO, Any, TypeAlias
 
 from pytest_modelperf.profiler.worker.timing import paused_gc
 from pytest_modelperf.programs.messages import (
+    ORDERS,
     Answer,
     Call,
     Compared,
@@ -17,8 +18,8 @@ from pytest_modelperf.programs.messages import (
     GiveResult,
     GiveSeen,
     Order,
-    Profiled,
     ProfileCalls,
+    Profiled,
     Result,
     SeenHere,
     Turns,
@@ -52,7 +53,7 @@ class Pipe:
 
     def next_order(self) -> Order:
         """The next order; the end if the parent is gone."""
-        return read_message(self._orders, Order) or End()
+        return read_message(self._orders, ORDERS) or End()
 
 
 class Server:

@@ -85,8 +85,8 @@ class SessionGroup:
     @functools.cached_property
     def digest(self) -> str | None:
         """The digest of a model in memory; that of a file is left to the parent."""
-        is_bytes = isinstance(self.source, bytes)
-        return hashlib.sha256(self.source).hexdigest() if is_bytes else None
+        source = self.source
+        return hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else None
 
 
 class _Key(Struct, frozen=True):
