@@ -17,7 +17,7 @@ def options_of(config: pytest.Config) -> Mapping[str, object]:
     return {name: value for name, value in vars(config.option).items() if _is_plain(value)}
 
 
-def test_of(item: pytest.Item, top: Path) -> str:
+def id_below(item: pytest.Item, top: Path) -> str:
     """The id of a test, with the path of its file relative to the top folder."""
     place = os.path.relpath(os.path.realpath(item.path), os.path.realpath(top))
     return f"{Path(place).as_posix()}::{name_in_file(item)}"
