@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         OutputError,
         UsageError,
     )
+    from pytest_modelperf.labels import label
     from pytest_modelperf.spec.case_words import BudgetWords, CaseWords
     from pytest_modelperf.testing.fixture import ModelPerf
     from pytest_modelperf.text.version import __version__
@@ -42,6 +43,7 @@ __all__ = [
     "TraceWarning",
     "UsageError",
     "__version__",
+    "label",
     "trace",
 ]
 
@@ -52,6 +54,7 @@ _HOMES = {
     "ModelPerf": "testing.fixture",
     "TraceWarning": "tracing",
     "__version__": "text.version",
+    "label": "labels",
     "trace": "tracing",
 }
 
@@ -62,7 +65,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    # Kept, because a program may ask for `label` in each of its calls.
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

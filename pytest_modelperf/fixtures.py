@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_modelperf.programs.station.current import station_of
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.names import SWITCHED_OFF
 
 if TYPE_CHECKING:
+    from pytest_modelperf.programs.station.served import ServedTest
     from pytest_modelperf.spec.sized_case import SizedCase
     from pytest_modelperf.testing.fixture import ModelPerf
 
 
 @pytest.fixture(scope="session")
-def modelperf(request: pytest.FixtureRequest) -> ModelPerf:
+def modelperf(request: pytest.FixtureRequest) -> ModelPerf | ServedTest:
     """Profile an ONNX model: `modelperf("model.onnx", batch_size=8).static.macs`."""
+    served = station_of(request.config)
+    if served is not None:
+        return served
     run = run_of(request.config)
     if run is None:
         pytest.skip(SWITCHED_OFF)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.fixtures import _modelperf_case, modelperf
+from pytest_modelperf.programs.station.current import station_of
 from pytest_modelperf.testing import current_run, names, pytest_options
 
 if TYPE_CHECKING:
@@ -65,5 +66,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile |
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if current_run.run_of(item.config) is None and names.has_markers(item):
+    is_idle = current_run.run_of(item.config) is None and station_of(item.config) is None
+    if is_idle and names.has_markers(item):
         pytest.skip(names.SWITCHED_OFF)

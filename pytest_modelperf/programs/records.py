@@ -77,7 +77,8 @@ class Reached(Struct, frozen=True, kw_only=True):
     """A station has reached the call: its own facts.
 
     `source` is the file that defines the function, as this side imported it. `start_ns` is the time
-    from the start of the process to the call.
+    from the start of the process to the call. `of_worktree` are the files of the work tree that the
+    side of an older commit has read: it should read its own.
     """
 
     function: str
@@ -86,3 +87,4 @@ class Reached(Struct, frozen=True, kw_only=True):
     inputs: Positive
     start_ns: DurationNs
     peak_rss_bytes: Count | None = None
+    of_worktree: tuple[str, ...] = ()

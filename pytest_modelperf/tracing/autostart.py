@@ -12,16 +12,14 @@ own, and begins when it first uses onnxruntime: many processes only inherit or i
 from __future__ import annotations
 
 import atexit
-import importlib.abc
-import importlib.machinery
 import os
 import sys
-from _thread import get_ident
-from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from pytest_modelperf.tracing.first_import import when_imported
 
 if TYPE_CHECKING:
     from pytest_modelperf.tracing.program_trace import Trace
@@ -53,10 +51,7 @@ def start() -> None:
         except FileNotFoundError:
             _say(f"cannot write {file}: the working folder was removed.")
             return
-        if _RUNTIME in sys.modules:
-            _Tracing(path).begin()
-        else:
-            sys.meta_path.insert(0, _RuntimeFinder(path))
+        when_imported(_RUNTIME, partial(_begin, path))
 
 
 def _choose_owner() -> str:
@@ -65,62 +60,10 @@ def _choose_owner() -> str:
     return str(os.getpid()) if launcher in {None, str(os.getppid())} else _NO_OWNER
 
 
-class _RuntimeFinder(importlib.abc.MetaPathFinder):
-    """Finds onnxruntime until it is loaded, with a loader that begins the recording.
-
-    A program may find it more than once before it loads it, if only to see whether it is installed.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        # The threads that ask the other finders.
-        self._asking: set[int] = set()
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
-        thread = get_ident()
-        # Another finder may ask all finders, too, and so this one again.
-        if fullname != _RUNTIME or thread in self._asking:
-            return None
-        self._asking.add(thread)
-        try:
-            found = (finder.find_spec(fullname, path, target) for finder in tuple(sys.meta_path))
-            spec = next((spec for spec in found if spec is not None), None)
-        finally:
-            self._asking.remove(thread)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _RuntimeLoader(spec.loader, self._begin)
-        return spec
-
-    def _begin(self) -> None:
-        if self not in sys.meta_path:
-            return
-        sys.meta_path.remove(self)
-        # The variable may be gone by now: a worker that measures removes it.
-        if os.environ.get(VARIABLE):
-            _Tracing(self._file).begin()
-
-
-class _RuntimeLoader(importlib.abc.Loader):
-    """Loads onnxruntime as its own loader does, then calls a function."""
-
-    def __init__(self, loader: importlib.abc.Loader, then: Callable[[], None]) -> None:
-        self._loader = loader
-        self._then = then
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            # The program sees the original loader.
-            module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        self._then()
+def _begin(file: Path) -> None:
+    # The variable may be gone by now: a worker that measures removes it.
+    if os.environ.get(VARIABLE):
+        _Tracing(file).begin()
 
 
 class _Tracing:

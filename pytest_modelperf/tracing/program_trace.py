@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import STDOUT, check_output, written_text
+from pytest_modelperf.labels import add_recorder, remove_recorder
 from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.recorder import Recorder
@@ -137,6 +138,7 @@ class Trace:
             self._watch = SessionWatch(self._recorder, self._operator_limit)
             self._watch.begin()
             Trace._active = self
+            add_recorder(self.record)
         return self
 
     def __exit__(
@@ -219,6 +221,7 @@ class Trace:
         recorder, watch = self._begun(), self._watch
         if watch is None:
             return []
+        remove_recorder(self.record)
         watch.end()
         with Trace._switch:
             if Trace._active is self:
@@ -246,6 +249,7 @@ class Trace:
         cls._switch = threading.Lock()
         active, cls._active = cls._active, None
         if active is not None:
+            remove_recorder(active.record)
             active.leave()
 
     # -- what was recorded

@@ -301,7 +301,7 @@ class SessionWatch:
     # -- inferences
 
     def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        clock, find_shapes = time.perf_counter_ns, self._find_shapes(method)
+        clock, find_shapes = time.perf_counter_ns, shapes_finder(method, self._bindings)
         find, tell, count = self._find, self._watcher.on_inference, self._count
         known = self._known_by_id
 
@@ -326,20 +326,6 @@ class SessionWatch:
 
         return run
 
-    def _find_shapes(
-        self, method: str
-    ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], InputShapes | None]:
-        """The function that reads the shapes of the inputs from the arguments of a method."""
-        place = RUNS[method]
-        if method == "run_with_iobinding":
-            return lambda arguments, named: self._bindings.shapes(_at(place, arguments, named))
-        if method == "run_with_ortvaluevector":
-            names_at = (1, "feed_names")
-            return lambda arguments, named: _shapes_of_vector(
-                _at(names_at, arguments, named), _at(place, arguments, named)
-            )
-        return functools.partial(_shapes, place)
-
     def _running_later(self, original: Callable[..., Any]) -> Callable[..., Any]:
         clock = time.perf_counter_ns
 
@@ -354,7 +340,7 @@ class SessionWatch:
             if not self._is_on:
                 return original(session, output_names, input_feed, callback, user_data, run_options)
             watched = self._find(session)
-            shapes = _shapes((0, ""), (input_feed,), {})
+            shapes = feed_shapes(input_feed)
             start_ns = clock()
 
             def ended(results: Any, data: Any, problem: str) -> Any:  # noqa: ANN401
@@ -532,6 +518,26 @@ class SeenBindings:
     def _keep(self, binding: Any, described: InputShape | None) -> None:  # noqa: ANN401
         if described is not None:
             self._known.setdefault(binding, {})[described[0]] = described
+
+
+def shapes_finder(
+    method: str, bindings: SeenBindings
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], InputShapes | None]:
+    """The function that reads the shapes of the inputs from the arguments of a method."""
+    place = RUNS[method]
+    if method == "run_with_iobinding":
+        return lambda arguments, named: bindings.shapes(_at(place, arguments, named))
+    if method == "run_with_ortvaluevector":
+        names_at = (1, "feed_names")
+        return lambda arguments, named: _shapes_of_vector(
+            _at(names_at, arguments, named), _at(place, arguments, named)
+        )
+    return functools.partial(_shapes, place)
+
+
+def feed_shapes(feed: Any) -> InputShapes | None:  # noqa: ANN401  # the runtime has no types
+    """Names, shapes and types of the inputs of a feed; None if it has none by name."""
+    return _shapes((0, ""), (feed,), {})
 
 
 def _at(place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:  # noqa: ANN401

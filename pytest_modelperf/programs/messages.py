@@ -1,0 +1,204 @@
+"""The orders to a station and its answers, and how they go through a pipe.
+
+Each message is one record, written as its length and its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from pytest_modelperf.baselines.program import Work
+from pytest_modelperf.files.documents import Digest
+from pytest_modelperf.programs.records import CallProfile, Reached, Side, Turn
+
+_LENGTH_BYTES = 8
+_Message = TypeVar("_Message")
+
+
+class StationPlace(Struct, frozen=True, kw_only=True):
+    """The place of a station: the test that it runs, in which tree, and how.
+
+    `tree` is the top folder of this side, and `worktree` that of the work tree. `test` is the id of
+    the test with the path of its file relative to the top folder, and `folder` is the working
+    folder relative to it. `sys_path` is that of the parent; None: that of another Python. `paths`
+    are import paths relative to the top folder that go first. `cores` are the processors to run on.
+    `scratch` is a folder for the temporary files and the cache of pytest, and for models in memory.
+    """
+
+    side: Side
+    tree: str
+    worktree: str
+    test: str
+    folder: str = "."
+    python: str
+    options: Mapping[str, object]
+    sys_path: tuple[str, ...] | None
+    paths: tuple[str, ...] = ()
+    cores: tuple[int, ...] | None = None
+    scratch: str
+
+
+class Begin(Struct, frozen=True, kw_only=True):
+    """The first message. `started_ns` is when the process was started, by `monotonic_ns`."""
+
+    place: StationPlace
+    started_ns: int
+
+
+# -- orders
+
+
+class Call(Struct, frozen=True, tag=True):
+    """Time up to `count` calls, at least one; begin none after `max_ns`."""
+
+    count: int
+    max_ns: int
+
+
+class Watch(Struct, frozen=True, tag=True):
+    """Watch the work of two calls."""
+
+
+class ProfileCalls(Struct, frozen=True, tag=True):
+    """Run some calls under cProfile."""
+
+    calls: int
+
+
+class GiveSeen(Struct, frozen=True, tag=True):
+    """List what the process has read."""
+
+
+class GiveResult(Struct, frozen=True, tag=True):
+    """Return the pickled result of a call."""
+
+
+class CompareResult(Struct, frozen=True, tag=True):
+    """Compare the result of a call with that of the other side, which was pickled.
+
+    `way` is `==`, `allclose`, or `given` for the function that the test gives.
+    """
+
+    other: bytes
+    way: str
+
+
+class End(Struct, frozen=True, tag=True):
+    """Skip the rest of the test."""
+
+
+Order: TypeAlias = Call | Watch | ProfileCalls | GiveSeen | GiveResult | CompareResult | End
+
+
+# -- answers
+
+
+class ModelPlace(Struct, frozen=True, kw_only=True):
+    """The source of a model: its file, or for a model in memory a copy of it and its digest."""
+
+    path: str | None
+    sha256: Digest | None = None
+    is_copy: bool = False
+
+
+class IsReached(Struct, frozen=True, tag=True):
+    """The test has reached the call."""
+
+    reached: Reached
+
+
+class IsMissing(Struct, frozen=True, tag=True):
+    """The test does not exist in this tree."""
+
+    reason: str
+
+
+class NotReached(Struct, frozen=True, tag=True):
+    """The test ended without reaching the call."""
+
+    reason: str
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """The function of the test raised an error, or the order cannot be carried out."""
+
+    reason: str
+
+
+class Turns(Struct, frozen=True, tag=True):
+    """The timed calls."""
+
+    turns: tuple[Turn, ...]
+
+
+class Watched(Struct, frozen=True, tag=True):
+    """The work of a call, and that of the next one if it differs."""
+
+    work: Work
+    next_work: Work | None
+    models: Mapping[str, ModelPlace]
+
+
+class Profiled(Struct, frozen=True, tag=True):
+    """The profile of the calls."""
+
+    profile: CallProfile
+
+
+class SeenHere(Struct, frozen=True, tag=True):
+    """All that the process read; the digests of model files are left to the parent."""
+
+    files: Mapping[str, Digest]
+    distributions: Mapping[str, str]
+    models: Mapping[str, ModelPlace]
+    python: str
+
+
+class Result(Struct, frozen=True, tag=True):
+    """The result of a call."""
+
+    pickled: bytes
+
+
+class Compared(Struct, frozen=True, tag=True):
+    """A sentence on how the results differ; None if they are equal."""
+
+    difference: str | None
+
+
+Answer: TypeAlias = (
+    IsReached
+    | IsMissing
+    | NotReached
+    | Failed
+    | Turns
+    | Watched
+    | Profiled
+    | SeenHere
+    | Result
+    | Compared
+)
+
+
+def write_message(stream: IO[bytes], message: Struct) -> None:
+    data = msgspec.msgpack.encode(message)
+    stream.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+    stream.flush()
+
+
+ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+BEGINNINGS = msgspec.msgpack.Decoder(Begin)
+
+
+def read_message(stream: IO[bytes], decoder: msgspec.msgpack.Decoder[_Message]) -> _Message | None:
+    """Return the next message; None at the end of the stream."""
+    head = stream.read(_LENGTH_BYTES)
+    data = stream.read(int.from_bytes(head, "little"))
+    if len(head) < _LENGTH_BYTES or len(data) < int.from_bytes(head, "little"):
+        return None
+    return decoder.decode(data)

@@ -1,0 +1,157 @@
+"""What cProfile sees of some calls: the functions, and a tree of them.
+
+cProfile knows the time that a function spent for each of its callers, not for each way to it. So
+the tree shares out the time of a function by the time of its calls from there, as gprof does.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import os
+from types import CodeType
+from typing import Any
+
+from msgspec import Struct
+
+from pytest_modelperf.programs.records import CallNode, CallProfile, FunctionTime
+from pytest_modelperf.programs.station import callee
+from pytest_modelperf.programs.trees import SideTree
+
+# Parts of the time that are smaller are left out of the tree.
+_SMALLEST_SHARE = 0.005
+_DEEPEST = 60
+_MOST_FUNCTIONS = 400
+_NS_PER_S = 1e9
+_CALLER = callee.__file__
+_OUR_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
+
+
+class _Edge(Struct):
+    calls: float
+    total: float
+
+
+class _Function:
+    """A function in all calls, and the functions that it called."""
+
+    def __init__(self, code: CodeType | str) -> None:
+        self.code = code
+        self.calls = 0
+        self.own = 0.0
+        self.total = 0.0
+        self.inner: dict[Any, _Edge] = {}
+
+    @property
+    def is_ours(self) -> bool:
+        return isinstance(self.code, CodeType) and self.code.co_filename.startswith(_OUR_FOLDER)
+
+    @property
+    def calls_the_program(self) -> bool:
+        return isinstance(self.code, CodeType) and self.code.co_filename == _CALLER
+
+    @property
+    def place(self) -> str:
+        if isinstance(self.code, str):
+            return self.code.strip("<>")
+        name = getattr(self.code, "co_qualname", self.code.co_name)
+        return f"{_file_name(self.code.co_filename)}:{name}"
+
+
+def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> CallProfile:
+    """The profile of so many calls, per call."""
+    functions: dict[Any, _Function] = {}
+    for entry in profiler.getstats():
+        known = functions.setdefault(_key(entry.code), _Function(entry.code))
+        known.calls += entry.callcount
+        known.own += entry.inlinetime
+        known.total += entry.totaltime
+        for inner in entry.calls or ():
+            edge = known.inner.setdefault(_key(inner.code), _Edge(0, 0))
+            edge.calls += inner.callcount
+            edge.total += inner.totaltime
+    shown = [each for each in functions.values() if not each.is_ours and not _is_switch(each)]
+    shown.sort(key=lambda each: -each.own)
+    return CallProfile(
+        functions=tuple(_time_of(each, calls, tree) for each in shown[:_MOST_FUNCTIONS]),
+        root=_Tree(functions, calls).root(),
+    )
+
+
+class _Tree:
+    """Makes the tree of calls."""
+
+    def __init__(self, functions: dict[Any, _Function], calls: int) -> None:
+        self._functions = functions
+        self._calls = calls
+        self._smallest = 0.0
+
+    def root(self) -> CallNode | None:
+        """Return the calls of the program; None if no time was spent in them."""
+        edges: dict[Any, _Edge] = {}
+        for function in self._functions.values():
+            for key, edge in function.inner.items() if function.calls_the_program else ():
+                inner = self._functions.get(key)
+                if inner is not None and not inner.is_ours and not _is_switch(inner):
+                    known = edges.setdefault(key, _Edge(0, 0))
+                    known.calls += edge.calls
+                    known.total += edge.total
+        self._smallest = sum(edge.total for edge in edges.values()) * _SMALLEST_SHARE
+        inner_nodes = self._nodes(edges, 1.0, frozenset())
+        if len(inner_nodes) <= 1:
+            return next(iter(inner_nodes), None)
+        ns = sum(node.ns for node in inner_nodes)
+        return CallNode(place="call", ns=ns, calls=1, inner=inner_nodes)
+
+    def _nodes(
+        self, edges: dict[Any, _Edge], scale: float, above: frozenset[Any]
+    ) -> tuple[CallNode, ...]:
+        found: list[CallNode] = []
+        for key, edge in edges.items():
+            time = edge.total * scale
+            function = self._functions.get(key)
+            # A function below itself is part of the time above.
+            is_out = function is None or key in above or _is_switch(function)
+            if function is None or is_out or time < self._smallest or len(above) >= _DEEPEST:
+                continue
+            share = time / function.total if function.total else 0.0
+            inner = self._nodes(function.inner, min(share, 1.0), above | {key})
+            if function.is_ours:
+                found.extend(inner)
+                continue
+            calls = max(round(edge.calls * scale / self._calls), 1)
+            found.append(
+                CallNode(place=function.place, ns=self._ns(time), calls=calls, inner=inner)
+            )
+        return tuple(sorted(found, key=lambda node: -node.ns))
+
+    def _ns(self, seconds: float) -> int:
+        return round(seconds * _NS_PER_S / self._calls)
+
+
+def _time_of(function: _Function, calls: int, tree: SideTree) -> FunctionTime:
+    code = function.code
+    is_python = isinstance(code, CodeType)
+    return FunctionTime(
+        place=function.place,
+        file=tree.place(code.co_filename) if isinstance(code, CodeType) else None,
+        line=code.co_firstlineno if is_python and isinstance(code, CodeType) else 0,
+        calls=round(function.calls / calls),
+        own_ns=max(round(function.own * _NS_PER_S / calls), 0),
+        total_ns=max(round(function.total * _NS_PER_S / calls), 0),
+    )
+
+
+def _key(code: CodeType | str) -> Any:  # noqa: ANN401  # code compares by its content, which is slow
+    if isinstance(code, str):
+        return code
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _is_switch(function: _Function) -> bool:
+    """Whether it is the call that switches the profiler off."""
+    return isinstance(function.code, str) and "_lsprof.Profiler" in function.code
+
+
+def _file_name(path: str) -> str:
+    folder, name = os.path.split(path)
+    return f"{os.path.basename(folder)}/{name}" if name == "__init__.py" else name  # noqa: PTH119

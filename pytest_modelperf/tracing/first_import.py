@@ -1,0 +1,74 @@
+"""Calls a function as soon as a module has been imported for the first time."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+
+def when_imported(module: str, then: Callable[[], None]) -> None:
+    """Call the function now if the module is imported already, otherwise as soon as it is."""
+    if module in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _Finder(module, then))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the module until it is loaded, with a loader that calls the function.
+
+    A program may find it more than once before it loads it, if only to see whether it is installed.
+    """
+
+    def __init__(self, module: str, then: Callable[[], None]) -> None:
+        self._module = module
+        self._then = then
+        # The threads that ask the other finders.
+        self._asking: set[int] = set()
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        thread = get_ident()
+        # Another finder may ask all finders, too, and so this one again.
+        if fullname != self._module or thread in self._asking:
+            return None
+        self._asking.add(thread)
+        try:
+            found = (finder.find_spec(fullname, path, target) for finder in tuple(sys.meta_path))
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            self._asking.remove(thread)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._begin)
+        return spec
+
+    def _begin(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._then()
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads a module as its own loader does, then calls a function."""
+
+    def __init__(self, loader: importlib.abc.Loader, then: Callable[[], None]) -> None:
+        self._loader = loader
+        self._then = then
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            # The program sees the original loader.
+            module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._then()
