@@ -28,15 +28,14 @@ _PERCENT_NAMES = {f"p{percent:g}": percent for percent in PERCENTS}
 _COUNTS = ("macs", "params")
 # Further figures by the words of tolerances, and their default tolerances.
 LOAD, FIRST, MEMORY, SIZE, OUTPUTS = "load", "first", "memory", "size", "outputs"
-# Those of programs: the exact work of a call, the time until it, and its items.
-WORK, START, FIRST_ITEM, ITEM = "work", "start", "first_item", "item"
-_PROGRAM_SHARES: Mapping[str, float] = {WORK: 0.0, START: 0.15, FIRST_ITEM: 0.05, ITEM: 0.05}
+# The exact work of a call of a program.
+WORK = "work"
 _FIGURE_SHARES: Mapping[str, float] = {
     LOAD: 0.15,
     FIRST: 0.15,
     MEMORY: 0.05,
     SIZE: 0.05,
-    **_PROGRAM_SHARES,
+    WORK: 0.0,
 }
 # By how much outputs of one model may differ by default: more than by rounding.
 DEFAULT_OUTPUTS = 0.001
@@ -93,9 +92,6 @@ FIGURES: Mapping[str, Figure] = {
     "token_ms": Figure("token_ms", percent=50.0, phase=Phase.STEP),
     "tokens_per_second": Figure("tokens_per_second", percent=50.0, is_least=True, phase=Phase.STEP),
     "cache_bytes_per_token": Figure("cache_bytes_per_token", is_timed=False, phase=Phase.STEP),
-    "first_item_ms": Figure("first_item_ms"),
-    "item_ms": Figure("item_ms"),
-    "start_ms": Figure("start_ms"),
     "load_ms": Figure("load_ms"),
     "first_inference_ms": Figure("first_inference_ms"),
     "peak_memory_mb": Figure("peak_rss_bytes", _BYTES_PER_MB),

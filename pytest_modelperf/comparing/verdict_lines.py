@@ -114,8 +114,8 @@ def describe_verdict(
 
 def _changed_stages(case: CaseComparison) -> str:
     """`rec.onnx and the Python code`: the judged stages of a program; empty for a model."""
-    judged = [stage for stage in case.stages if stage.is_judged and stage.kind != "input"]
-    return join_words([printable(stage.name) for stage in judged])
+    judged = [printable(stage.name) for stage in case.stages if stage.is_judged]
+    return join_words(judged) if judged else ""
 
 
 def _changed_kernels(case: CaseComparison) -> str:

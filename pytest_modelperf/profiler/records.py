@@ -259,7 +259,8 @@ class Case(Struct, frozen=True):
 
     `dims` tell the cases of a request apart; `given_dims` are all dimensions that were given a
     size, None if a kept profile does not say. `engine` is named only where a request has several.
-    `phase` is that of a generation, if the case is one.
+    `phase` is that of a generation, if the case is one. `program` is the name of the test that the
+    case is, if it is no model.
     """
 
     batch_size: Positive
@@ -268,9 +269,12 @@ class Case(Struct, frozen=True):
     engine: str | None = None
     given_dims: tuple[tuple[str, int], ...] | None = ()
     phase: GenerationPhase | None = None
+    program: str | None = None
 
     @property
     def id(self) -> str:
+        if self.program is not None:
+            return self.program
         parts = [f"b{self.batch_size}", f"c{self.cores}", *(f"{n}{s}" for n, s in self.dims)]
         if self.phase is not None:
             parts.append(self.phase.id)

@@ -174,6 +174,7 @@ class RunEnding(Struct):
                 )
             plans = [*updates, *removals]
             written = [*self._write(updates, lost), *self._write(removals, {})]
+            self._write_programs(outcomes, lost, notes)
             if settings.prune:
                 notes += self._remove_programs(programs)
             outcomes = self._without_lost(outcomes, lost)
@@ -181,7 +182,7 @@ class RunEnding(Struct):
             self._store.tidy()
             notes += _untrusted(outcomes)
             notes += _unlinked(outcomes)
-        elif any(outcome.recording is not None for outcome in outcomes):
+        elif any((each.recording or each.program) is not None for each in outcomes):
             notes.append("the run was interrupted: no baseline was written")
             outcomes = [outcome.without_recording() for outcome in outcomes]
         if exit_code not in _ENDED and settings.prune:
@@ -265,7 +266,9 @@ class RunEnding(Struct):
         """Turn each recording whose baseline could not be written into a failure."""
         kept = []
         for outcome in outcomes:
-            problem = None if outcome.recording is None else lost.get(outcome.recording.name)
+            name = outcome.baseline if outcome.recording is None else outcome.recording.name
+            is_recorded = (outcome.recording or outcome.program) is not None
+            problem = lost.get(name) if is_recorded and name is not None else None
             changed = outcome if problem is None else outcome.without_recording(problem)
             if problem is not None and changed.has_failed:
                 self.unstored[outcome.test] = problem
@@ -306,6 +309,26 @@ class RunEnding(Struct):
             with self._noting_problems(plan.name, lost):
                 written.append(self._store.apply(plan))
         return written
+
+    def _write_programs(
+        self, outcomes: Sequence[CaseOutcome], lost: dict[str, str], notes: list[str]
+    ) -> None:
+        """Write the recorded programs; a note names those whose file changed."""
+        recorded = [(o.baseline, o.program) for o in outcomes if o.program is not None]
+        if not recorded:
+            return
+        from pytest_modelperf.baselines.program_store import write_program
+
+        written = []
+        for name, program in recorded:
+            if name is None or program is None:
+                continue
+            with self._noting_problems(name, lost):
+                if write_program(self.run.settings.baseline_dir, name, program):
+                    written.append(name)
+        if written:
+            named = shorten_list([*map(printable, written)], _MOST_NAMED)
+            notes.append(f"recorded {count_of(len(written), 'program')}: {named}")
 
     def _find_unused(
         self, outcomes: Sequence[CaseOutcome], known: KnownTests, notes: list[str]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -67,13 +67,31 @@ class ModelPerf:
         )
 
     def check(
-        self, model: TestedModel, *, sparsity: bool = False, **words: Unpack[CaseWords]
-    ) -> PerfProfile:
-        """The profile of a model, held against its baseline and the budgets of the test.
+        self,
+        model: TestedModel,
+        *arguments: Any,
+        sparsity: bool = False,
+        **words: Any,
+    ) -> PerfProfile | ProgramResult:
+        """Hold a model or a program against its baseline and the budgets of the test.
 
-        It takes what calling the fixture takes, and `tolerance`, `measure` and `baseline`.
+        A model takes what calling the fixture takes, and `tolerance`, `measure` and `baseline`;
+        the result is its profile. A program is a callable with its arguments, and `each`,
+        `against`, `environment`, `paths`, `tolerance`, `outputs` and `cores` are for the check; the
+        result is its comparison. In a coroutine, write `await modelperf.check(...)`.
         """
         __tracebackhide__ = True
+        if callable(model):
+            return _or_fail(
+                self._run,
+                lambda: self._checked_program(model, words),
+                partial(self._note, model),
+            )
+        if arguments:
+            raise pytest.fail.Exception(
+                "modelperf.check: a model takes no positional arguments. Give its inputs by "
+                "inputs=, such as 'x:f32:1x3', or by input_file=."
+            )
         return self._attempt(
             model, lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity))
         )
@@ -125,8 +143,27 @@ class ModelPerf:
         run, item = self._run, self._item
         check = run.case_check(item, case, has_baseline=has_baseline)
         checked = run.check(item, check)
-        run.require_passed(checked, margin=_MARGIN)
+        run.require_passed(checked.outcomes, margin=_MARGIN)
         return PerfProfile(run, check, checked.profile or run.checker.count(check))
+
+    def _checked_program(
+        self, function: Callable[..., object], words: Mapping[str, object]
+    ) -> ProgramResult:
+        from pytest_modelperf.testing import program_check
+
+        run, item = self._run, self._item
+        self._asked = None
+        program_check.require_first(run.count_program(), item)
+        if run.settings.static_only:
+            pytest.skip("needs a run, and --modelperf-static-only is given")
+        known = program_check.ProgramWords.__struct_fields__
+        given = {word: words[word] for word in known if word in words}
+        name = getattr(function, "__qualname__", type(function).__name__)
+        asked = program_check.check_of(run, item, program_check.ProgramWords(**given))
+        outcome = program_check.check(run, item, name, asked)
+        run.keep(item, outcome)
+        run.require_passed((outcome,), margin=_MARGIN)
+        return ProgramResult(outcome.comparison)
 
     def _compared(
         self,
@@ -221,6 +258,20 @@ class ModelPerf:
             )
         self._asked = replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
         return self._asked
+
+
+class ProgramResult:
+    """The comparison of a program; a coroutine may await it."""
+
+    def __init__(self, comparison: CaseComparison) -> None:
+        self.comparison = comparison
+
+    def __repr__(self) -> str:
+        return repr(self.comparison)
+
+    def __await__(self) -> Generator[None, None, ProgramResult]:
+        yield from ()
+        return self
 
 
 class PerfProfile:

@@ -152,7 +152,7 @@ def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
             raise pytest.skip.Exception(error.message) from None
         raise run.with_way_out(error, item) from None
     run.checked = checked.profile
-    run.require_passed(checked)
+    run.require_passed(checked.outcomes)
 
 
 def _shown(path: Path) -> Path:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.baselines.program import StoredProgram
 from pytest_modelperf.baselines.records import (
     BaselineChange,
     BaselineRecording,
@@ -71,7 +72,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     or a budget. `static`, `latency` and `generation` are the figures of this run; `latency` is None
     if nothing ran, and `generation` for a plain case. `confidence` holds for each judged figure.
     `times_ns` are the samples of each round, if a report needs them. `recording` is what the run
-    stores of the case, and `link` compares it with the baseline before if a history is written.
+    stores of the case, `program` what it stores of a program, and `link` compares it with the baseline before if a history is written.
     `accept` is the command that records it, None if that would change nothing: then `advice` says
     what helps. `engine_options` are the options of the command `modelperf` that choose the engine,
     and `generation_options` those that ask for the same generation. `engine_change` is how the
@@ -101,6 +102,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     times_ns: tuple[tuple[int, ...], ...] = ()
     machine: MachineFacts | None = None
     recording: BaselineRecording | None = None
+    program: StoredProgram | None = None
     link: BaselineLink | None = None
     accept: str | None = None
     advice: str | None = None
@@ -132,7 +134,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     @property
     def is_recorded(self) -> bool:
         """Whether it was recorded, and can be stored as far as is known."""
-        return self.recording is not None and not self.has_failed
+        return (self.recording or self.program) is not None and not self.has_failed
 
     @property
     def word(self) -> str:
@@ -151,7 +153,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
         A case that was judged too keeps its verdict.
         """
         if problem is None or self.word != RECORDED:
-            return replace(self, recording=None)
+            return replace(self, recording=None, program=None)
         return replace(self, comparison=replace(self.comparison, failure=problem))
 
 

@@ -69,6 +69,7 @@ class Run(Struct):
     notes: list[str] = field(default_factory=list)
     _checker: ChecksCases | None = None
     _checks: int = 0
+    _programs: int = 0
     _engine_changes: Mapping[EngineChange, int] | None = None
 
     @property
@@ -106,7 +107,7 @@ class Run(Struct):
 
     def begin(self, item: pytest.Item) -> None:
         """Note that a test starts, perhaps for the second time."""
-        self.current, self.checked, self._checks = item, None, 0
+        self.current, self.checked, self._checks, self._programs = item, None, 0, 0
 
     def count(self, items: Iterable[pytest.Item]) -> None:
         """Count the figures that these tests judge.
@@ -196,7 +197,7 @@ class Run(Struct):
             budgets=case.budgets,
             measure=settings.measure,
             sketches_outputs=settings.output_sketch,
-            accept=self._accept(item) if has_baseline else None,
+            accept=self.accept(item) if has_baseline else None,
             machine=case.machine,
             keeps_profile=uses_fixture(item) or settings.trace is not None,
         )
@@ -224,7 +225,7 @@ class Run(Struct):
             found = "a model that is no file has no path"
         raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
-    def _accept(self, item: pytest.Item) -> str:
+    def accept(self, item: pytest.Item) -> str:
         """The command that records this case, on the engine that was typed."""
         file, separator, name = _id_to_type(item).partition("::")
         folder = self.config.invocation_params.dir
@@ -338,7 +339,7 @@ class Run(Struct):
         """Whether a test with this outcome fails."""
         if outcome.has_failed or outcome.verdict in _BAD:
             return True
-        is_accepted = outcome.recording is not None
+        is_accepted = (outcome.recording or outcome.program) is not None
         return self.settings.strict and outcome.verdict in _UNSURE and not is_accepted
 
     def skips(self, error: ModelPerfError) -> bool:
@@ -356,9 +357,18 @@ class Run(Struct):
             error.details = (*error.details, way_out)
         return error
 
-    def require_passed(self, checked: Checked, margin: int = 0) -> None:
+    def keep(self, item: pytest.Item, outcome: CaseOutcome) -> None:
+        """Keep the outcome of a program for the reports."""
+        item.stash.setdefault(OUTCOMES, []).append(outcome)
+
+    def count_program(self) -> int:
+        """Count a program that the current test checks; return how many it has checked."""
+        self._programs += 1
+        return self._programs
+
+    def require_passed(self, outcomes: Iterable[CaseOutcome], margin: int = 0) -> None:
         """PerfFailure with all that fails the test."""
-        failed = [outcome for outcome in checked.outcomes if self.is_failure(outcome)]
+        failed = [outcome for outcome in outcomes if self.is_failure(outcome)]
         if failed:
             from pytest_modelperf.report.page import TextStyle
             from pytest_modelperf.report.render import render_report
