@@ -38,5 +38,5 @@ def test_the_id_of_a_test_is_relative_to_the_top_folder(pytester: pytest.Pyteste
     )
     (item,) = pytester.inline_genitems(folder)[0]
     # As pytest-xdist has it with --dist loadgroup.
-    item._nodeid = f"{item.nodeid}@group"
+    item._nodeid = f"{item.nodeid}@group"  # type: ignore[attr-defined]  # it is private
     assert id_below(item, Path(pytester.path)) == "inner/test_a.py::TestA::test_x[b::c]"

@@ -22,6 +22,7 @@ _SMALLEST_SHARE = 0.005
 _DEEPEST = 60
 _MOST_FUNCTIONS = 400
 _NS_PER_S = 1e9
+_BOOKKEEPING = ("_lsprof.Profiler", "time.perf_counter_ns")
 _CALLER = callee.__file__
 _OUR_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
 
@@ -69,7 +70,7 @@ def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> Call
             edge = known.inner.setdefault(_key(inner.code), _Edge(0, 0))
             edge.calls += inner.callcount
             edge.total += inner.totaltime
-    shown = [each for each in functions.values() if not each.is_ours and not _is_switch(each)]
+    shown = [each for each in functions.values() if not each.is_ours and not _is_bookkeeping(each)]
     shown.sort(key=lambda each: -each.own)
     return CallProfile(
         functions=tuple(_time_of(each, calls, tree) for each in shown[:_MOST_FUNCTIONS]),
@@ -91,7 +92,7 @@ class _Tree:
         for function in self._functions.values():
             for key, edge in function.inner.items() if function.calls_the_program else ():
                 inner = self._functions.get(key)
-                if inner is not None and not inner.is_ours and not _is_switch(inner):
+                if inner is not None and not inner.is_ours and not _is_bookkeeping(inner):
                     known = edges.setdefault(key, _Edge(0, 0))
                     known.calls += edge.calls
                     known.total += edge.total
@@ -110,7 +111,7 @@ class _Tree:
             time = edge.total * scale
             function = self._functions.get(key)
             # A function below itself is part of the time above.
-            is_out = function is None or key in above or _is_switch(function)
+            is_out = function is None or key in above or _is_bookkeeping(function)
             if function is None or is_out or time < self._smallest or len(above) >= _DEEPEST:
                 continue
             share = time / function.total if function.total else 0.0
@@ -147,9 +148,9 @@ def _key(code: CodeType | str) -> Any:  # noqa: ANN401  # code compares by its c
     return code.co_filename, code.co_firstlineno, code.co_name
 
 
-def _is_switch(function: _Function) -> bool:
-    """Whether it is the call that switches the profiler off."""
-    return isinstance(function.code, str) and "_lsprof.Profiler" in function.code
+def _is_bookkeeping(function: _Function) -> bool:
+    """Whether it is a call of ours: that of the clock, or that switches the profiler off."""
+    return isinstance(function.code, str) and any(name in function.code for name in _BOOKKEEPING)
 
 
 def _file_name(path: str) -> str:

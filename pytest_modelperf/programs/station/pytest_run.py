@@ -48,6 +48,7 @@ _SET: Mapping[str, object] = {
     "numprocesses": None,
     "pastebin": None,
     "report_log": None,
+    "reruns": 0,
     "setuponly": False,
     "setupplan": False,
     "setupshow": False,
@@ -130,7 +131,7 @@ class StationHooks:
                 text = report.longreprtext or xfail
                 self._test.say_ended(f"the test failed, as it is expected to: {last_lines(text)}")
             self._test.say_ended(f"the test was skipped: {_skip_reason(report.longrepr)}")
-        elif report.when == "call":
+        elif report.passed and report.when == "call":
             self._test.say_ended("the test ended without calling modelperf.check(function)")
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
