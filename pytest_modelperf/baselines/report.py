@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from pytest_modelperf.baselines.overview import (
@@ -23,6 +23,7 @@ from pytest_modelperf.files.names import model_name
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Sheet, Tone
 from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.text.cutting import CUT
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     UNKNOWN,
     format_bytes,
@@ -214,6 +215,33 @@ def _program_parts(program: ReviewedProgram) -> Iterator[str]:
             yield f"{_program_word(name)} {old} -> {new}"
         elif name in {"commit", "p50_ms"}:
             yield f"{_program_word(name)} {new if program.before is None else old}"
+    if program.before is not None and program.after is not None:
+        yield from _seen_parts(program.before, program.after)
+
+
+def _seen_parts(before: StoredProgram, after: StoredProgram) -> Iterator[str]:
+    """What the program runs and reads otherwise, beyond the figures."""
+    counts = [(side.work.made, side.work.inferences, side.work.macs) for side in (before, after)]
+    if before.work != after.work and counts[0] == counts[1]:
+        yield "sessions with other models, options or inputs"
+    if before.seen.python != after.seen.python:
+        yield f"Python {printable(before.seen.python)} -> {printable(after.seen.python)}"
+    known, now = before.seen.distributions, after.seen.distributions
+    versions = [
+        f"{printable(name)} {printable(known.get(name, UNKNOWN))} -> "
+        f"{printable(now.get(name, UNKNOWN))}"
+        for name in _differing(known, now)
+    ]
+    if versions:
+        yield shorten_list(versions, _MOST)
+    models = ({model.name: model.sha256 for model in side.seen.models} for side in (before, after))
+    for names in (_differing(*models), _differing(before.seen.files, after.seen.files)):
+        if names:
+            yield f"other content of {shorten_list([*map(printable, names)], _MOST)}"
+
+
+def _differing(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[str]:
+    return [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
 
 
 def _program_word(name: str) -> str:

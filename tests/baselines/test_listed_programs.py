@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program import StoredFigures
+from pytest_modelperf.baselines.program import Seen, StoredFigures
 from pytest_modelperf.baselines.program_store import (
     program_name,
     program_names,
@@ -21,6 +21,7 @@ from tests.support.stored_programs import (
     TEST,
     ProgramRepository,
     isolate_git,
+    seen_model,
     seen_of,
     stored_program,
 )
@@ -80,6 +81,50 @@ def test_a_changed_program_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "commit aaaaaaaaaaaa -> bbbbbbbbbbbb; p50 17.25 ms -> 20.50 ms" in text
     assert "new test_new.py::test_new" in text
     assert "test_same" not in text
+
+
+@needs_git
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (
+            seen_of({"reader.py": b"1"}, distributions={"magika": "1.0.3", "onnx": "1.19.0"}),
+            "magika ? -> 1.0.3, onnx ? -> 1.19.0; other content of reader.py",
+        ),
+        (seen_of({"reader.py": b""}, python="3.12.1"), "Python 3.11.9 -> 3.12.1"),
+        (
+            seen_of({"reader.py": b""}, models=(seen_model("rec.onnx", "rec.onnx", b"1"),)),
+            "other content of rec.onnx",
+        ),
+    ],
+)
+def test_a_line_has_what_a_program_reads_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Seen, words: str
+) -> None:
+    isolate_git(tmp_path, monkeypatch)
+    monkeypatch.setenv("COLUMNS", "200")
+    repository = ProgramRepository(tmp_path / "repository")
+    repository.record(STORED)
+    repository.commit("first")
+    repository.record(replace(STORED, seen=seen))
+    result = run("baselines", "--dir", str(repository.path / "baselines"), "--diff", "HEAD")
+    line = result.out.splitlines()[-1]
+    assert line == f"changed {TEST}: {words}"
+
+
+@needs_git
+def test_sessions_with_other_options_are_a_change_although_the_counts_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolate_git(tmp_path, monkeypatch)
+    repository = ProgramRepository(tmp_path / "repository")
+    repository.record(STORED)
+    repository.commit("first")
+    (session,) = STORED.work.sessions
+    sessions = (replace(session, options={"intra_op_num_threads": "8"}),)
+    repository.record(replace(STORED, work=replace(STORED.work, sessions=sessions)))
+    result = run("baselines", "--dir", str(repository.path / "baselines"), "--diff", "HEAD")
+    assert "sessions with other models, options or inputs" in " ".join(result.out.split())
 
 
 PROJECT = """

@@ -44,6 +44,7 @@ CONFIGURATION = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 SECTIONS = {
     "baseline-machine": ("## `<machine>.json`", "## A profile"),
     "baseline-model": ("## `model.json`",),
+    "baseline-program": ("## `program.json`",),
     "baselines-diff": ("## The changes as JSON",),
     "baselines-list": ("## The changes as JSON",),
     "bisect": ("### A bisect as JSON", "## A comparison", "## A profile"),
