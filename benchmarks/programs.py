@@ -3,7 +3,7 @@
     python benchmarks/programs.py                  all, some three hours
     python benchmarks/programs.py --quick          each once, some ten minutes
     python benchmarks/programs.py --programs magika --kinds "changed model"
-    python benchmarks/programs.py --busy           both cores kept busy meanwhile
+    python benchmarks/programs.py --busy           all once more while both cores are busy
     python benchmarks/programs.py --folder f       keep what is found, and go on from it
 
 Each program is a small git repository with the files of a package of PyPI, a module that uses them,
@@ -26,6 +26,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def test_program():
     assert Program().run(example()) is not None
 """
 _FOUND = frozenset({"regressed", "over budget"})
+_OPEN = frozenset({"inconclusive", None})
 _MOST_REASONS = 3
 
 
@@ -89,6 +91,11 @@ class Check:
     @property
     def is_found(self) -> bool:
         return self.verdict in _FOUND
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no answer: inconclusive, or failed."""
+        return self.verdict in _OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +162,7 @@ def main() -> int:
     parser.add_argument("--same", type=int, default=34, help="checks with a comment, a program")
     parser.add_argument("--planted", type=int, default=3, help="checks of each slowdown")
     parser.add_argument("--size-rounds", type=int, default=5, help="pairs of processes of each")
-    parser.add_argument("--busy", action="store_true", help="keep both cores busy meanwhile")
+    parser.add_argument("--busy", action="store_true", help="check once more with both cores busy")
     parser.add_argument("--quick", action="store_true", help="each check once, without true sizes")
     parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
     options = parser.parse_args()
@@ -202,16 +209,17 @@ def measure(place: Place, options: Namespace, kept: Path) -> None:
         (row["program"], row["kind"], row["repetition"], row["is_busy"])
         for row in read_rows(kept, "checks")
     }
+    loads = (False, True) if options.busy else (False,)
     asked: list[tuple[Slowdown | None, int]] = [(each, options.planted) for each in slowdowns]
     if SAME in options.kinds:
         asked.append((None, options.same))
     for planned, repetitions in asked:
         kind = SAME if planned is None else planned.kind
-        for repetition in range(repetitions):
-            if (program.name, kind, repetition, options.busy) not in done:
-                neighbours = soak.neighbours("both busy", 0) if options.busy else nullcontext()
+        for repetition, is_busy in product(range(repetitions), loads):
+            if (program.name, kind, repetition, is_busy) not in done:
+                neighbours = soak.neighbours("both busy", 0) if is_busy else nullcontext()
                 with planted(planned, place.folder), neighbours:
-                    found = check(place, planned, repetition, is_busy=options.busy)
+                    found = check(place, planned, repetition, is_busy=is_busy)
                 keep_row(kept, "checks", asdict(found))
                 print(describe(found), file=sys.stderr, flush=True)
 
@@ -328,26 +336,36 @@ def tables(result: Result) -> dict[str, str]:
     sizes = sizes_of(result)
     checks = checks_of(result)
     lines = []
-    for program, kind in dict.fromkeys((each.program, each.kind) for each in checks):
-        own = [each for each in checks if (each.program, each.kind) == (program, kind)]
+    for key in dict.fromkeys(map(_row_of, checks)):
+        own = [each for each in checks if _row_of(each) == key]
+        program, kind, is_busy = key
         size = sizes.get((program, kind))
         found = sum(each.is_found for each in own)
         lines.append(
             (
                 program,
                 kind,
+                "both busy" if is_busy else "quiet",
                 "" if size is None else f"{100 * (size.ratio - 1):+.0f} %",
                 f"{found} of {len(own)}",
+                f"{sum(each.is_open for each in own)} of {len(own)}",
                 "" if kind == SAME else f"{sum(each.is_right for each in own)} of {len(own)}",
                 f"{statistics.median(each.seconds for each in own):.1f} s",
             )
         )
-    titles = ("program", "change", "true size", "called slower", "first reason right", "median")
+    titles = (
+        "program", "change", "load", "true size", "called slower", "left open",
+        "first reason right", "median",
+    )  # fmt: skip
     return {
-        "programs": markdown(titles, lines, "llrrrr"),
+        "programs": markdown(titles, lines, "lllrrrrr"),
         "programs costs": _cost_table(result),
         "programs short": _sentence(result),
     }
+
+
+def _row_of(found: Check) -> tuple[str, str, bool]:
+    return found.program, found.kind, found.is_busy
 
 
 def _cost_table(result: Result) -> str:

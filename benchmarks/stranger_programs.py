@@ -62,7 +62,7 @@ _REASONS = {
     SESSION: r"makes \d+ sessions? of|InferenceSession",
     THREADS: r"thread",
     PADDING: r"input of|inferences? of .* more",
-    MODEL: r"\.onnx",
+    MODEL: r"is another model|Erf",
     DUMP: r"json|dump|encode",
 }
 _OPTIONS = """options = {module}.SessionOptions()
