@@ -332,6 +332,8 @@ class _Stations(Struct, frozen=True):
             self._require_own_files(reached)
             yield _OpenStations(both[0], both[1], reached)
             for station in both:
+                station.leave()
+            for station in both:
                 station.end()
 
     def _require_own_files(self, reached: tuple[Reached, Reached]) -> None:

@@ -106,6 +106,7 @@ class Station:
         self.place = place
         self._log = Path(place.scratch) / "log.txt"
         self._digests: dict[str, str | None] = {}
+        self._has_left = False
         Path(place.scratch).mkdir(parents=True, exist_ok=True)
         tree = SideTree(place.tree, place.worktree)
         environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
@@ -184,10 +185,16 @@ class Station:
         """
         return self._ask(CompareResult(other, way), Compared).difference
 
+    def leave(self) -> None:
+        """Have the test end with its fixtures torn down, without waiting for that."""
+        if not self._has_left:
+            self._has_left = True
+            self._send(End())
+
     def end(self) -> None:
         """Have the test end with its fixtures torn down, then end whatever is left."""
         try:
-            self._send(End())
+            self.leave()
             self._process.wait(_END_SECONDS)
         except (OSError, MeasureError, subprocess.TimeoutExpired):
             pass

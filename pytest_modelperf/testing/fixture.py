@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pytest
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pytest_modelperf.comparing.records import CaseComparison
+    from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
     from pytest_modelperf.profiler.measurements import Measurement
     from pytest_modelperf.profiler.records import Case, CaseProfile, GenerationFigures, LayerRow
@@ -66,10 +67,24 @@ class ModelPerf:
             model, lambda: self._profile({"model": model, **words}, sparsity=sparsity)
         )
 
+    @overload
+    def check(
+        self, model: ModelSource, *, sparsity: bool = False, **words: Unpack[CaseWords]
+    ) -> PerfProfile: ...
+
+    @overload
+    def check(
+        self,
+        model: Callable[..., object],
+        *arguments: Any,  # noqa: ANN401  # those of the user's function
+        each: Sequence[tuple[Any, ...]] | None = None,
+        **words: Any,  # noqa: ANN401
+    ) -> ProgramResult: ...
+
     def check(
         self,
         model: TestedModel,
-        *arguments: Any,
+        *arguments: Any,  # those of the user's function
         sparsity: bool = False,
         **words: Any,
     ) -> PerfProfile | ProgramResult:

@@ -72,7 +72,8 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     or a budget. `static`, `latency` and `generation` are the figures of this run; `latency` is None
     if nothing ran, and `generation` for a plain case. `confidence` holds for each judged figure.
     `times_ns` are the samples of each round, if a report needs them. `recording` is what the run
-    stores of the case, `program` what it stores of a program, and `link` compares it with the baseline before if a history is written.
+    stores of the case, and `program` what it stores of a program. `link` compares the case with the
+    baseline before if a history is written.
     `accept` is the command that records it, None if that would change nothing: then `advice` says
     what helps. `engine_options` are the options of the command `modelperf` that choose the engine,
     and `generation_options` those that ask for the same generation. `engine_change` is how the
