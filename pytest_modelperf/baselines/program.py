@@ -48,7 +48,7 @@ class SessionWork(Struct, frozen=True, kw_only=True):
         return sum(each.count for each in self.inferences)
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class CallWork(Struct, frozen=True, kw_only=True):
     """The exact work of one call."""
 
     sessions: tuple[SessionWork, ...] = ()
@@ -81,7 +81,7 @@ class SeenModel(Struct, frozen=True, kw_only=True):
     sha256: Digest | None
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class ProgramSources(Struct, frozen=True, kw_only=True):
     """All that a program read: files of the project by digest, distributions, and models.
 
     Paths are relative to the top folder of the repository, with slashes.
@@ -104,7 +104,7 @@ class StoredRow(Struct, frozen=True, kw_only=True):
     ms: Number
 
 
-class StoredFigures(Struct, frozen=True, kw_only=True):
+class ProgramFigures(Struct, frozen=True, kw_only=True):
     """The figures when a program was recorded, in milliseconds and bytes."""
 
     p50_ms: Number
@@ -126,9 +126,9 @@ class StoredProgram(Struct, frozen=True, kw_only=True):
     commit: CommitId | None
     recorded: str
     machine: str
-    seen: Seen
-    work: Work
-    figures: StoredFigures
+    seen: ProgramSources
+    work: CallWork
+    figures: ProgramFigures
     rows: tuple[StoredRow, ...]
 
 
@@ -139,7 +139,7 @@ SESSION_WORK = JsonObject(
     inferences=INFERENCE_WORK,
     forbids_unknown=True,
 )
-WORK = JsonObject(Work, "sessions", sessions=SESSION_WORK, forbids_unknown=True)
+WORK = JsonObject(CallWork, "sessions", sessions=SESSION_WORK, forbids_unknown=True)
 SEEN_MODEL = JsonObject(SeenModel, "name path sha256", forbids_unknown=True)
 STORED_PROGRAM = JsonDocument(
     StoredProgram,
@@ -149,6 +149,6 @@ STORED_PROGRAM = JsonDocument(
     forbids_unknown=True,
     models=SEEN_MODEL,
     work=WORK,
-    figures=JsonObject(StoredFigures, "*", forbids_unknown=True),
+    figures=JsonObject(ProgramFigures, "*", forbids_unknown=True),
     rows=JsonObject(StoredRow, "*", forbids_unknown=True),
 )

@@ -23,7 +23,6 @@ from pytest_modelperf.files.names import model_name
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Sheet, Tone
 from pytest_modelperf.report.tables import Column, Table, table_of
 from pytest_modelperf.text.cutting import CUT
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     UNKNOWN,
     format_bytes,
@@ -225,11 +224,10 @@ def _seen_parts(before: StoredProgram, after: StoredProgram) -> Iterator[str]:
     if before.work != after.work and counts[0] == counts[1]:
         yield "sessions with other models, options or inputs"
     if before.seen.python != after.seen.python:
-        yield f"Python {printable(before.seen.python)} -> {printable(after.seen.python)}"
+        yield f"Python {before.seen.python} -> {after.seen.python}"
     known, now = before.seen.distributions, after.seen.distributions
     versions = [
-        f"{printable(name)} {printable(known.get(name, UNKNOWN))} -> "
-        f"{printable(now.get(name, UNKNOWN))}"
+        f"{name} {known.get(name, UNKNOWN)} -> {now.get(name, UNKNOWN)}"
         for name in _differing(known, now)
     ]
     if versions:
@@ -237,7 +235,7 @@ def _seen_parts(before: StoredProgram, after: StoredProgram) -> Iterator[str]:
     models = ({model.name: model.sha256 for model in side.seen.models} for side in (before, after))
     for names in (_differing(*models), _differing(before.seen.files, after.seen.files)):
         if names:
-            yield f"other content of {shorten_list([*map(printable, names)], _MOST)}"
+            yield f"other content of {shorten_list(names, _MOST)}"
 
 
 def _differing(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.program import Seen, SeenModel, StoredProgram
+from pytest_modelperf.baselines.program import ProgramSources, SeenModel, StoredProgram
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.programs.contents import file_has_digest
 from pytest_modelperf.text.escaping import printable
@@ -81,7 +81,7 @@ def find_model(place: str, top: Path, home: Path | None = None) -> Path:
     return top / place
 
 
-def _file_changes(seen: Seen, top: Path) -> Iterator[str]:
+def _file_changes(seen: ProgramSources, top: Path) -> Iterator[str]:
     changed = []
     for place, digest in seen.files.items():
         verb = _file_change(top / place, digest)
@@ -102,7 +102,7 @@ def _file_change(path: Path, digest: str) -> str | None:
         return f"cannot be read ({printable(error.strerror or str(error))})"
 
 
-def _model_changes(seen: Seen, top: Path) -> Iterator[str]:
+def _model_changes(seen: ProgramSources, top: Path) -> Iterator[str]:
     for model in seen.models:
         if model.path is None or model.sha256 is None or model.path in seen.files:
             continue
@@ -127,7 +127,9 @@ def _is_same_model(path: Path, model: SeenModel) -> bool:
         return False
 
 
-def _distribution_changes(seen: Seen, version_of: Callable[[str], str | None]) -> Iterator[str]:
+def _distribution_changes(
+    seen: ProgramSources, version_of: Callable[[str], str | None]
+) -> Iterator[str]:
     for name, version in seen.distributions.items():
         now = version_of(name)
         if now is None:
@@ -136,7 +138,7 @@ def _distribution_changes(seen: Seen, version_of: Callable[[str], str | None]) -
             yield f"{printable(name)} {printable(version)} -> {printable(now)}"
 
 
-def _python_changes(seen: Seen, python: str) -> Iterator[str]:
+def _python_changes(seen: ProgramSources, python: str) -> Iterator[str]:
     if seen.python != python:
         yield f"Python {printable(seen.python)} -> {printable(python)}"
 

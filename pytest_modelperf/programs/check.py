@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import (
-    Seen,
-    StoredFigures,
+    CallWork,
+    ProgramFigures,
+    ProgramSources,
     StoredProgram,
     StoredRow,
-    Work,
 )
 from pytest_modelperf.baselines.program_store import program_name, program_path, read_program
 from pytest_modelperf.comparing.by_duet import compare_models
@@ -59,7 +59,7 @@ from pytest_modelperf.programs.judging import JudgedProgram, is_decided, judge_p
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.records import CallProfile, Reached, Turn
 from pytest_modelperf.programs.rounds import OpenPair, Pace, ProgramRound, take_rounds
-from pytest_modelperf.programs.side import Station, TestMissingError, WatchedWork, start_station
+from pytest_modelperf.programs.side import SideStation, TestMissingError, WatchedWork, start_station
 from pytest_modelperf.programs.tree_files import complete_tree
 from pytest_modelperf.programs.work import (
     SessionPair,
@@ -178,7 +178,7 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
     reached: list[Reached] = []
     with _alone(asked), working_folder("programs") as scratch:
         watched: WatchedWork | None = None
-        seen: Seen | None = None
+        seen: ProgramSources | None = None
         for number in range(_RECORDED_ROUNDS):
             asked.tell(f"record, process {number + 1} of {_RECORDED_ROUNDS}")
             place = replace(asked.place, scratch=str(scratch / f"record-{number}"))
@@ -196,7 +196,7 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
         commit=commit,
         recorded=asked.today,
         machine=asked.machine,
-        seen=seen or Seen(files={}, distributions={}, models=(), python=""),
+        seen=seen or ProgramSources(files={}, distributions={}, models=(), python=""),
         work=work,
         figures=_figures(latency, turns, reached),
         rows=tuple(_rows([turn for each in turns for turn in each], work)),
@@ -263,7 +263,7 @@ def _as_new(asked: ProgramCheck, reason: str) -> CheckedProgram:
 # -- recording
 
 
-def _commit_to_record(asked: ProgramCheck, seen: Seen) -> str | None:
+def _commit_to_record(asked: ProgramCheck, seen: ProgramSources) -> str | None:
     """The commit that holds what was measured; None if one is made later."""
     if asked.is_uncommitted:
         return None
@@ -273,10 +273,10 @@ def _commit_to_record(asked: ProgramCheck, seen: Seen) -> str | None:
 
 def _figures(
     latency: Latency, turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]
-) -> StoredFigures:
+) -> ProgramFigures:
     found = [turn for each in turns for turn in each]
     peaks = [each.peak_rss_bytes for each in reached if each.peak_rss_bytes is not None]
-    return StoredFigures(
+    return ProgramFigures(
         p50_ms=latency.median_ns / _NS_PER_MS,
         p95_ms=latency.p95_ms,
         first_item_ms=_median_ms([turn.first_ns for turn in found]),
@@ -295,7 +295,7 @@ def _item_ns(turn: Turn) -> float | None:
     return turn.wall_ns / turn.items if turn.items else None
 
 
-def _rows(turns: Sequence[Turn], work: Work) -> Iterator[StoredRow]:
+def _rows(turns: Sequence[Turn], work: CallWork) -> Iterator[StoredRow]:
     names = dict.fromkeys(name for turn in turns for name in turn.sessions)
     for name in dict.fromkeys([*(session.model for session in work.sessions), *names]):
         spent = [turn.sessions[name] for turn in turns if name in turn.sessions]
@@ -358,8 +358,8 @@ class _Stations(Struct, frozen=True):
 class _OpenStations(Struct, frozen=True):
     """Both stations of a round, which have reached the call."""
 
-    before: Station
-    after: Station
+    before: SideStation
+    after: SideStation
     reached: tuple[Reached, Reached]
 
     @property
@@ -401,7 +401,7 @@ def _stations_of(asked: ProgramCheck, stored: StoredProgram | None) -> Iterator[
         yield _Stations(before, place, scratch)
 
 
-def _seen_now(asked: ProgramCheck, scratch: Path) -> Seen:
+def _seen_now(asked: ProgramCheck, scratch: Path) -> ProgramSources:
     with start_station(replace(asked.place, scratch=str(scratch / "seen"))) as station:
         station.wait_reached()
         seen = station.seen()

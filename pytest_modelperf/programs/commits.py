@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from pytest_modelperf.baselines.program import Seen, StoredProgram
+from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.git import GitAnswer, ask_git
 from pytest_modelperf.programs.contents import has_digest
@@ -78,7 +78,7 @@ def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
     raise _no_commit(stored, file, top, differences[0] if differences else ())
 
 
-def uncommitted(seen: Seen, top: Path, more: Collection[str] = ()) -> tuple[str, ...]:
+def uncommitted(seen: ProgramSources, top: Path, more: Collection[str] = ()) -> tuple[str, ...]:
     """The files that the program read and that no commit holds as they are.
 
     Those that git ignores are left out. `more` are paths of further files.
@@ -92,7 +92,7 @@ def uncommitted(seen: Seen, top: Path, more: Collection[str] = ()) -> tuple[str,
     return tuple(sorted(p for p in read if p in found or p.startswith(folders)))
 
 
-def require_committed(seen: Seen, top: Path) -> None:
+def require_committed(seen: ProgramSources, top: Path) -> None:
     """Raise UsageError if a commit could not bring back what was measured."""
     head_commit(top)
     files = uncommitted(seen, top)
@@ -116,7 +116,7 @@ def head_commit(top: Path) -> str:
     return answer.output.decode("ascii").strip()
 
 
-def ignored_files(seen: Seen, top: Path) -> tuple[str, ...]:
+def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
     """The files that the program read and that git ignores, such as a model that was downloaded."""
     submodules = tuple(f"{place}/" for place in _gitlinks(top))
     places = [place for place in sorted(seen.files) if not place.startswith(submodules)]
@@ -152,7 +152,7 @@ def _commits_of_file(file: Path, top: Path) -> tuple[str, ...]:
     return tuple(each for each in found if _FULL_ID.fullmatch(each))
 
 
-def _differing(commit: str, seen: Seen, top: Path) -> tuple[str, ...]:
+def _differing(commit: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
     """The files that a commit has and that are not as the program read them.
 
     A commit without any of them is not one of this program: then all differ. Of many, the first

@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program import Seen, StoredProgram
+from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.records import Environment
 from pytest_modelperf.environments.requirements import own_requirements, read_requirements
@@ -31,7 +31,9 @@ def python_of(stored: StoredProgram, top: Path, make: Maker = make_environment) 
     return make(recorded_requirements(stored.seen, top)).python
 
 
-def python_with(requirement: str, seen: Seen, top: Path, make: Maker = make_environment) -> Path:
+def python_with(
+    requirement: str, seen: ProgramSources, top: Path, make: Maker = make_environment
+) -> Path:
     """The Python of an environment as this one, but for one requirement, such as `magika==1.0.3`.
 
     `seen` is what the program reads now.
@@ -39,7 +41,7 @@ def python_with(requirement: str, seen: Seen, top: Path, make: Maker = make_envi
     return make(changed_requirements(requirement, seen, top)).python
 
 
-def recorded_requirements(seen: Seen, top: Path) -> tuple[str, ...]:
+def recorded_requirements(seen: ProgramSources, top: Path) -> tuple[str, ...]:
     """The requirements of an environment with these versions of distributions.
 
     The project's own distributions are left out, because the tree of the older commit has them.
@@ -54,7 +56,7 @@ def recorded_requirements(seen: Seen, top: Path) -> tuple[str, ...]:
     return _with_ours(exact)
 
 
-def changed_requirements(requirement: str, seen: Seen, top: Path) -> tuple[str, ...]:
+def changed_requirements(requirement: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
     """The same with one requirement changed; UsageError if the program does not use it."""
     name = _name_of(requirement)
     if name in own_distributions(top):

@@ -11,7 +11,7 @@ from typing import IO, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from pytest_modelperf.baselines.program import Work
+from pytest_modelperf.baselines.program import CallWork
 from pytest_modelperf.files.documents import Digest
 from pytest_modelperf.programs.records import CallProfile, Reached, Side, Turn
 
@@ -52,7 +52,7 @@ class Begin(Struct, frozen=True, kw_only=True):
 # -- orders
 
 
-class Call(Struct, frozen=True, tag=True):
+class TimeCalls(Struct, frozen=True, tag=True):
     """Time up to `count` calls, at least one; begin none after `max_ns`."""
 
     count: int
@@ -91,7 +91,7 @@ class End(Struct, frozen=True, tag=True):
     """Skip the rest of the test."""
 
 
-Order: TypeAlias = Call | Watch | ProfileCalls | GiveSeen | GiveResult | CompareResult | End
+Order: TypeAlias = TimeCalls | Watch | ProfileCalls | GiveSeen | GiveResult | CompareResult | End
 
 
 # -- answers
@@ -129,7 +129,7 @@ class Failed(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Turns(Struct, frozen=True, tag=True):
+class TimedTurns(Struct, frozen=True, tag=True):
     """The timed calls."""
 
     turns: tuple[Turn, ...]
@@ -138,12 +138,12 @@ class Turns(Struct, frozen=True, tag=True):
 class Watched(Struct, frozen=True, tag=True):
     """The work of a call, and that of the next one if it differs."""
 
-    work: Work
-    next_work: Work | None
+    work: CallWork
+    next_work: CallWork | None
     models: Mapping[str, ModelPlace]
 
 
-class Profiled(Struct, frozen=True, tag=True):
+class ProfiledCalls(Struct, frozen=True, tag=True):
     """The profile of the calls."""
 
     profile: CallProfile
@@ -175,9 +175,9 @@ Answer: TypeAlias = (
     | IsMissing
     | NotReached
     | Failed
-    | Turns
+    | TimedTurns
     | Watched
-    | Profiled
+    | ProfiledCalls
     | SeenHere
     | Result
     | Compared

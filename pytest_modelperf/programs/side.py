@@ -14,13 +14,12 @@ from typing import IO, TypeVar
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program import Seen, SeenModel, Work
+from pytest_modelperf.baselines.program import CallWork, ProgramSources, SeenModel
 from pytest_modelperf.errors import MeasureError, ModelPerfError
 from pytest_modelperf.programs.messages import (
     ANSWERS,
     Answer,
     Begin,
-    Call,
     Compared,
     CompareResult,
     End,
@@ -33,11 +32,12 @@ from pytest_modelperf.programs.messages import (
     NotReached,
     Order,
     ProfileCalls,
-    Profiled,
+    ProfiledCalls,
     Result,
     SeenHere,
     StationPlace,
-    Turns,
+    TimeCalls,
+    TimedTurns,
     Watch,
     Watched,
     read_message,
@@ -92,14 +92,16 @@ class TestMissingError(ModelPerfError):
 class WatchedWork:
     """The work of a call, whether the next one did the same, and the files of the models."""
 
-    def __init__(self, work: Work, next_work: Work | None, models: Mapping[str, Path]) -> None:
+    def __init__(
+        self, work: CallWork, next_work: CallWork | None, models: Mapping[str, Path]
+    ) -> None:
         self.work = work
         self.next_work = next_work
         # By `SessionWork.model`, to count their MACs; a model in memory was copied.
         self.models = models
 
 
-class Station:
+class SideStation:
     """A process that has set up a test, and calls its function when it is ordered to."""
 
     def __init__(self, place: StationPlace) -> None:
@@ -124,7 +126,7 @@ class Station:
         self._tree = TREES.tree_of(self._process.pid)
         self._send(Begin(place=place, started_ns=started_ns))
 
-    def __enter__(self) -> Station:  # noqa: PYI034  # Python 3.10 has no Self
+    def __enter__(self) -> SideStation:  # noqa: PYI034  # Python 3.10 has no Self
         return self
 
     def __exit__(
@@ -143,7 +145,7 @@ class Station:
 
     def call(self, count: int, max_ns: int) -> tuple[Turn, ...]:
         """Time up to `count` calls, at least one; none is begun after `max_ns`."""
-        return self._ask(Call(count, max_ns), Turns).turns
+        return self._ask(TimeCalls(count, max_ns), TimedTurns).turns
 
     def watch(self) -> WatchedWork:
         watched = self._ask(Watch(), Watched)
@@ -155,12 +157,12 @@ class Station:
         )
 
     def profile(self, calls: int) -> CallProfile:
-        return self._ask(ProfileCalls(calls), Profiled).profile
+        return self._ask(ProfileCalls(calls), ProfiledCalls).profile
 
-    def seen(self) -> Seen:
+    def seen(self) -> ProgramSources:
         seen = self._ask(GiveSeen(), SeenHere)
         tree = SideTree(self.place.tree, self.place.worktree)
-        return Seen(
+        return ProgramSources(
             files=seen.files,
             distributions=seen.distributions,
             models=tuple(
@@ -263,8 +265,8 @@ class Station:
 
     # -- models
 
-    def _with_digests(self, work: Work, models: Mapping[str, ModelPlace]) -> Work:
-        return Work(
+    def _with_digests(self, work: CallWork, models: Mapping[str, ModelPlace]) -> CallWork:
+        return CallWork(
             sessions=tuple(
                 replace(session, sha256=self._digest(models[session.model]))
                 for session in work.sessions
@@ -286,9 +288,9 @@ class Station:
         return self._digests[place.path]
 
 
-def start_station(place: StationPlace) -> Station:
+def start_station(place: StationPlace) -> SideStation:
     """Start a station, which then sets up its test; use it in a `with` statement."""
-    return Station(place)
+    return SideStation(place)
 
 
 def _existing(folder: Path, top: Path) -> Path:

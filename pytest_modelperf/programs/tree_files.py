@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from pytest_modelperf.baselines.program import Seen
+from pytest_modelperf.baselines.program import ProgramSources
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.git import FETCH_SECONDS, ask_git
 from pytest_modelperf.programs.commits import ignored_files
@@ -20,7 +20,7 @@ _MAX_POINTER_BYTES = 1024
 _MOST_NAMED = 3
 
 
-def complete_tree(tree: Path, seen: Seen, top: Path) -> None:
+def complete_tree(tree: Path, seen: ProgramSources, top: Path) -> None:
     """Put the files into a tree that the program read there and that the commit does not have.
 
     A file that git ignores is linked to the one of the work tree. UsageError if that is not the

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program import InferenceWork, SessionWork, Work
+from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
 from pytest_modelperf.comparing.limits import WORK, Tolerances, allowed_growth
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.text.escaping import printable
@@ -50,8 +50,8 @@ class SessionPair(Struct, frozen=True):
 class WorkComparison(Struct, frozen=True):
     """The work of both sides, the session pairs, and the differences as sentences."""
 
-    before: Work
-    after: Work
+    before: CallWork
+    after: CallWork
     pairs: tuple[SessionPair, ...]
     differences: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class WorkComparison(Struct, frozen=True):
         return name
 
 
-def with_macs(work: Work, count: CountMacs, known: Work | None = None) -> Work:
+def with_macs(work: CallWork, count: CountMacs, known: CallWork | None = None) -> CallWork:
     """The work with the MACs of each inference, those of a `known` work taken from there."""
     found: dict[tuple[str | None, tuple[str, ...]], int | None] = {}
     for session in () if known is None else known.sessions:
@@ -86,10 +86,10 @@ def with_macs(work: Work, count: CountMacs, known: Work | None = None) -> Work:
         replace(session, inferences=tuple(counted(session, each) for each in session.inferences))
         for session in work.sessions
     )
-    return Work(sessions=tuple(sessions))
+    return CallWork(sessions=tuple(sessions))
 
 
-def compare_work(before: Work, after: Work) -> WorkComparison:
+def compare_work(before: CallWork, after: CallWork) -> WorkComparison:
     """Both works, their sessions paired: by name, then by model, then in their order."""
     pairs = tuple(_pair_sessions(before.sessions, after.sessions))
     differences = [text for pair in pairs for text in _differences(pair)]
@@ -206,7 +206,7 @@ def _shape_differences(before: SessionWork, after: SessionWork, name: str) -> It
 
 
 def _macs_change(before: SessionWork, after: SessionWork) -> str:
-    old, new = (Work(sessions=(session,)).macs for session in (before, after))
+    old, new = (CallWork(sessions=(session,)).macs for session in (before, after))
     return _change_of(old, new)
 
 

@@ -189,7 +189,7 @@ UPDATE_BASELINE = Setting(
 UNCOMMITTED = Setting(
     "uncommitted",
     "flag",
-    "record programs whose files are not committed yet: the commit that brings the baseline must "
+    "record programs before their files are committed: the commit that brings the baseline must "
     "have them",
     places=RUN,
     default=False,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program import Seen, StoredFigures
+from pytest_modelperf.baselines.program import ProgramFigures, ProgramSources
 from pytest_modelperf.baselines.program_store import (
     program_name,
     program_names,
@@ -70,7 +70,7 @@ def test_a_changed_program_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     same = stored_program(STORED.seen, "a" * 40, "test_same.py::test_same")
     repository.record(same)
     repository.commit("first")
-    repository.record(replace(STORED, commit="b" * 40, figures=StoredFigures(p50_ms=20.5)))
+    repository.record(replace(STORED, commit="b" * 40, figures=ProgramFigures(p50_ms=20.5)))
     new = stored_program(STORED.seen, "c" * 40, "test_new.py::test_new")
     repository.record(new)
     result = run("baselines", "--dir", str(repository.path / "baselines"), "--diff", "HEAD")
@@ -99,7 +99,7 @@ def test_a_changed_program_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_line_has_what_a_program_reads_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Seen, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: ProgramSources, words: str
 ) -> None:
     isolate_git(tmp_path, monkeypatch)
     monkeypatch.setenv("COLUMNS", "200")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program import StoredFigures
+from pytest_modelperf.baselines.program import ProgramFigures
 from pytest_modelperf.baselines.program_store import (
     program_name,
     program_names,
@@ -122,7 +122,7 @@ def test_a_changed_file_changes_one_line(tmp_path: Path) -> None:
 
 
 def test_figures_are_rounded(tmp_path: Path) -> None:
-    exact = replace(PROGRAM, figures=StoredFigures(p50_ms=17.123456789))
+    exact = replace(PROGRAM, figures=ProgramFigures(p50_ms=17.123456789))
     write_program(tmp_path, NAME, exact)
     found = read_program(tmp_path, NAME)
     assert found is not None

@@ -18,7 +18,7 @@ _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # Settings that only say how much is measured, and how strictly it is judged.
 _FIGURES = {
     "max_seconds", "measure", "min_seconds", "output_sketch", "static_only", "strict", "timeout",
-    "tolerance", "warmup_seconds",
+    "tolerance", "uncommitted", "warmup_seconds",
 }  # fmt: skip
 _HEADS = {"fault", "input"}
 

@@ -11,14 +11,14 @@ import pytest
 
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.records import Side
-from pytest_modelperf.programs.side import Station, start_station
+from pytest_modelperf.programs.side import SideStation, start_station
 from tests.support.project import write_dense
 
 
 class Project:
     """The files of a project, written into the work tree and the tree of an older commit."""
 
-    def __init__(self, folder: Path, *, stations: list[Station]) -> None:
+    def __init__(self, folder: Path, *, stations: list[SideStation]) -> None:
         self.folder = folder
         self.worktree = folder / "work"
         self.older = folder / "older"
@@ -44,7 +44,7 @@ class Project:
         options: Mapping[str, object] | None = None,
         sys_path: tuple[str, ...] = (),
         paths: tuple[str, ...] = (),
-    ) -> Station:
+    ) -> SideStation:
         """Start a station for a test of `test_program.py`."""
         tree = self.worktree if side == "after" else self.older
         station = start_station(
@@ -63,7 +63,7 @@ class Project:
         self._stations.append(station)
         return station
 
-    def reach(self, text: str, test: str = "test_it", **files: str) -> Station:
+    def reach(self, text: str, test: str = "test_it", **files: str) -> SideStation:
         """Start a station for a test with this text, and wait for the call."""
         self.write({"test_program.py": text, **files})
         station = self.start(test)
@@ -75,7 +75,7 @@ class Project:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     # Other plugins take a second to load.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    stations: list[Station] = []
+    stations: list[SideStation] = []
     yield Project(tmp_path, stations=stations)
     for station in stations:
         station.kill()

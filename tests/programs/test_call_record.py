@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.programs.station.call_record import CallRecord, Covered, ProcessorWait, Span
+from pytest_modelperf.programs.station.call_record import (
+    CallRecord,
+    CallSpan,
+    Covered,
+    ProcessorWait,
+)
 
 _SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8)
 
@@ -26,7 +31,7 @@ def test_inner_labels_and_sessions_do_not_count_for_the_outer_label() -> None:
     with record.label("outer"):
         with record.label("inner"):
             pass
-        record.spans.append(Span("model.onnx", 0, 0))
+        record.spans.append(CallSpan("model.onnx", 0, 0))
     inner, outer = record.labels
     outer.start_ns, outer.end_ns = 0, 100
     inner.start_ns, inner.end_ns = 10, 40
@@ -40,7 +45,7 @@ def test_the_rest_is_the_time_outside_of_sessions_that_overlap() -> None:
     record = CallRecord(ProcessorWait())
     record._begun, record._ended = (0, 0, 100), (0, 50, 200)
     # One began before the call, in another thread.
-    record.spans = [Span("a", 90, 120), Span("a", 110, 130), Span("b", 180, 190)]
+    record.spans = [CallSpan("a", 90, 120), CallSpan("a", 110, 130), CallSpan("b", 180, 190)]
     turn = record.turn()
     assert (turn.wall_ns, turn.rest_ns) == (100, 60)
     assert (turn.sessions["a"].calls, turn.sessions["a"].ns) == (2, 50)

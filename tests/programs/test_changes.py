@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from onnx import TensorProto
 
-from pytest_modelperf.baselines.program import Seen
+from pytest_modelperf.baselines.program import ProgramSources
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.programs.changes import changes_since, find_model, model_place
 from tests.support.small_models import ones, parse
@@ -26,7 +26,7 @@ def top(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def changes(seen: Seen, top: Path, versions: dict[str, str] | None = None) -> list[str]:
+def changes(seen: ProgramSources, top: Path, versions: dict[str, str] | None = None) -> list[str]:
     found = changes_since(
         stored_program(seen), top, version_of=(versions or {}).get, python="3.11.9"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.baselines.program import Seen
+from pytest_modelperf.baselines.program import ProgramSources
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.programs.commits import (
     accepted_commit,
@@ -37,7 +37,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramReposi
     return ProgramRepository(tmp_path / "repository")
 
 
-def recorded(repository: ProgramRepository, commit: str | None, seen: Seen) -> tuple[str, Path]:
+def recorded(
+    repository: ProgramRepository, commit: str | None, seen: ProgramSources
+) -> tuple[str, Path]:
     """Store a program; return the commit that is accepted for it, and its file."""
     stored = stored_program(seen, commit)
     file = repository.record(stored)
@@ -45,7 +47,7 @@ def recorded(repository: ProgramRepository, commit: str | None, seen: Seen) -> t
 
 
 def refusal(
-    repository: ProgramRepository, commit: str | None, seen: Seen, top: Path | None = None
+    repository: ProgramRepository, commit: str | None, seen: ProgramSources, top: Path | None = None
 ) -> str:
     stored = stored_program(seen, commit)
     file = repository.record(stored)

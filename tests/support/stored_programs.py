@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from pytest_modelperf.baselines.program import (
+    CallWork,
     InferenceWork,
-    Seen,
+    ProgramFigures,
+    ProgramSources,
     SeenModel,
     SessionWork,
-    StoredFigures,
     StoredProgram,
     StoredRow,
-    Work,
 )
 from pytest_modelperf.baselines.program_store import program_name, program_path, write_program
 from pytest_modelperf.programs.contents import digest_of
@@ -26,13 +26,15 @@ from tests.support.repository import git
 TEST = "tests/test_read.py::test_page"
 
 
-def seen_of(files: Mapping[str, bytes], **others: Any) -> Seen:  # noqa: ANN401  # its other fields
+def seen_of(files: Mapping[str, bytes], **others: Any) -> ProgramSources:  # noqa: ANN401  # its other fields
     digests = {place: digest_of(content) for place, content in files.items()}
     facts = {"distributions": {}, "models": (), "python": "3.11.9", **others}
-    return Seen(files=digests, **facts)
+    return ProgramSources(files=digests, **facts)
 
 
-def stored_program(seen: Seen, commit: str | None = None, test: str = TEST) -> StoredProgram:
+def stored_program(
+    seen: ProgramSources, commit: str | None = None, test: str = TEST
+) -> StoredProgram:
     session = SessionWork(
         model="rec.onnx",
         sha256="a" * 64,
@@ -45,8 +47,8 @@ def stored_program(seen: Seen, commit: str | None = None, test: str = TEST) -> S
         recorded="2026-11-29T07:00:00+00:00",
         machine="linux-x86_64-icelake-2c",
         seen=seen,
-        work=Work(sessions=(session,)),
-        figures=StoredFigures(p50_ms=17.25, peak_rss_bytes=4096),
+        work=CallWork(sessions=(session,)),
+        figures=ProgramFigures(p50_ms=17.25, peak_rss_bytes=4096),
         rows=(StoredRow(name="rec.onnx", calls=3.0, ms=12.5),),
     )
 

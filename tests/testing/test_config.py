@@ -119,6 +119,7 @@ _SAMPLES = {
         ("/elsewhere", Path("/elsewhere")),
     ),
     "update_baseline": _Sample("update", ("new", UpdateMode.NEW), None, None),
+    "uncommitted": _Sample("uncommitted", (True, True), (True, True), (True, True)),
     "strict": _Sample("strict", (True, True), (True, True), (True, True)),
     "prune": _Sample("prune", (True, True), None, None),
     "json": _same("json", "run.json"),
@@ -209,6 +210,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "judge_engine_upgrades": False,
         "baseline_dir": _ROOT / "baselines",
         "update": None,
+        "uncommitted": False,
         "strict": False,
         "prune": False,
         "json": None,
@@ -309,6 +311,7 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-judge-upgrades       modelperf_judge_engine_upgrades judge_engine_upgrades  -
 --modelperf-baseline-dir         modelperf_baseline_dir          baseline_dir           baselines
 --modelperf-update-baseline      -                               -                      -
+--modelperf-uncommitted          modelperf_uncommitted           uncommitted            -
 --modelperf-strict               modelperf_strict                strict                 -
 --modelperf-prune                -                               -                      -
 --modelperf-json                 modelperf_json                  json                   -
@@ -513,6 +516,7 @@ _WRONG: Mapping[str, list[object]] = {
     "baseline_requirements": [3, "", [], [3], ["a", "a"]],
     "judge_engine_upgrades": ["true", 1, {}],
     "baseline_dir": [3, ""],
+    "uncommitted": ["true", 1, {}],
     "strict": ["true", 1, {}],
     "json": [True, ""],
     "markdown": [True, ""],
@@ -640,8 +644,8 @@ pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, measure, output_sketch, max_seconds,
     warmup_seconds, min_seconds, timeout, engine, engine_options, gateway, static_only,
     against, baseline_python, baseline_requirements, judge_engine_upgrades, baseline_dir,
-    strict, json, markdown, html, benchmark_json, bencher_json, history, trace, cluster,
-    machine, models, machines.\
+    uncommitted, strict, json, markdown, html, benchmark_json, bencher_json, history,
+    trace, cluster, machine, models, machines.\
 """)
 
 

@@ -1070,35 +1070,25 @@ def test_a_budget_that_a_function_has_no_figure_for_is_refused(
     result.stdout.fnmatch_lines([f"*{word} is for models*leave it out*"])
 
 
-@pytest.mark.parametrize(
-    "words", ["baseline='a/name'", "tolerance=0.05", "measure='always'", "output_sketch=True"]
-)
-def test_a_function_is_not_checked_against_a_baseline(models: pytest.Pytester, words: str) -> None:
-    models.makepyfile(f"""
-        def test_function(modelperf):
-            modelperf.check(lambda: sum(range(1000)), {words})
-    """)
-    result = models.runpytest_inprocess("--modelperf")
-    result.assert_outcomes(failed=1)
-    word = words.partition("=")[0]
-    result.stdout.fnmatch_lines([f"*{word}: a Python function has no baseline*perf_budget*"])
-
-
 UNLIMITED = """
     import pytest
 
     def test_function(modelperf):
-        modelperf.check(lambda: sum(range(1000)))
+        modelperf.check("spins:spin", engine="callable")
 
     @pytest.mark.perf_budget(latency_ms=1e6)
     def test_limited(modelperf):
-        modelperf.check(lambda: sum(range(1000)))
+        modelperf.check("spins:spin", engine="callable")
+"""
+SPINS = """
+    def spin():
+        return sum(range(1000))
 """
 
 
 @pytest.mark.slow
 def test_a_function_without_a_budget_has_not_passed(models: pytest.Pytester) -> None:
-    models.makepyfile(UNLIMITED)
+    models.makepyfile(UNLIMITED, spins=SPINS)
 
     def run(*options: str) -> pytest.RunResult:
         return models.runpytest_inprocess(
@@ -1119,7 +1109,7 @@ def test_a_function_without_a_budget_has_not_passed(models: pytest.Pytester) -> 
 
 
 def test_a_function_that_did_not_run_has_not_passed(models: pytest.Pytester) -> None:
-    models.makepyfile(UNLIMITED)
+    models.makepyfile(UNLIMITED, spins=SPINS)
     result = models.runpytest_inprocess("--modelperf", "--modelperf-static-only", JSON)
     result.assert_outcomes(passed=2)
     assert {case["verdict"] for case in cases_of(models)} == {"inconclusive"}

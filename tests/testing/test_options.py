@@ -30,6 +30,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "baseline_requirement": ("onnxruntime==1.22.0", '["onnxruntime==1.22.0"]'),
     "judge_engine_upgrades": ("true", "true"),
     "baseline_dir": ("kept", '"kept"'),
+    "uncommitted": ("true", "true"),
     "strict": ("true", "true"),
     "json": ("run.json", '"run.json"'),
     "markdown": ("run.md", '"run.md"'),
@@ -52,7 +53,8 @@ SHOWS_SETTINGS = """
               told.warmup_seconds, told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.gateway, told.static_only, told.against,
               told.baseline_python, told.baseline_requirements, told.judge_engine_upgrades,
-              told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
+              told.baseline_dir.name, told.uncommitted, told.strict,
+              told.json, told.markdown, told.html,
               told.benchmark_json, told.bencher_json, told.history, told.trace, told.cluster,
               told.machine)
 """

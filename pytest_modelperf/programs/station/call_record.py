@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 
 
-class Span(NamedTuple):
+class CallSpan(NamedTuple):
     """A stay in a session or a label, from its start to its end."""
 
     name: str
@@ -61,7 +61,7 @@ class CallRecord:
         self.thread = get_ident()
         self.is_watched = is_watched
         self.waited = waited
-        self.spans: list[Span] = []
+        self.spans: list[CallSpan] = []
         self.labels: list[_Label] = []
         # Of the calling thread, inside of sessions.
         self.session_cpu_ns = 0

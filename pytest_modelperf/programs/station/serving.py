@@ -10,7 +10,6 @@ from pytest_modelperf.profiler.worker.timing import paused_gc
 from pytest_modelperf.programs.messages import (
     ORDERS,
     Answer,
-    Call,
     Compared,
     CompareResult,
     End,
@@ -19,10 +18,11 @@ from pytest_modelperf.programs.messages import (
     GiveSeen,
     Order,
     ProfileCalls,
-    Profiled,
+    ProfiledCalls,
     Result,
     SeenHere,
-    Turns,
+    TimeCalls,
+    TimedTurns,
     Watch,
     Watched,
     read_message,
@@ -93,7 +93,7 @@ class Server:
 
     async def _answer(self, order: Order) -> Answer:
         match order:
-            case Call(count=count, max_ns=max_ns):
+            case TimeCalls(count=count, max_ns=max_ns):
                 return await self._time(count, max_ns)
             case Watch():
                 return await self._watch()
@@ -108,7 +108,7 @@ class Server:
             case End():
                 raise AssertionError("the end is not an order to answer")
 
-    async def _time(self, count: int, max_ns: int) -> Turns:
+    async def _time(self, count: int, max_ns: int) -> TimedTurns:
         records: list[CallRecord] = []
         spent_ns = 0
         with paused_gc():
@@ -118,7 +118,7 @@ class Server:
                 records.append(record)
                 spent_ns += record.wall_ns
         turns: list[Turn] = [record.turn() for record in records]
-        return Turns(tuple(turns))
+        return TimedTurns(tuple(turns))
 
     async def _record(self, record: CallRecord) -> None:
         self._sessions.record = record
@@ -138,7 +138,7 @@ class Server:
         work, following = works
         return Watched(work, None if following == work else following, self._sessions.models())
 
-    async def _profile(self, calls: int) -> Profiled:
+    async def _profile(self, calls: int) -> ProfiledCalls:
         import cProfile
 
         from pytest_modelperf.programs.station.call_profile import read_profile
@@ -151,7 +151,7 @@ class Server:
                     await self._callee.call()
             finally:
                 profiler.disable()
-        return Profiled(read_profile(profiler, calls, self._tree))
+        return ProfiledCalls(read_profile(profiler, calls, self._tree))
 
     def _seen(self) -> SeenHere:
         import platform

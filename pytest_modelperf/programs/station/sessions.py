@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.program import InferenceWork, SessionWork, Work
+from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
 from pytest_modelperf.labels import add_recorder
 from pytest_modelperf.programs.messages import ModelPlace
-from pytest_modelperf.programs.station.call_record import CallRecord, Span
+from pytest_modelperf.programs.station.call_record import CallRecord, CallSpan
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import InputShapes
@@ -123,13 +123,13 @@ class Sessions:
 
     # -- what was recorded
 
-    def work_of(self, record: CallRecord) -> Work:
+    def work_of(self, record: CallRecord) -> CallWork:
         """The work of a watched call, by session in the order of their names."""
         made = Counter(group.name for group in record.made)
         counts = Counter((group.name, inputs) for group, inputs in record.inferences)
         groups = {group.name: group for group in self._groups.values()}
         names = sorted({*made, *(name for name, _ in counts)})
-        return Work(
+        return CallWork(
             sessions=tuple(
                 SessionWork(
                     model=name,
@@ -196,7 +196,7 @@ class Sessions:
                 if is_own:
                     record.session_cpu_ns += cpu_clock() - cpu_ns
                     record.session_waited_ns += record.waited() - waited_ns
-                record.spans.append(Span(group.name, start_ns, end_ns))
+                record.spans.append(CallSpan(group.name, start_ns, end_ns))
 
         return run
 
@@ -220,7 +220,7 @@ class Sessions:
             start_ns = time.perf_counter_ns()
 
             def ended(results: Any, data: Any, problem: str) -> Any:  # noqa: ANN401
-                record.spans.append(Span(group.name, start_ns, time.perf_counter_ns()))
+                record.spans.append(CallSpan(group.name, start_ns, time.perf_counter_ns()))
                 return callback(results, data, problem)
 
             return original(session, output_names, input_feed, ended, user_data, run_options)

@@ -1,0 +1,168 @@
+"""A program is judged by what changed; equal sessions drop out however much they vary."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.programs.causes import grown_functions
+from pytest_modelperf.programs.judging import REST, Basis, basis_of, is_decided, judge_program
+from pytest_modelperf.programs.records import CallProfile, FunctionTime, Reached, Spent, Turn
+from pytest_modelperf.programs.rounds import OpenPair, Pace, ProgramRound, take_rounds
+from pytest_modelperf.programs.work import WorkComparison, compare_work
+
+_MS = 1_000_000
+_SESSION = SessionWork(
+    model="m.onnx",
+    sha256="a" * 64,
+    options={},
+    inferences=(InferenceWork(inputs=("x: 1x8 float32",), count=1),),
+)
+_REACHED = Reached(function="read", source=None, kind="function", inputs=1, start_ns=_MS)
+_GATE = Gate(tolerances=Tolerances(shares=((50.0, 0.05),)), rounds=12, judges_starts=False)
+
+
+def _same() -> WorkComparison:
+    work = CallWork(sessions=(_SESSION,))
+    return compare_work(work, work)
+
+
+def _turns(
+    draw: random.Random, session_ms: float, rest_ms: float, cpu_share: float = 1.0
+) -> tuple[Turn, ...]:
+    found = []
+    for _ in range(20):
+        session = round(session_ms * draw.gauss(1.0, 0.01) * _MS)
+        rest = round(rest_ms * draw.gauss(1.0, 0.01) * _MS)
+        found.append(
+            Turn(
+                wall_ns=session + rest,
+                rest_ns=rest,
+                cpu_ns=round(rest * cpu_share),
+                waited_ns=0,
+                rest_waited_ns=0,
+                sessions={"m.onnx": Spent(calls=1, ns=session)},
+            )
+        )
+    return tuple(found)
+
+
+def _rounds(rest_now_ms: float, count: int = 8, cpu_share: float = 1.0) -> list[ProgramRound]:
+    """Rounds in which the same session differs by up to 20 % from process to process."""
+    draw = random.Random(1)
+    return [
+        ProgramRound(
+            _turns(draw, 15 * draw.uniform(0.9, 1.1), 2.0, cpu_share),
+            _turns(draw, 15 * draw.uniform(0.9, 1.1), rest_now_ms, cpu_share),
+            (_REACHED, _REACHED),
+        )
+        for _ in range(count)
+    ]
+
+
+def test_the_code_that_grew_is_found_although_equal_sessions_vary_more() -> None:
+    judged = judge_program(_rounds(4.0), _same(), _GATE)
+    assert judged.rounds.p50.verdict is Verdict.REGRESSED
+    assert 1.08 < (judged.rounds.p50.ratio or 0) < 1.16
+    rest = next(stage for stage in judged.stages if stage.kind == "rest")
+    session = next(stage for stage in judged.stages if stage.kind == "session")
+    assert (rest.name, rest.is_judged, session.is_judged) == (REST, True, False)
+    assert rest.time is not None
+    assert rest.time.explains(0.9)
+
+
+def test_an_unchanged_program_passes() -> None:
+    rounds = _rounds(2.0)
+    assert judge_program(rounds, _same(), _GATE).rounds.p50.verdict is Verdict.PASSED
+    assert is_decided(rounds[:6], _same(), _GATE)
+
+
+def test_a_session_with_other_work_is_judged_too() -> None:
+    other = replace(_SESSION, options={"threads": "8"})
+    work = compare_work(CallWork(sessions=(_SESSION,)), CallWork(sessions=(other,)))
+    judged = judge_program(_rounds(2.0), work, _GATE)
+    assert all(stage.is_judged for stage in judged.stages)
+    # Its processes differ by more than is allowed, so these rounds do not decide it.
+    assert judged.rounds.p50.verdict is Verdict.INCONCLUSIVE
+
+
+def test_code_that_waits_is_judged_by_wall_time() -> None:
+    assert basis_of(_rounds(2.0)) is Basis.PROCESSOR
+    assert basis_of(_rounds(2.0, cpu_share=0.4)) is Basis.WALL
+
+
+class _FakeClock:
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class _FakeStation:
+    def __init__(self, clock: _FakeClock, call_ns: int) -> None:
+        self._clock = clock
+        self._call_ns = call_ns
+        self.calls = 0
+
+    def call(self, count: int, max_ns: int) -> tuple[Turn, ...]:
+        assert max_ns > 0
+        self.calls += count
+        self._clock.now_ns += count * self._call_ns
+        return (Turn(wall_ns=self._call_ns, rest_ns=self._call_ns, cpu_ns=self._call_ns),) * count
+
+
+def _take(call_ns: int, pace: Pace, start_ns: int = 1000 * _MS) -> tuple[list[ProgramRound], int]:
+    clock = _FakeClock()
+
+    @contextmanager
+    def open_pair() -> Iterator[OpenPair]:
+        clock.now_ns += start_ns
+        sides = [_FakeStation(clock, call_ns) for _ in range(2)]
+        yield OpenPair(sides[0], sides[1], (_REACHED, _REACHED))
+
+    return list(take_rounds(open_pair, lambda _: False, pace, clock)), clock.now_ns
+
+
+def test_rounds_end_with_their_time_or_their_number() -> None:
+    rounds, _ = _take(10 * _MS, Pace(seconds=1000.0))
+    assert len(rounds) == 12
+    rounds, taken_ns = _take(10 * _MS, Pace(seconds=10.0))
+    assert 2 <= len(rounds) < 12
+    assert taken_ns <= 10_000 * _MS
+
+
+def test_a_slow_program_gets_the_time_of_some_rounds() -> None:
+    slow_ns = 2000 * _MS
+    few, _ = _take(slow_ns, Pace(seconds=30.0))
+    more, _ = _take(slow_ns, Pace(seconds=30.0, stretch_seconds=180.0))
+    assert len(few) < len(more)
+    assert all(len(made.before) == len(made.after) == 2 for made in more)
+
+
+def _function(place: str, calls: int, own_ms: float) -> FunctionTime:
+    own_ns = round(own_ms * _MS)
+    return FunctionTime(place=place, file=None, line=1, calls=calls, own_ns=own_ns, total_ns=own_ns)
+
+
+def test_the_functions_whose_own_time_grew_are_named_with_their_calls() -> None:
+    before = CallProfile(functions=(_function("reader.py:prepare", 1, 0.6),))
+    after = CallProfile(
+        functions=(
+            _function("reader.py:prepare", 1, 9.8),
+            _function("encoder.py:iterencode", 3, 2.0),
+            _function("reader.py:read", 1, 0.01),
+        )
+    )
+    found = [each.describe() for each in grown_functions([before], [after])]
+    assert found == [
+        "reader.py:prepare: 1 call, 0.600 -> 9.800 ms",
+        "encoder.py:iterencode: 0 -> 3 calls, 0.000 -> 2.000 ms",
+    ]
