@@ -1,0 +1,128 @@
+"""A program in a repository: recorded, unchanged, and worse by the work of its call."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.support.project import write_dense
+
+_PROGRAM = """
+    import numpy as np
+    import onnxruntime as ort
+
+    class Reader:
+        def __init__(self, path):
+            self.path = path
+            self.session = ort.InferenceSession(path)
+
+        def read(self, rows):
+            return self.session.run(None, {"x": np.ones((rows, 3), np.float32)})
+"""
+_TEST = """
+    from reader import Reader
+
+    def test_read(modelperf):
+        modelperf.check(Reader("model.onnx").read, 4)
+"""
+_FAST = ("--modelperf", "--modelperf-max-seconds=2", "-p", "no:randomly")
+
+
+def _git(folder: os.PathLike[str], *arguments: str) -> None:
+    names = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    git = shutil.which("git") or "git"
+    subprocess.run([git, *names, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A repository with a program, its model and its test, all committed."""
+    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(pytester.path / "cache"))
+    project = pytester.mkdir("project")
+    monkeypatch.chdir(project)
+    write_dense(project / "model.onnx")
+    (project / "reader.py").write_text("\n".join(line[4:] for line in _PROGRAM.splitlines()))
+    (project / "test_read.py").write_text("\n".join(line[4:] for line in _TEST.splitlines()))
+    (project / ".gitignore").write_text("__pycache__\n.pytest_cache\nrun.json\n")
+    _git(project, "init", "-q")
+    _git(project, "add", ".")
+    _git(project, "commit", "-q", "-m", "one")
+    return pytester
+
+
+def _run(repository: pytest.Pytester, *options: str) -> tuple[pytest.RunResult, dict[str, object]]:
+    result = repository.runpytest_subprocess(*_FAST, "--modelperf-json=run.json", *options)
+    (case,) = json.loads((repository.path / "project" / "run.json").read_text("utf-8"))["cases"]
+    return result, case
+
+
+def test_a_program_is_recorded_unchanged_and_worse_by_its_work(
+    repository: pytest.Pytester,
+) -> None:
+    project = repository.path / "project"
+    result, case = _run(repository)
+    assert case["verdict"] == "new"
+    result, case = _run(repository, "--modelperf-update-baseline")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*recorded 1 program: test_read.py++test_read*"])
+    stored = json.loads((project / "baselines/test_read.py++test_read/program.json").read_text())
+    assert set(stored["files"]) == {"reader.py", "test_read.py"}
+    assert [model["path"] for model in stored["models"]] == ["model.onnx"]
+    (session,) = stored["work"]["sessions"]
+    assert session["inferences"] == [{"count": 1, "inputs": ["x: 4x3 float32"], "macs": 60}]
+
+    result, case = _run(repository)
+    result.assert_outcomes(passed=1)
+    assert (case["verdict"], case["rounds"]) == ("unchanged", None)
+
+    text = (project / "reader.py").read_text()
+    (project / "reader.py").write_text(
+        text.replace(
+            "return self", "self.session = ort.InferenceSession(self.path)\n        return self"
+        )
+    )
+    result, case = _run(repository)
+    result.assert_outcomes(failed=1)
+    assert case["verdict"] == "regressed"
+    assert case["reasons"] == ["a call makes 1 session of model.onnx, and made 0 before"]
+    # What is not committed cannot be recorded.
+    result, case = _run(repository, "--modelperf-update-baseline")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*not committed: reader.py*--modelperf-uncommitted*"])
+
+
+@pytest.mark.slow
+def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
+    repository: pytest.Pytester,
+) -> None:
+    """Each side imports its own tree, and the functions that grew are named."""
+    project = repository.path / "project"
+    text = (project / "reader.py").read_text()
+    slow = text.replace("return self", "sorted(range(400_000), key=str)\n        return self")
+    (project / "reader.py").write_text(slow)
+    (project / "test_read.py").write_text(
+        (project / "test_read.py").read_text().replace("read, 4)", 'read, 4, against="HEAD")')
+    )
+    result, case = _run(repository, "--modelperf-max-seconds=60")
+    result.assert_outcomes(failed=1)
+    assert case["verdict"] == "regressed"
+    reasons = case["reasons"]
+    assert isinstance(reasons, list)
+    assert any("sorted" in reason or "reader.py:Reader.read" in reason for reason in reasons)
+    stages = case["stages"]
+    assert isinstance(stages, list)
+    judged = {stage["name"]: stage["judged"] for stage in stages}
+    assert judged == {"model.onnx": False, "rest of the program": True}
+
+
+def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> None:
+    (repository.path / "project" / "test_read.py").write_text(
+        "def test_read(modelperf):\n    modelperf.check(len, [1])\n    modelperf.check(len, [1])\n"
+    )
+    result = repository.runpytest_subprocess(*_FAST)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*checks a second program*each=*"])
