@@ -22,7 +22,7 @@ def label(name: str) -> AbstractContextManager[None]:
 
     Labels nest. Without either it does nothing.
 
-        with modelperf.label("resize"):
+        with label("resize"):
             pages = resize(pages)
     """
     recorders = _recorders
