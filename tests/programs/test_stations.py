@@ -222,6 +222,30 @@ def test_it(modelperf):
     assert watched.next_work.inferences == 0
 
 
+def test_an_inference_that_ends_later_counts_until_its_callback(project: Project) -> None:
+    station = project.reach(
+        _ARRAY
+        + """
+import threading
+
+def test_it(modelperf):
+    session = ort.InferenceSession("model.onnx")
+
+    def read():
+        done = threading.Event()
+        feed = {"x": np.ones((1, 3), np.float32)}
+        session.run_async(None, feed, lambda *_: done.set(), None)
+        done.wait()
+
+    modelperf.check(read)
+"""
+    )
+    (turn,) = station.call(1, 0)
+    assert turn.sessions["model.onnx"].calls == 1
+    (session,) = station.watch().work.sessions
+    assert [each.inputs for each in session.inferences] == [("x: 1x3 float32",)]
+
+
 def test_a_profile_names_the_functions_of_the_project(project: Project) -> None:
     station = project.reach(
         """

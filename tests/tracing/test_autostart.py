@@ -164,6 +164,7 @@ def test_a_python_that_uses_no_runtime_loads_no_more_than_it_needs(
     done = hooked_python.run(tmp_path, "look.py", MODELPERF_TRACE="trace.json")
     assert done.stdout.split() == [
         "pytest_modelperf.tracing",
+        "pytest_modelperf.tracing.first_import",
         "pytest_modelperf.tracing.autostart",
         "pytest_modelperf",
     ]
