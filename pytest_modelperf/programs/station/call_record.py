@@ -29,12 +29,16 @@ class CallSpan(NamedTuple):
     end_ns: int
 
 
+# Windows has neither this function nor the file.
+_read_at: Any = getattr(os, "pread", None)
+
+
 class ProcessorWait:
     """How long the thread that made it has waited for a processor, if the system knows."""
 
     def __init__(self) -> None:
         self._file: int | None = None
-        with suppress(OSError, ValueError, IndexError):
+        with suppress(OSError, ValueError, IndexError, TypeError):
             self._file = os.open(_SCHEDSTAT, os.O_RDONLY)
             self()
 
@@ -46,7 +50,7 @@ class ProcessorWait:
         """The second of three numbers: the time on a processor, waiting for one, and the slices."""
         if self._file is None:
             return 0
-        return int(os.pread(self._file, 64, 0).split()[1])
+        return int(_read_at(self._file, 64, 0).split()[1])
 
     def close(self) -> None:
         if self._file is not None:
