@@ -11,7 +11,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_modelperf.programs.records import Spent, Turn
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.programs.station.sessions import SessionGroup
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
+# Windows has neither this function nor the file.
+_read_at: Any = getattr(os, "pread", None)
 
 
 class CallSpan(NamedTuple):
@@ -27,10 +29,6 @@ class CallSpan(NamedTuple):
     name: str
     start_ns: int
     end_ns: int
-
-
-# Windows has neither this function nor the file.
-_read_at: Any = getattr(os, "pread", None)
 
 
 class ProcessorWait:
