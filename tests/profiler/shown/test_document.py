@@ -272,6 +272,7 @@ def test_a_comparison_as_json(linear: Profile) -> None:
                     ],
                     "parts": [],
                     "elsewhere": None,
+                    "stages": [],
                     "layers": [],
                     "reasons": [],
                     "outputs": [],
