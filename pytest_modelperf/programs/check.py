@@ -153,6 +153,8 @@ def check_program(asked: ProgramCheck) -> CheckedProgram:
     try:
         with _stations_of(asked, stored) as stations:
             judged = _judge(asked, stored, stations)
+        # Models are measured alone too, so the lock of the stations is released by now.
+        found = _with_model_reasons(asked, judged)
     except TestMissingError as error:
         if error.side == "before":
             return _as_new(asked, str(error))
@@ -162,13 +164,12 @@ def check_program(asked: ProgramCheck) -> CheckedProgram:
             asked.case, (), (), failure=error.message, failed_side=error.side
         )
         return CheckedProgram(comparison=comparison)
-    found = judged.comparison
     notes = found.notes
     if changes:
         named = shorten_list([*map(printable, changes)], _MOST_NAMED)
         notes = (f"since it was recorded: {named}", *notes)
     comparison = replace(found, notes=notes, seconds=time.monotonic() - begun)
-    return replace(judged, comparison=comparison)
+    return replace(judged.checked, comparison=comparison)
 
 
 def record_program(asked: ProgramCheck) -> CheckedProgram:
@@ -412,9 +413,16 @@ def _seen_now(asked: ProgramCheck, scratch: Path) -> ProgramSources:
 # -- judging
 
 
-def _judge(
-    asked: ProgramCheck, stored: StoredProgram | None, stations: _Stations
-) -> CheckedProgram:
+class _Judged(Struct, frozen=True, kw_only=True):
+    """A judged program, its work, and the files of the models of both sides."""
+
+    checked: CheckedProgram
+    work: WorkComparison
+    before: Mapping[str, Path]
+    after: Mapping[str, Path]
+
+
+def _judge(asked: ProgramCheck, stored: StoredProgram | None, stations: _Stations) -> _Judged:
     """The work of both sides compared, and if none of it grew, their times."""
     asked.tell("start both sides")
     with ExitStack() as stack:
@@ -435,20 +443,31 @@ def _judge(
             comparison = CaseComparison(
                 asked.case, metrics, (), reasons=work.differences, notes=notes
             )
-            return CheckedProgram(comparison=comparison)
+            checked = CheckedProgram(comparison=comparison)
+            return _Judged(checked=checked, work=work, before=old.models, after=watched.models)
         rounds = list(_rounds(asked, stations, work, first, stack))
     judged = judge_program(rounds, work, asked.gate)
-    p50 = judged.rounds.p50
     reasons = list(work.differences)
-    if p50.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} or (p50.ratio or 1.0) > 1.0 + (
-        p50.allowed or 0.0
-    ):
-        for pair in work.pairs:
-            if pair.is_other_model:
-                reasons += _model_reasons(asked, pair, old.models, watched.models)
-        if p50.verdict is Verdict.REGRESSED:
-            reasons += _function_reasons(asked, stations, judged)
-    return _compared(asked, work, rounds, judged, (metrics, tuple(reasons), notes))
+    if judged.rounds.p50.verdict is Verdict.REGRESSED:
+        reasons += _function_reasons(asked, stations, judged)
+    checked = _compared(asked, work, rounds, judged, (metrics, tuple(reasons), notes))
+    return _Judged(checked=checked, work=work, before=old.models, after=watched.models)
+
+
+def _with_model_reasons(asked: ProgramCheck, judged: _Judged) -> CaseComparison:
+    """The comparison with the reasons why a changed model takes longer, if the program does."""
+    found, work = judged.checked.comparison, judged.work
+    p50 = found.metric("latency_p50")
+    if p50 is None or p50.ratio is None or p50.ratio <= 1.0 + (p50.allowed or 0.0):
+        return found
+    reasons = [
+        reason
+        for pair in work.pairs
+        if pair.is_other_model
+        for reason in _model_reasons(asked, pair, judged.before, judged.after)
+    ]
+    place = len(work.differences)
+    return replace(found, reasons=(*found.reasons[:place], *reasons, *found.reasons[place:]))
 
 
 def _compared(
