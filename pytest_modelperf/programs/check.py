@@ -338,7 +338,7 @@ class _Stations(Struct, frozen=True):
                 station.end()
 
     def _require_own_files(self, reached: tuple[Reached, Reached]) -> None:
-        """Raise MeasureError if the side before runs code of the work tree."""
+        """Raise UsageError if the side before runs code of the work tree."""
         if self.before.tree == self.after.tree:
             return
         old, new = reached
@@ -647,7 +647,8 @@ def _model_reasons(
     asked.tell(f"compare both versions of {new.model}")
     gate = median_gate(asked.gate.tolerance, asked.gate.level, _MODEL_SECONDS)
     request, extensions = ProfileRequest(inputs=specs), asked.extensions
-    with contextlib.suppress(ModelPerfError):
+    name = printable(new.model)
+    try:
         found = compare_models(
             ModelSide(before[old.model], setup),
             ModelSide(after[new.model], setup),
@@ -656,8 +657,11 @@ def _model_reasons(
             extensions,
             asked.watch,
         )
-        for reason in found.cases[0].reasons[:_MOST_NAMED]:
-            yield f"{printable(new.model)}: {reason}"
+    except ModelPerfError as error:
+        yield f"{name}: both versions could not be compared: {error.worded(setup.wording)}"
+        return
+    for reason in found.cases[0].reasons[:_MOST_NAMED]:
+        yield f"{name}: {reason}"
 
 
 def _function_reasons(
