@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.program_store import read_program
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget, Tolerances, read_tolerances
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.records import Case, ModelFacts
@@ -118,6 +119,8 @@ def check(run: Run, item: pytest.Item, function: str, asked: ProgramCheck) -> Ca
     is_new = update is UpdateMode.NEW and read_program(asked.baselines, asked.name) is None
     is_recorded = update is UpdateMode.ALL or is_new
     checked = record_program(asked) if is_recorded else check_program(asked)
+    if update is UpdateMode.IMPROVED and checked.comparison.verdict is Verdict.IMPROVED:
+        checked = replace(checked, recording=record_program(asked).recording)
     if budgets and not checked.comparison.has_failed:
         checked = _with_budgets(asked, checked, budgets)
     measured = checked.measured
