@@ -100,7 +100,7 @@ class ModelPerf:
             return _or_fail(
                 self._run,
                 lambda: self._checked_program(model, words),
-                partial(self._note, model),
+                partial(self._note_program, model),
             )
         if arguments:
             raise pytest.fail.Exception(
@@ -146,6 +146,11 @@ class ModelPerf:
             self._run.note_failed_model(item, model, message)
         else:
             self._run.note_failure(item, self._asked, message)
+
+    def _note_program(self, model: TestedModel, item: pytest.Item, message: str) -> None:
+        from pytest_modelperf.profiler.records import Case
+
+        self._run.note_failed_model(item, model, message, Case(1, 1, program=item.name))
 
     def _profile(self, words: Mapping[str, object], *, sparsity: bool) -> PerfProfile:
         case = self._case(words, sparsity=sparsity)

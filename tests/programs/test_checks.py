@@ -125,4 +125,7 @@ def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> N
     )
     result = repository.runpytest_subprocess(*_FAST)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*checks a second program*each=*"])
+    result.stdout.fnmatch_lines(
+        ["*checks a second program*each=*", "test_read.py::test_read *failed*"]
+    )
+    result.stdout.no_fnmatch_line("*b1-c1*")
