@@ -259,8 +259,8 @@ class Case(Struct, frozen=True):
 
     `dims` tell the cases of a request apart; `given_dims` are all dimensions that were given a
     size, None if a kept profile does not say. `engine` is named only where a request has several.
-    `phase` is that of a generation, if the case is one. `program` is the name of the test that the
-    case is, if it is no model.
+    `phase` is that of a generation, if the case is one. `program` is the name of the test, if the
+    case is a program and not a model.
     """
 
     batch_size: Positive

@@ -141,7 +141,7 @@ def check_program(asked: ProgramCheck) -> CheckedProgram:
     """The program held against the commit that was accepted, or against another version."""
     stored = read_program(asked.baselines, asked.name)
     if asked.against is None and stored is None:
-        return _as_new(asked, "there is no baseline of this program")
+        return _as_new(asked, "this program has no baseline")
     changes: Sequence[str] = ()
     if asked.against is None and stored is not None:
         changes = [change.text for change in changes_since(stored, asked.top)]
@@ -391,7 +391,7 @@ def _stations_of(asked: ProgramCheck, stored: StoredProgram | None) -> Iterator[
             elif stored is not None:
                 commit = accepted_commit(stored, program_path(asked.baselines, asked.name), top)
             else:
-                raise UsageError("there is no older version to compare with.")
+                raise UsageError("this program has no older version to compare with.")
             tree = tree_of(commit, top, on_progress=asked.tell)
             if stored is not None and asked.against is None:
                 complete_tree(tree, stored.seen, top)
