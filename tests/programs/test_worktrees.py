@@ -130,7 +130,7 @@ def test_an_unknown_commit_leaves_nothing(repository: ProgramRepository, cache: 
     repository.commit("first", FIRST)
     with pytest.raises(UsageError, match="git cannot check out the commit 1111111111"):
         tree_of("1" * 40, repository.path, folder=cache)
-    assert not [path for path in cache.rglob("*") if path.name.startswith("1")]
+    assert not [path for path in cache.rglob("*") if path.name.startswith("1111111111")]
 
 
 # -- several processes
