@@ -342,7 +342,7 @@ class _Stations(Struct, frozen=True):
         if self.before.tree == self.after.tree:
             return
         old, new = reached
-        shared = set(old.of_worktree)
+        shared = {*old.of_worktree, *new.of_worktree}
         if old.source is not None and old.source == new.source:
             source = Path(old.source)
             if source.is_absolute() and source.is_relative_to(self.after.worktree):
@@ -350,7 +350,7 @@ class _Stations(Struct, frozen=True):
         if shared:
             named = shorten_list(sorted(map(printable, shared)), _MOST_NAMED)
             raise UsageError(
-                f"the side at the accepted commit read files of the work tree: {named}. So both "
+                f"the older version read files of the work tree: {named}. So both "
                 "sides would run the same code. Name the folder that it imports from, as in "
                 'modelperf.check(..., paths=["src"]).'
             )

@@ -180,6 +180,7 @@ class ModelPerf:
         given = {word: words[word] for word in known if word in words}
         name = getattr(function, "__qualname__", type(function).__name__)
         asked = program_check.check_of(run, item, program_check.ProgramWords(**given))
+        program_check.give_to_command(run.config, asked)
         outcome = program_check.check(run, item, name, asked)
         run.keep(item, outcome)
         run.require_passed((outcome,), margin=_MARGIN)
@@ -221,7 +222,10 @@ class ModelPerf:
                 f"modelperf.compare: {unknown[0]} is for two ONNX models, and a callable gets the "
                 f"inputs that follow it. There are: {', '.join(_WORDS_HERE)}."
             )
+        from pytest_modelperf.testing.program_check import require_run
+
         run = self._run
+        require_run(run.config)
         if run.settings.static_only:
             pytest.skip("needs a run, and --modelperf-static-only is given")
         old, new = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
@@ -268,6 +272,9 @@ class ModelPerf:
 
     def _case(self, words: Mapping[str, object], *, sparsity: bool = False) -> SizedCase:
         """The one case that a call names."""
+        from pytest_modelperf.testing.program_check import require_run
+
+        require_run(self._run.config)
         spec = read_spec(words, "modelperf", self._find)
         cases = cases_of(replace(spec, budgets=read_mark_budgets(self._item)))
         if len(cases) > 1:

@@ -59,6 +59,27 @@ class ProgramWords(Struct, frozen=True, kw_only=True):
     cores: object = None
 
 
+# Where a command takes the check of a test from.
+TAKEN = pytest.StashKey["list[ProgramCheck]"]()
+
+
+def give_to_command(config: pytest.Config, asked: ProgramCheck) -> None:
+    """End the test if a command runs pytest only to get its check."""
+    taken = config.stash.get(TAKEN, None)
+    if taken is not None:
+        taken.append(asked)
+        pytest.skip("the command has the check of this test")
+
+
+def require_run(config: pytest.Config) -> None:
+    """Raise UsageError if a command asks for a program, and the test is about a model."""
+    if TAKEN in config.stash:
+        raise UsageError(
+            "the test is about a model, and a command names a test for its program. Give the "
+            "command the file of the model."
+        )
+
+
 def check_of(run: Run, item: pytest.Item, words: ProgramWords) -> ProgramCheck:
     """The check of a program, as the test asks for it."""
     settings = run.settings

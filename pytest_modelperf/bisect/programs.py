@@ -1,0 +1,150 @@
+"""Two commits of a program compared: by the work of a call, which is exact, and then by its time.
+
+If the bad end does more work than the good one, each step of the search compares work alone.
+Otherwise the times decide, and the work of a commit between may differ.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.bisect.records import Bisect, BisectFigure, Judged, Search, VersionRange
+from pytest_modelperf.bisect.search import Judge, Question, SearchRule, find_regressions
+from pytest_modelperf.bisect.version_duets import MORE_TIME, numbered
+from pytest_modelperf.comparing.limits import WORK, Tolerances
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.programs.check import CheckedProgram, ProgramCheck
+from pytest_modelperf.programs.rounds import Pace
+from pytest_modelperf.programs.work import WORK_METRICS
+
+# Compares the first commit with the second, with the given settings of the check.
+CompareCommits = Callable[[str, str, ProgramCheck], CheckedProgram]
+
+_MEDIAN = 50.0
+# One round, which every comparison takes: the work is known before it.
+_SHORTEST = Pace(seconds=0.0, max_rounds=1)
+
+
+class ProgramBisect(Struct, frozen=True, kw_only=True):
+    """A request to bisect a program: its test, its check in the work tree, and the commits.
+
+    The tolerances are those of the check.
+    """
+
+    test: str
+    check: ProgramCheck
+    range: VersionRange
+    finds_all: bool = False
+
+
+def bisect_program(asked: ProgramBisect, compare: CompareCommits) -> Bisect:
+    """Find the commits between both ends that made the program do more work, or take longer."""
+    begun = time.monotonic()
+    tolerances, found = asked.check.gate.tolerances, asked.range
+    rule = SearchRule(
+        tolerance=tolerances.of_figure(WORK), finds_all=asked.finds_all, judges=BisectFigure.WORK
+    )
+    search = _search(asked, _WorkJudge(asked.check, compare), rule)
+    if search.verdict is not Verdict.REGRESSED:
+        good, bad = found.good.label, found.bad.label
+        note = f"a call does no more work in {bad} than in {good}, so its time was judged"
+        found = replace(found, notes=(*found.notes, note))
+        rule = SearchRule(tolerance=tolerances.of(_MEDIAN), finds_all=asked.finds_all)
+        search = _search(asked, _TimeJudge(asked.check, compare), rule)
+    return Bisect(
+        model=asked.test,
+        engine=f"Python {platform.python_version()}",
+        case=asked.check.case.id,
+        range=found,
+        search=search,
+        tolerance=rule.tolerance,
+        level=rule.level,
+        seconds=time.monotonic() - begun,
+        judges=rule.judges,
+    )
+
+
+def _search(asked: ProgramBisect, judge: Judge, rule: SearchRule) -> Search:
+    return find_regressions(asked.range.versions, judge, rule)
+
+
+class _WorkJudge(Struct, frozen=True):
+    """Answers by the exact work of a call."""
+
+    check: ProgramCheck
+    compare: CompareCommits
+
+    def __call__(self, question: Question) -> Judged:
+        # Results that differ would end the comparison, and are no part of the question.
+        check = replace(self.check, pace=_SHORTEST, outputs=None)
+        case = _compared(question, check, self.compare)
+        metrics = [metric for metric in case.metrics if metric.name in WORK_METRICS]
+        metric = max(metrics, key=_is_worse)
+        verdict = Verdict.REGRESSED if _is_worse(metric) else Verdict.PASSED
+        return Judged(verdict, metric, case)
+
+
+class _TimeJudge(Struct, frozen=True):
+    """Answers by the time of a call, whatever its work."""
+
+    check: ProgramCheck
+    compare: CompareCommits
+
+    def __call__(self, question: Question) -> Judged:
+        check = self.check
+        pace = _longer(check.pace) if question.attempt else check.pace
+        gate = replace(
+            check.gate,
+            # No work is too much: a growth that is taken back before the bad end is not looked for.
+            tolerances=Tolerances(
+                shares=((_MEDIAN, question.allowed),), figures=((WORK, math.inf),)
+            ),
+            # Both wrong answers are equally bad.
+            level=question.level,
+            pass_level=question.level,
+            rounds=pace.max_rounds,
+        )
+        check = replace(check, gate=gate, pace=pace, outputs=None)
+        case = _compared(question, check, self.compare)
+        metric = case.metric("latency_p50")
+        if metric is None:
+            raise MeasureError(f"{_both(question)} could not be compared in time.")
+        return Judged(metric.verdict, metric, case)
+
+
+def _compared(question: Question, check: ProgramCheck, compare: CompareCommits) -> CaseComparison:
+    """The comparison of both commits; MeasureError if one of them cannot be run."""
+    watch: Watch = numbered(check.watch, question)
+    good, other = question.good.name, question.other.name
+    case = compare(good, other, replace(check, watch=watch)).comparison
+    if case.outcome is Verdict.NEW:
+        raise MeasureError(f"{_both(question)} cannot be compared: {'; '.join(case.reasons)}")
+    if case.failure is not None:
+        raise MeasureError(case.failure)
+    return case
+
+
+def _both(question: Question) -> str:
+    return f"{question.good.label} and {question.other.label}"
+
+
+def _is_worse(metric: Metric) -> bool:
+    return metric.verdict is Verdict.REGRESSED
+
+
+def _longer(pace: Pace) -> Pace:
+    stretch = pace.stretch_seconds
+    return Pace(
+        seconds=MORE_TIME * pace.seconds,
+        stretch_seconds=None if stretch is None else MORE_TIME * stretch,
+        stretch_rounds=2 * pace.stretch_rounds,
+        max_rounds=2 * pace.max_rounds,
+    )
