@@ -19,7 +19,7 @@ from pytest_modelperf.bisect.search import Judge, Question, SearchRule, find_reg
 from pytest_modelperf.bisect.version_duets import MORE_TIME, numbered
 from pytest_modelperf.comparing.limits import WORK, Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.programs.check import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.rounds import Pace
@@ -117,19 +117,38 @@ class _TimeJudge(Struct, frozen=True):
         metric = case.metric("latency_p50")
         if metric is None:
             raise MeasureError(f"{_both(question)} could not be compared in time.")
-        return Judged(metric.verdict, metric, case)
+        return Judged(metric.verdict, metric, _without_work_limits(case))
 
 
 def _compared(question: Question, check: ProgramCheck, compare: CompareCommits) -> CaseComparison:
-    """The comparison of both commits; MeasureError if one of them cannot be run."""
+    """The comparison of both commits; MeasureError if one of them cannot be run.
+
+    UsageError if the good one does not have the test.
+    """
     watch: Watch = numbered(check.watch, question)
     good, other = question.good.name, question.other.name
     case = compare(good, other, replace(check, watch=watch)).comparison
     if case.outcome is Verdict.NEW:
-        raise MeasureError(f"{_both(question)} cannot be compared: {'; '.join(case.reasons)}")
+        reasons = "; ".join(case.reasons)
+        raise UsageError(f"{reasons}. Give --good a later commit than {question.good.label}.")
     if case.failure is not None:
-        raise MeasureError(case.failure)
+        raise MeasureError(_in_one_line(case.failure))
     return case
+
+
+def _without_work_limits(case: CaseComparison) -> CaseComparison:
+    """The comparison with the figures of its work shown and not judged."""
+    metrics = (
+        replace(metric, allowed=None, gated=False) if metric.name in WORK_METRICS else metric
+        for metric in case.metrics
+    )
+    return replace(case, metrics=tuple(metrics))
+
+
+def _in_one_line(failure: str) -> str:
+    """The first line of a failure and the last, which names the error."""
+    first, *others = failure.splitlines()
+    return f"{first}: {others[-1].removeprefix('E').strip()}" if others else first
 
 
 def _both(question: Question) -> str:
