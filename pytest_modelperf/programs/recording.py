@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from pytest_modelperf.programs.work import with_macs
 
 _RECORDED_ROUNDS = 3
 _MEASURED_ROUNDS = 5
-_ROUND_NS = 1_000_000_000
+_ROUND_NS = 600_000_000
 _MOST_CALLS = 200
 
 
@@ -84,16 +85,18 @@ def _measure(
 ) -> _Alone:
     """Time the calls of some processes; `look` gets the first one before its calls are timed."""
     alone = _Alone()
-    with measuring_program(asked), working_folder("programs") as scratch:
+    with measuring_program(asked), working_folder("programs") as scratch, ExitStack() as leaving:
         for number in range(rounds):
             asked.tell(f"{verb}, process {number + 1} of {rounds}")
             place = replace(asked.place, scratch=str(scratch / f"{verb}-{number}"))
-            with start_station(place) as station:
-                alone.reached.append(station.wait_reached())
-                if number == 0:
-                    look(station)
-                alone.turns.append(station.call(_MOST_CALLS, _ROUND_NS))
-                station.end()
+            station = leaving.enter_context(start_station(place))
+            alone.reached.append(station.wait_reached())
+            if number == 0:
+                look(station)
+            alone.turns.append(station.call(_MOST_CALLS, _ROUND_NS))
+            # It ends while the next one starts.
+            station.leave()
+            leaving.callback(station.end)
     return alone
 
 
