@@ -21,7 +21,7 @@ from pytest_modelperf.comparing.limits import WORK, Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.profiler.model_in_worker import Watch
-from pytest_modelperf.programs.check import CheckedProgram, ProgramCheck
+from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.rounds import Pace
 from pytest_modelperf.programs.work import WORK_METRICS
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Tolerances
     from pytest_modelperf.comparing.records import Comparison
     from pytest_modelperf.profiler.model_in_worker import Watch
-    from pytest_modelperf.programs.check import CheckedProgram, ProgramCheck
+    from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
     from pytest_modelperf.revisions.commits import Commit
+    from pytest_modelperf.testing.program_check import NamedProgram
 
 _OUTPUTS = frozenset({"json_file", "csv_file", "html_file", "markdown_file"})
 _JUDGING = frozenset({"tolerance", "tolerances", "max_seconds"})
@@ -70,13 +71,14 @@ def compare_program(
 
     where = f"with {', '.join(requirements)}"
     with shown_progress() as progress:
-        asked = _find(test, limits, progress)
+        program = _find(test, limits, progress)
+        asked = program.check
         if ref is not None:
             commit = _commit("--ref", ref, asked.top)
             asked, where = versions_of(asked).of_work_tree(commit.sha), f"at {commit}"
         else:
             asked = replace(asked, against=requirements[0], environment=None)
-        case = check_program(asked).comparison
+        case = check_program(asked, program.state).comparison
     if case.outcome is Verdict.NEW:
         raise UsageError(f"there is nothing to compare with: {'; '.join(case.reasons)}.")
     older, now = (
@@ -102,33 +104,36 @@ def bisect_program(
     from pytest_modelperf.programs.versions import versions_of
 
     def compare(before: str, after: str, check: ProgramCheck) -> CheckedProgram:
-        return check_program(replace(versions, asked=check).of_commit(before, after))
+        asked = replace(versions, asked=check).of_commit(before, after)
+        return check_program(asked, program.state)
 
     with shown_progress() as progress:
-        asked = _find(test, limits, progress)
-        found = _range_of(test, asked, *ends)
-        versions = versions_of(asked)
-        request = ProgramBisect(test=test, check=asked, range=found, finds_all=finds_all)
+        program = _find(test, limits, progress)
+        found = _range_of(test, program, *ends)
+        versions = versions_of(program.check)
+        request = ProgramBisect(test=test, check=program.check, range=found, finds_all=finds_all)
         return search(request, compare)
 
 
-def _find(test: str, limits: TypedLimits, progress: Watch) -> ProgramCheck:
-    """The check of a test, with the limits that were typed."""
+def _find(test: str, limits: TypedLimits, progress: Watch) -> NamedProgram:
+    """The program of a test, with the limits that were typed."""
     from pytest_modelperf.testing.named_program import find_program
 
     seconds = limits.max_seconds
     typed = [] if seconds is None else [f"--modelperf-max-seconds={seconds}"]
-    asked = find_program(test, progress, typed)
+    program = find_program(test, progress, typed)
     if limits.tolerances is None:
-        return asked
-    return replace(asked, gate=replace(asked.gate, tolerances=limits.tolerances))
+        return program
+    gate = replace(program.check.gate, tolerances=limits.tolerances)
+    return replace(program, check=replace(program.check, gate=gate))
 
 
-def _range_of(test: str, asked: ProgramCheck, good: str | None, bad: str | None) -> VersionRange:
+def _range_of(test: str, program: NamedProgram, good: str | None, bad: str | None) -> VersionRange:
     from pytest_modelperf.bisect.commits import HEAD, all_commits_between
 
-    first = _accepted(test, asked) if good is None else _commit("--good", good, asked.top)
-    return all_commits_between(first, _commit("--bad", bad or HEAD, asked.top))
+    top = program.check.top
+    first = _accepted(test, program) if good is None else _commit("--good", good, top)
+    return all_commits_between(first, _commit("--bad", bad or HEAD, top))
 
 
 def _commit(flag: str, text: str, top: Path) -> Commit:
@@ -137,12 +142,12 @@ def _commit(flag: str, text: str, top: Path) -> Commit:
     return find_commit(text, top, RefOption(flag, "a branch, a tag or a commit", takes_paths=False))
 
 
-def _accepted(test: str, asked: ProgramCheck) -> Commit:
+def _accepted(test: str, program: NamedProgram) -> Commit:
     """The commit at which the program was accepted."""
-    from pytest_modelperf.baselines.program_store import program_path, read_program
+    from pytest_modelperf.baselines.program_store import program_path
     from pytest_modelperf.programs.commits import accepted_commit
 
-    stored = read_program(asked.baselines, asked.name)
+    stored, asked = program.state.stored, program.check
     if stored is None:
         raise UsageError(
             f"{printable(test)} has no baseline, so no commit is known to be fast: give one by "

@@ -17,6 +17,7 @@ from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.git import GitAnswer, ask_git
 from pytest_modelperf.programs.contents import has_digest
+from pytest_modelperf.programs.repository import head_commit
 from pytest_modelperf.revisions.commits import Commit, RefOption, find_commit
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
@@ -32,28 +33,6 @@ _RECORD = "`pytest --modelperf --modelperf-update-baseline`"
 _UNSHALLOW = (
     "Run `git fetch --unshallow`; in GitHub Actions give actions/checkout `fetch-depth: 0`."
 )
-
-
-def top_of(folder: Path) -> Path:
-    """The top folder of the work tree; UsageError if the folder is in none."""
-    answer = ask_git(folder, "rev-parse", "--show-toplevel")
-    if answer.code == 0 and answer.output.strip():
-        return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
-    shown = printable(str(folder))
-    if "dubious ownership" in answer.words:
-        # git prints the very command.
-        found = re.search(r"git config --global --add safe\.directory .*", answer.words)
-        step = printable(found[0].strip()) if found else "git config --global safe.directory FOLDER"
-        raise UsageError(
-            f"git does not trust the repository of {shown}, because another user owns it. "
-            f"Run `{step}`."
-        )
-    if "not a git repository" in answer.words:
-        raise UsageError(
-            f"{shown} is in no git repository, so there is no older version of a program. "
-            "Run `git init` there, and commit the program."
-        )
-    raise UsageError(f"git does not find the work tree of {shown}: {answer.reason}.")
 
 
 def find_against(text: str, top: Path) -> Commit:
@@ -103,17 +82,6 @@ def require_committed(seen: ProgramSources, top: Path) -> None:
             "--modelperf-uncommitted records it now, and the commit that brings the baseline must "
             "have them."
         )
-
-
-def head_commit(top: Path) -> str:
-    """The id of the commit that is checked out; UsageError if there is none yet."""
-    answer = ask_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if answer.code != 0:
-        raise UsageError(
-            f"the git repository of {printable(str(top))} has no commit yet: commit the program "
-            "first."
-        )
-    return answer.output.decode("ascii").strip()
 
 
 def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Roun
 from pytest_modelperf.programs.records import Turn
 from pytest_modelperf.programs.rounds import ProgramRound
 from pytest_modelperf.programs.work import SessionPair, WorkComparison
-from pytest_modelperf.stats.parts import PartFigure
+from pytest_modelperf.stats.parts import PartFigure, undisturbed_ns
 from pytest_modelperf.stats.records import PartTurns, Turns
 
 REST = "rest of the program"
@@ -229,13 +229,14 @@ _Find = Callable[[Turn], "tuple[int, float] | None"]
 
 def _spent(rounds: Sequence[ProgramRound], side: int, find: _Find) -> StageTime | None:
     """The typical calls and time of a stage on a side; None if it never ran there."""
-    found = [find(turn) for made in rounds for turn in (made.before, made.after)[side]]
-    known = [each for each in found if each is not None]
+    found = [[find(turn) for turn in (made.before, made.after)[side]] for made in rounds]
+    known = [known for each in found if (known := [spent for spent in each if spent is not None])]
     if not known:
         return None
     return StageTime(
-        calls=statistics.median(calls for calls, _ in known),
-        ns=statistics.median(ns for _, ns in known),
+        calls=statistics.median(calls for each in known for calls, _ in each),
+        # The median of the whole call is one of undisturbed calls, too.
+        ns=undisturbed_ns([[ns for _, ns in each] for each in known]),
     )
 
 

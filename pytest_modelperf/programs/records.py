@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from pytest_modelperf.files.documents import Count, DurationNs, Positive
 
+# The environment of the side before that has the recorded versions of distributions.
+RECORDED_ENVIRONMENT = "recorded"
+
 Side: TypeAlias = Literal["before", "after"]
 
 

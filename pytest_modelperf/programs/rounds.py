@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, failing_as
 from pytest_modelperf.profiler.worker.clocks import Clock
-from pytest_modelperf.programs.records import Reached, Turn
+from pytest_modelperf.programs.records import CallProfile, Reached, Turn
 
 _NS_PER_S = 1_000_000_000
 # Calls of one side before the other takes over: a message takes as long as a call of 0.1 ms.
@@ -33,6 +33,8 @@ class TimesCalls(Protocol):
     """A station as a round needs it."""
 
     def call(self, count: int, max_ns: int) -> tuple[Turn, ...]: ...
+
+    def profile(self, calls: int) -> CallProfile: ...
 
 
 class OpenPair(Struct, frozen=True):
@@ -66,11 +68,15 @@ class Pace(Struct, frozen=True, kw_only=True):
 
 def take_rounds(
     open_pair: Callable[[], AbstractContextManager[OpenPair]],
-    is_enough: Callable[[Sequence[ProgramRound]], bool],
+    look: Callable[[Sequence[ProgramRound], OpenPair, bool], bool],
     pace: Pace,
     clock: Clock,
-) -> Iterator[ProgramRound]:
-    """Rounds one after the other, until they are enough or the time is over."""
+) -> tuple[ProgramRound, ...]:
+    """Take rounds until they are enough or the time is over.
+
+    After each round `look` returns whether the rounds are enough. It also gets the pair, which is
+    still open, and whether this was the last round in any case.
+    """
     order = random.Random(0)  # noqa: S311  # an order, and no secret
     begun = clock()
     taken: list[ProgramRound] = []
@@ -80,16 +86,20 @@ def take_rounds(
         with open_pair() as pair:
             started_ns = clock() - start
             taken.append(_take_round(pair, started_ns, order))
-        lengths.append(clock() - start)
-        yield taken[-1]
-        typical_ns = statistics.median(lengths)
-        limit_ns = pace.seconds * _NS_PER_S
-        if pace.stretch_seconds is not None:
-            wanted_ns = min(pace.stretch_rounds * typical_ns, pace.stretch_seconds * _NS_PER_S)
-            limit_ns = max(limit_ns, wanted_ns)
-        is_over = clock() - begun + typical_ns > limit_ns or len(taken) >= pace.max_rounds
-        if is_over or is_enough(taken):
-            return
+            lengths.append(clock() - start)
+            is_over = _is_over(lengths, clock() - begun, pace)
+            if look(taken, pair, is_over) or is_over:
+                return tuple(taken)
+
+
+def _is_over(lengths: Sequence[int], spent_ns: int, pace: Pace) -> bool:
+    """Whether another round of typical length would take too long, or would be one too many."""
+    typical_ns = statistics.median(lengths)
+    limit_ns = pace.seconds * _NS_PER_S
+    if pace.stretch_seconds is not None:
+        wanted_ns = min(pace.stretch_rounds * typical_ns, pace.stretch_seconds * _NS_PER_S)
+        limit_ns = max(limit_ns, wanted_ns)
+    return spent_ns + typical_ns > limit_ns or len(lengths) >= pace.max_rounds
 
 
 def _take_round(pair: OpenPair, started_ns: int, order: random.Random) -> ProgramRound:

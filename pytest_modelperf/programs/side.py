@@ -144,8 +144,14 @@ class SideStation:
         return self._receive(IsReached).reached
 
     def call(self, count: int, max_ns: int) -> tuple[Turn, ...]:
-        """Time up to `count` calls, at least one; none is begun after `max_ns`."""
-        return self._ask(TimeCalls(count, max_ns), TimedTurns).turns
+        """Time up to `count` calls, at least one; none is begun after `max_ns`.
+
+        Then the process is paused until the next order: threads of a session that wait for work
+        spin for a while, and would take a processor from the other side.
+        """
+        turns = self._ask(TimeCalls(count, max_ns), TimedTurns).turns
+        self._tree.pause()
+        return turns
 
     def watch(self) -> WatchedWork:
         watched = self._ask(Watch(), Watched)
@@ -220,6 +226,7 @@ class SideStation:
         return self._receive(kind)
 
     def _send(self, message: Order | Begin) -> None:
+        self._tree.resume()
         try:
             write_message(_stream(self._process.stdin), message)
         except OSError:

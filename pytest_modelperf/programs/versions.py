@@ -6,10 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import ProgramSources
-from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.programs.check import ProgramCheck
-from pytest_modelperf.programs.side import start_station
+from pytest_modelperf.programs.checked import ProgramCheck
+from pytest_modelperf.programs.sides import measuring_program, seen_now
 from pytest_modelperf.programs.tree_files import complete_tree
 from pytest_modelperf.programs.worktrees import tree_of
 
@@ -51,12 +50,5 @@ def versions_of(asked: ProgramCheck) -> ProgramVersions:
     MeasureError if it does not run there.
     """
     asked.tell("start the program")
-    with (
-        measuring_alone(lambda holder: asked.tell(f"wait for {holder}")),
-        working_folder("programs") as scratch,
-        start_station(replace(asked.place, scratch=str(scratch / "seen"))) as station,
-    ):
-        station.wait_reached()
-        seen = station.seen()
-        station.end()
-    return ProgramVersions(asked, seen)
+    with measuring_program(asked), working_folder("programs") as scratch:
+        return ProgramVersions(asked, seen_now(asked, scratch))

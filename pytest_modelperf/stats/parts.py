@@ -81,8 +81,12 @@ def calm_ns(rounds: Sequence[PartRound]) -> float:
         unstalled = np.median(np.concatenate([_own(turns) for turns in before]))
         fast = np.quantile(np.concatenate([turns.times_ns for turns in before]), _FAST_SHARE)
         return max(min(float(unstalled), float(fast)), _SHORTEST_NS)
-    found = [np.quantile(_own(turns), _CALM_SHARE) for turns in before]
-    return max(float(np.median(found)), _SHORTEST_NS)
+    return max(undisturbed_ns([_own(turns) for turns in before]), _SHORTEST_NS)
+
+
+def undisturbed_ns(rounds_ns: Sequence[Sequence[float] | Floats]) -> float:
+    """The time that something takes in the less disturbed runs of a typical round."""
+    return float(np.median([np.quantile(times_ns, _CALM_SHARE) for times_ns in rounds_ns]))
 
 
 def part_share(rounds: Sequence[PartRound]) -> float:

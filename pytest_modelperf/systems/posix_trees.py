@@ -21,6 +21,15 @@ class PosixTree:
     def ask_to_end(self) -> None:
         self._send(signal.SIGTERM, (os.killpg,))
 
+    def pause(self) -> None:
+        # Elsewhere it would wait forever if this process were killed: see `PosixProcess.settle`.
+        if sys.platform == "linux":
+            self._send(signal.SIGSTOP, (os.killpg,))
+
+    def resume(self) -> None:
+        if sys.platform == "linux":
+            self._send(signal.SIGCONT, (os.killpg,))
+
     def kill(self) -> None:
         # It may not lead a group yet.
         self._send(signal.SIGKILL, (os.killpg, os.kill))

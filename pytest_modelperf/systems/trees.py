@@ -18,6 +18,14 @@ class Tree(Protocol):
         """Have all of it end in good order, where the system has a way to ask."""
         ...
 
+    def pause(self) -> None:
+        """Have all of it wait, if the system would end it with this process even then."""
+        ...
+
+    def resume(self) -> None:
+        """Have all of it go on."""
+        ...
+
     def kill(self) -> None:
         """End all of it at once; nothing where it has ended."""
         ...

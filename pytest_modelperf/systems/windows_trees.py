@@ -30,6 +30,12 @@ class WindowsTree:
     def ask_to_end(self) -> None:
         """Windows has no way to ask a process without a window."""
 
+    def pause(self) -> None:
+        """Windows has no documented way to pause a process."""
+
+    def resume(self) -> None:
+        """Nothing was paused."""
+
     def kill(self) -> None:
         if self._is_open:
             self._kernel32.TerminateJobObject(self._job, _EXIT_CODE)

@@ -170,18 +170,15 @@ class ModelPerf:
         self, function: Callable[..., object], words: Mapping[str, object]
     ) -> ProgramResult:
         from pytest_modelperf.testing import program_check
+        from pytest_modelperf.testing.program_words import read_words
 
         run, item = self._run, self._item
         self._asked = None
         program_check.require_first(run.count_program(), item)
         if run.settings.static_only:
             pytest.skip("needs a run, and --modelperf-static-only is given")
-        known = program_check.ProgramWords.__struct_fields__
-        given = {word: words[word] for word in known if word in words}
         name = getattr(function, "__qualname__", type(function).__name__)
-        asked = program_check.check_of(run, item, program_check.ProgramWords(**given))
-        program_check.give_to_command(run.config, asked)
-        outcome = program_check.check(run, item, name, asked)
+        outcome = program_check.check(run, item, name, read_words(words, run.settings))
         run.keep(item, outcome)
         run.require_passed((outcome,), margin=_MARGIN)
         return ProgramResult(outcome.comparison)

@@ -17,7 +17,7 @@ from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.programs.station.failures import last_lines
 from pytest_modelperf.programs.station.pytest_run import OF_ONE_TEST, why_not_reached
 from pytest_modelperf.testing.current_run import RUN
-from pytest_modelperf.testing.program_check import TAKEN
+from pytest_modelperf.testing.program_check import TAKEN, NamedProgram
 from pytest_modelperf.testing.run import OUTCOMES, Run
 from pytest_modelperf.testing.settings import read_run_settings
 from pytest_modelperf.text.escaping import printable, printable_lines
@@ -25,15 +25,14 @@ from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.model_in_worker import Watch
-    from pytest_modelperf.programs.check import ProgramCheck
 
 _WIDTH = 80
 _MOST_NAMED = 6
 _INTERRUPTED = pytest.ExitCode.INTERRUPTED
 
 
-def find_program(test: str, watch: Watch, options: Sequence[str] = ()) -> ProgramCheck:
-    """The check of the program of a test; UsageError unless the id selects one test.
+def find_program(test: str, watch: Watch, options: Sequence[str] = ()) -> NamedProgram:
+    """The program of a test; UsageError unless the id selects one test.
 
     `options` are further ones of pytest. MeasureError if the test does not reach a check.
     """
@@ -65,7 +64,7 @@ class _UpToCheck:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self.taken: list[ProgramCheck] = []
+        self.taken: list[NamedProgram] = []
         self.tests: list[str] = []
         self.reason = ""
         self.error: ModelPerfError | None = None

@@ -1,74 +1,48 @@
-"""A program that a test checks: read from the call, checked, and kept as an outcome."""
+"""A program that a test checks, kept as an outcome.
+
+Most programs are unchanged, so what runs and judges one is imported for the others only.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program_store import read_program
-from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget, Tolerances, read_tolerances
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.baselines.program_store import program_name
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.records import Case, ModelFacts
-from pytest_modelperf.programs.check import (
-    RECORDED_ENVIRONMENT,
-    CheckedProgram,
-    ProgramCheck,
-    check_program,
-    measure_program,
-    record_program,
-)
-from pytest_modelperf.programs.commits import top_of
-from pytest_modelperf.programs.messages import StationPlace
-from pytest_modelperf.programs.rounds import Pace
+from pytest_modelperf.programs.repository import top_of
+from pytest_modelperf.programs.settling import ProgramState, read_state
 from pytest_modelperf.spec.run_definitions import UpdateMode
-from pytest_modelperf.stats.looks import share_level
-from pytest_modelperf.testing.budgets import LimitedFigures, few_rounds_note, timed_budget_metrics
 from pytest_modelperf.testing.failed_case import source_of
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.outcomes import CaseOutcome
+from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import Run
-from pytest_modelperf.testing.station_options import id_below, options_of
-from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
 
-# Two processes of a program differ by more than two sessions of a model.
-_TOLERANCE = 0.05
-_STRETCH_SECONDS = 180.0
-_USUAL_SECONDS = 30.0
+if TYPE_CHECKING:
+    from pytest_modelperf.programs.checked import ProgramCheck
+
 _MOST_CALLS = 1
 
 
-class ProgramWords(Struct, frozen=True, kw_only=True):
-    """The keywords of `modelperf.check` that are not those of the function."""
+class NamedProgram(Struct, frozen=True):
+    """A program that a command names by its test: its check, and its baseline if it has one."""
 
-    against: object = None
-    environment: object = None
-    paths: object = ()
-    tolerance: object = None
-    outputs: object = None
-    cores: object = None
+    check: ProgramCheck
+    state: ProgramState
 
 
-# Where a command takes the check of a test from.
-TAKEN = pytest.StashKey["list[ProgramCheck]"]()
-
-
-def give_to_command(config: pytest.Config, asked: ProgramCheck) -> None:
-    """End the test if a command runs pytest only to get its check."""
-    taken = config.stash.get(TAKEN, None)
-    if taken is not None:
-        taken.append(asked)
-        pytest.skip("the command has the check of this test")
+# A command that runs pytest up to the check of a test takes the program from here.
+TAKEN = pytest.StashKey["list[NamedProgram]"]()
 
 
 def require_run(config: pytest.Config) -> None:
@@ -80,178 +54,40 @@ def require_run(config: pytest.Config) -> None:
         )
 
 
-def check_of(run: Run, item: pytest.Item, words: ProgramWords) -> ProgramCheck:
-    """The check of a program, as the test asks for it."""
-    settings = run.settings
-    top = top_of(item.path.parent)
-    tolerances = _tolerances(settings.tolerances, words.tolerance)
-    place = StationPlace(
-        side="after",
-        tree=str(top),
-        worktree=str(top),
-        test=id_below(item, top),
-        folder=Path(os.path.relpath(Path.cwd().resolve(), top.resolve())).as_posix(),
-        python=sys.executable,
-        options=options_of(run.config),
-        sys_path=tuple(sys.path),
-        paths=_paths(words.paths),
-        cores=_cores(words.cores),
-        scratch=".",
-    )
-    has_seconds = settings.has_given_seconds
-    pace = Pace(
-        seconds=settings.max_seconds if has_seconds else _USUAL_SECONDS,
-        stretch_seconds=None if has_seconds else _STRETCH_SECONDS,
-    )
-    return ProgramCheck(
-        test=str(item.nodeid),
-        case=Case(1, len(place.cores or ()) or (os.cpu_count() or 1), program=item.name),
-        gate=Gate(
-            tolerances=tolerances,
-            level=share_level(run.judged),
-            rounds=pace.max_rounds,
-            judges_starts=False,
-        ),
-        pace=pace,
-        place=place,
-        baselines=settings.baseline_dir,
-        setup=settings.setup(
-            run.checker.context.extensions,
-            PYTHON_WORDING,
-            spec=settings.gateway_spec,
-            is_stretched=not has_seconds,
-        ),
-        machine=describe_machine().key,
-        today=dt.datetime.now(dt.timezone.utc).date().isoformat(),
-        against=_text(words.against, "against", "main") or settings.against,
-        environment=_environment(words.environment),
-        outputs=_outputs(words.outputs),
-        is_uncommitted=settings.uncommitted,
-        extensions=run.checker.context.extensions,
-        watch=run.watch,
-    )
-
-
-def check(run: Run, item: pytest.Item, function: str, asked: ProgramCheck) -> CaseOutcome:
-    """The outcome of a program: judged, or recorded if the run records baselines."""
+def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> CaseOutcome:
+    """Return the outcome of a program: settled, judged, or recorded if the run records."""
     begun = dt.datetime.now(dt.timezone.utc)
-    budgets = _budgets_of(item)
-    update = run.settings.update
-    is_new = update is UpdateMode.NEW and read_program(asked.baselines, asked.name) is None
-    is_recorded = update is UpdateMode.ALL or is_new
-    checked = record_program(asked) if is_recorded else check_program(asked)
-    if update is UpdateMode.IMPROVED and checked.comparison.verdict is Verdict.IMPROVED:
-        checked = replace(checked, recording=record_program(asked).recording)
-    if budgets and not checked.comparison.has_failed:
-        checked = _with_budgets(asked, checked, budgets)
-    measured = checked.measured
-    return CaseOutcome(
-        test=str(item.nodeid),
+    settings = run.settings
+    test, top = str(item.nodeid), top_of(item.path.parent)
+    name = program_name(test)
+    state = read_state(settings.baseline_dir, name, top)
+    update = settings.update
+    is_recorded = update is UpdateMode.ALL or (update is UpdateMode.NEW and state.stored is None)
+    case = Case(1, len(words.cores or ()) or (os.cpu_count() or 1), program=item.name)
+    budgets = read_mark_budgets(item)
+    outcome = CaseOutcome(
+        test=test,
         source=source_of(item),
-        model=ModelFacts.named(function, function_file=asked.place.test.partition("::")[0]),
-        cores=asked.case.cores,
+        model=ModelFacts.named(function, function_file=os.path.relpath(item.path, top)),
+        cores=case.cores,
         batch_size=1,
-        comparison=checked.comparison,
-        baseline=asked.name,
-        engine="" if measured is None else measured.engine.label,
-        latency=None if measured is None else measured.latency,
-        peak_rss_bytes=None if measured is None else measured.peak_rss_bytes,
-        confidence=asked.gate.confidence,
-        seconds=(dt.datetime.now(dt.timezone.utc) - begun).total_seconds(),
-        machine=run.checker.context.machine,
-        program=checked.recording,
+        comparison=CaseComparison(case, (), (), outcome=Verdict.UNCHANGED),
+        baseline=name,
+        machine=describe_machine(),
         accept=run.accept(item),
     )
+    is_settled = state.is_unchanged and words.against is None
+    taken = run.config.stash.get(TAKEN, None)
+    if is_recorded or budgets or not is_settled or taken is not None:
+        from pytest_modelperf.testing.program_run import TestedProgram, check_of, run_program
 
-
-def _with_budgets(
-    asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget]
-) -> CheckedProgram:
-    measured = checked.measured or measure_program(asked)
-    figures = LimitedFigures(None, None, 1, measured)
-    metrics = timed_budget_metrics(budgets, figures, asked.gate.limit_level)
-    few = few_rounds_note(budgets, measured)
-    found = checked.comparison
-    comparison = replace(
-        found,
-        metrics=(*found.metrics, *metrics),
-        notes=(*found.notes, *([few] if few is not None else [])),
-    )
-    return replace(checked, comparison=comparison, measured=measured)
-
-
-def _budgets_of(item: pytest.Item) -> Sequence[Budget]:
-    budgets = read_mark_budgets(item)
-    for budget in budgets:
-        if budget.figure.percent is None and budget.word != "peak_memory_mb":
-            raise UsageError(
-                f"{budget.word} is for models, and this is a program: leave it out, and limit its "
-                "latency or peak_memory_mb."
-            )
-    return budgets
-
-
-def _tolerances(settings: Tolerances, given: object) -> Tolerances:
-    """The tolerances of the call, or those of the run if they are not the defaults for models."""
-    if given is not None:
-        found = read_tolerances(given, "modelperf.check: tolerance")
-        is_median_given = not isinstance(given, Mapping) or bool({"p50"} & set(given))
-    else:
-        found, is_median_given = settings, settings != Tolerances()
-    median = found.of(50.0) if is_median_given else _TOLERANCE
-    named = {percent: found.of(percent) for percent in found.named}
-    return replace(found, shares=tuple(sorted({**named, 50.0: median}.items())))
-
-
-def _text(value: object, word: str, example: str) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise UsageError(
-            f"modelperf.check: {word} takes a text such as {example!r}, not {value!r}."
-        )
-    return value
-
-
-def _environment(value: object) -> str | None:
-    if value not in {None, RECORDED_ENVIRONMENT}:
-        raise UsageError(
-            f"modelperf.check: environment can be {RECORDED_ENVIRONMENT!r}, not {value!r}."
-        )
-    return None if value is None else RECORDED_ENVIRONMENT
-
-
-def _outputs(value: object) -> str | None:
-    if callable(value):
-        return "given"
-    if value not in {None, "==", "allclose"}:
-        raise UsageError(
-            f"modelperf.check: outputs can be '==', 'allclose' or a function of both results, not "
-            f"{value!r}."
-        )
-    return None if value is None else str(value)
-
-
-def _paths(value: object) -> tuple[str, ...]:
-    if isinstance(value, str | os.PathLike):
-        value = (value,)
-    if not isinstance(value, Sequence) or not all(isinstance(v, str | os.PathLike) for v in value):
-        raise UsageError(
-            f"modelperf.check: paths takes folders of the project such as ['src'], not {value!r}."
-        )
-    return tuple(str(each) for each in value)
-
-
-def _cores(value: object) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"modelperf.check: cores takes a number such as 1, not {value!r}.")
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if value > len(allowed):
-        raise UsageError(
-            f"modelperf.check: {value} cores are wanted, and a program can be pinned to "
-            f"{len(allowed)} here."
-        )
-    return tuple(allowed[:value])
+        program = TestedProgram(item, words, top, state, budgets)
+        if taken is not None:
+            taken.append(NamedProgram(check_of(run, program, outcome), state))
+            pytest.skip("the command has the check of this test")
+        outcome = run_program(run, program, outcome, is_recorded=is_recorded)
+    seconds = (dt.datetime.now(dt.timezone.utc) - begun).total_seconds()
+    return replace(outcome, seconds=seconds)
 
 
 def require_first(calls: int, item: pytest.Item) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec.structs import replace
@@ -118,8 +118,13 @@ class _FakeStation:
         self._clock.now_ns += count * self._call_ns
         return (Turn(wall_ns=self._call_ns, rest_ns=self._call_ns, cpu_ns=self._call_ns),) * count
 
+    def profile(self, calls: int) -> CallProfile:
+        raise AssertionError(f"{calls} calls were profiled to time some")
 
-def _take(call_ns: int, pace: Pace, start_ns: int = 1000 * _MS) -> tuple[list[ProgramRound], int]:
+
+def _take(
+    call_ns: int, pace: Pace, start_ns: int = 1000 * _MS
+) -> tuple[Sequence[ProgramRound], int]:
     clock = _FakeClock()
 
     @contextmanager
@@ -128,7 +133,7 @@ def _take(call_ns: int, pace: Pace, start_ns: int = 1000 * _MS) -> tuple[list[Pr
         sides = [_FakeStation(clock, call_ns) for _ in range(2)]
         yield OpenPair(sides[0], sides[1], (_REACHED, _REACHED))
 
-    return list(take_rounds(open_pair, lambda _: False, pace, clock)), clock.now_ns
+    return take_rounds(open_pair, lambda *_: False, pace, clock), clock.now_ns
 
 
 def test_rounds_end_with_their_time_or_their_number() -> None:

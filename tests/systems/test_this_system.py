@@ -88,3 +88,21 @@ def test_what_a_process_started_ends_with_it() -> None:
         assert process.stdout is not None
         # The end of the output: nobody is left who could write to it.
         assert not process.stdout.read()
+
+
+def test_a_paused_tree_waits_until_it_goes_on() -> None:
+    if sys.platform != "linux":
+        # Elsewhere a paused process would outlive a killed parent.
+        return
+    with started("import sys\nfor line in sys.stdin: print(line, end='', flush=True)") as process:
+        assert process.stdin is not None
+        tree = TREES.tree_of(process.pid)
+        tree.pause()
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        tree.resume()
+        process.stdin.write("on\n")
+        process.stdin.flush()
+        assert first_line(process) == "on"
+        tree.pause()
+        tree.kill()

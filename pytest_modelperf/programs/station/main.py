@@ -9,6 +9,7 @@ from typing import IO
 from pytest_modelperf.programs.messages import BEGINNINGS, Begin, read_message
 from pytest_modelperf.programs.station.reads import Reads
 from pytest_modelperf.programs.trees import SideFinder, SideTree
+from pytest_modelperf.systems.process import OWN_PROCESS
 
 _PYTHONPATH = "PYTHONPATH"
 
@@ -24,9 +25,9 @@ def main() -> None:
     _set_import_paths(begin, tree)
     reads = Reads(tree, place.scratch)
     reads.begin()
+    # A station may be paused, and should end with the parent even then.
+    OWN_PROCESS.settle()
     if place.cores is not None:
-        from pytest_modelperf.systems.process import OWN_PROCESS
-
         OWN_PROCESS.use_processors(place.cores)
     sys.argv = ["pytest", place.test]
     # Imported here: this imports pytest, which is found by the import paths.
