@@ -14,8 +14,8 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.records import Bisect, BisectFigure, Judged, Search, VersionRange
-from pytest_modelperf.bisect.search import Judge, Question, SearchRule, find_regressions
+from pytest_modelperf.bisect.records import Bisect, BisectFigure, Judged, VersionRange
+from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
 from pytest_modelperf.bisect.version_duets import MORE_TIME, numbered
 from pytest_modelperf.comparing.limits import WORK, Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
@@ -45,20 +45,22 @@ class ProgramBisect(Struct, frozen=True, kw_only=True):
     finds_all: bool = False
 
 
-def bisect_program(asked: ProgramBisect, compare: CompareCommits) -> Bisect:
+def bisect_program(
+    asked: ProgramBisect, compare: CompareCommits, clock: Callable[[], float] = time.monotonic
+) -> Bisect:
     """Find the commits between both ends that made the program do more work, or take longer."""
-    begun = time.monotonic()
+    begun, versions = clock(), asked.range.versions
     tolerances, found = asked.check.gate.tolerances, asked.range
     rule = SearchRule(
         tolerance=tolerances.of_figure(WORK), finds_all=asked.finds_all, judges=BisectFigure.WORK
     )
-    search = _search(asked, _WorkJudge(asked.check, compare), rule)
+    search = find_regressions(versions, _WorkJudge(asked.check, compare), rule, clock)
     if search.verdict is not Verdict.REGRESSED:
         good, bad = found.good.label, found.bad.label
         note = f"a call does no more work in {bad} than in {good}, so its time was judged"
         found = replace(found, notes=(*found.notes, note))
         rule = SearchRule(tolerance=tolerances.of(_MEDIAN), finds_all=asked.finds_all)
-        search = _search(asked, _TimeJudge(asked.check, compare), rule)
+        search = find_regressions(versions, _TimeJudge(asked.check, compare), rule, clock)
     return Bisect(
         model=asked.test,
         engine=f"Python {platform.python_version()}",
@@ -67,13 +69,9 @@ def bisect_program(asked: ProgramBisect, compare: CompareCommits) -> Bisect:
         search=search,
         tolerance=rule.tolerance,
         level=rule.level,
-        seconds=time.monotonic() - begun,
+        seconds=clock() - begun,
         judges=rule.judges,
     )
-
-
-def _search(asked: ProgramBisect, judge: Judge, rule: SearchRule) -> Search:
-    return find_regressions(asked.range.versions, judge, rule)
 
 
 class _WorkJudge(Struct, frozen=True):
@@ -87,7 +85,7 @@ class _WorkJudge(Struct, frozen=True):
         check = replace(self.check, pace=_SHORTEST, outputs=None)
         case = _compared(question, check, self.compare)
         metrics = [metric for metric in case.metrics if metric.name in WORK_METRICS]
-        metric = max(metrics, key=_is_worse)
+        metric = max(metrics, key=lambda each: (_is_worse(each), each.name == "inferences"))
         verdict = Verdict.REGRESSED if _is_worse(metric) else Verdict.PASSED
         return Judged(verdict, metric, case)
 
@@ -148,7 +146,8 @@ def _without_work_limits(case: CaseComparison) -> CaseComparison:
 def _in_one_line(failure: str) -> str:
     """The first line of a failure and the last, which names the error."""
     first, *others = failure.splitlines()
-    return f"{first}: {others[-1].removeprefix('E').strip()}" if others else first
+    last = others[-1].removeprefix("E").strip() if others else ""
+    return f"{first.removesuffix(':')}: {last}" if last else first
 
 
 def _both(question: Question) -> str:
