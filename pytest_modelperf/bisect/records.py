@@ -144,6 +144,11 @@ class BisectStep(Struct, frozen=True, kw_only=True):
         return self.metric is not None and self.metric.name in WORK_METRICS
 
     @property
+    def more_work(self) -> str | None:
+        """What a call of a program does more, as a sentence; None if it does no more work."""
+        return self.metric.reason if self.metric is not None and self.is_of_work else None
+
+    @property
     def output_share(self) -> Figure | None:
         """How far outputs differ, as a share of their largest value; None if that is not known."""
         return self.metric.after if self.metric is not None and self.is_of_outputs else None
@@ -170,7 +175,7 @@ STEP = JsonObject(
     "version=version.name against=against.name answer allowed ratio=timed.judged.ratio"
     " interval=metric.interval confidence=metric.confidence before_ms=timed.metric.before"
     " after_ms=timed.metric.after same_model=is_same_model rounds=comparison.rounds attempts"
-    " outputs=output_share seconds failure=reason",
+    " outputs=output_share work=more_work seconds failure=reason",
     about="One version compared with a good one; the figures are null if it was not measured.",
     interval=Interval,
 )

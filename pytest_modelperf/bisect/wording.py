@@ -19,7 +19,7 @@ def describe_change(step: BisectStep) -> str:
     if step.is_of_outputs:
         return describe_output_change(step)
     if step.is_of_work:
-        return describe_work_change(step)
+        return step.more_work or "no more work"
     metric = step.metric
     if metric is None or metric.ratio is None:
         return "unknown"
@@ -33,14 +33,6 @@ def describe_output_change(step: BisectStep) -> str:
         is_open = step.answer is Answer.INCONCLUSIVE
         return "cannot be compared" if is_open else "differ in more than their values"
     return f"differ by {format_outputs(share)}" if share else "are equal"
-
-
-def describe_work_change(step: BisectStep) -> str:
-    """What a call does more: `a call makes 1 session of rec.onnx, and made 0 before`."""
-    metric = step.metric
-    if metric is None or metric.reason is None:
-        return "no more work"
-    return metric.reason
 
 
 def format_outputs(share: float) -> str:

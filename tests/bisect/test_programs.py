@@ -183,6 +183,7 @@ def test_the_document_is_its_schema_and_each_face_shows_the_work(inferences: lis
     assert msgspec.convert(document, BISECT.json_type)
     assert document["judges"] == "work"
     assert [step["ratio"] for step in document["steps"]] == [None] * 3
+    assert [step["work"] is None for step in document["steps"]] == [False, True, False]
     report = bisect_report(found, COMMAND_WORDING)
     assert render_csv(report).count("\n") == 4
     assert "more work since" in render_page(report)
