@@ -49,6 +49,7 @@ from results import Expectation, Result, Start, conclude, markdown
 from stranger_programs import KINDS, PROGRAMS, Program, Slowdown
 
 from pytest_modelperf.files.caches import user_cache_folder
+from pytest_modelperf.systems.trees import TREES
 
 SAME = "a comment"
 # A slowdown below this is not what the benchmark asks for.
@@ -255,7 +256,8 @@ def run_pytest(place: Place, test: str, *options: str) -> Ran:
     with tempfile.TemporaryDirectory() as name:
         report = Path(name, "report.json")
         begun = time.monotonic()
-        done = subprocess.run(
+        # The process leads a group, so that a check without an end is killed with its stations.
+        process = subprocess.Popen(
             [
                 sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--modelperf",
                 f"--modelperf-json={report}", *options, test,
@@ -266,12 +268,17 @@ def run_pytest(place: Place, test: str, *options: str) -> Ran:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-            timeout=_LIMIT_S,
+            **TREES.popen_options(),
         )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            TREES.tree_of(process.pid).kill()
+            output, _ = process.communicate()
+            output += f"\nended after {_LIMIT_S:g} s"
         seconds = time.monotonic() - begun
         cases = json.loads(report.read_text("utf-8"))["cases"] if report.exists() else []
-    return Ran(done.returncode, seconds, done.stdout, cases)
+    return Ran(process.returncode, seconds, output, cases)
 
 
 def check(place: Place, change: Slowdown | None, repetition: int, *, is_busy: bool) -> Check:

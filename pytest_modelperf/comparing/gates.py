@@ -119,7 +119,8 @@ class Gate(Struct, frozen=True, kw_only=True):
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
     its limits. `pass_level` is the chance that a ratio just at its tolerance passes. `rounds` is
     the largest number of rounds of a duet. Without `judges_starts` the latency alone is judged,
-    neither load, first inference, memory nor size, and has the whole level. `measure` says whether
+    neither load, first inference, memory nor size, and has the whole level. With it, `starts` names
+    the times of a round that are judged. `measure` says whether
     a duet runs although the plan of the engine is the same.
     """
 
@@ -129,6 +130,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     pass_level: float = PASS_LEVEL
     rounds: int = LOOKS[-1]
     judges_starts: bool = True
+    starts: tuple[str, ...] = tuple(_STARTS)
     measure: Measure = Measure.ALWAYS
 
     def divided(self, cases: int) -> Gate:
@@ -232,7 +234,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         answers = {p: _judge(rounds, self.rule(p), p).answer for p in self.percents}
         if RatioAnswer.WORSE in answers.values():
             return True
-        judged = _STARTS if self.judges_starts else {}
+        judged = {name: _STARTS[name] for name in self.starts} if self.judges_starts else {}
         starts = {name: _start_pairs(rounds, start) for name, start in judged.items()}
         rules = {name: self.figure_rule(name) for name in judged}
         tick_ns = _tick_ns(rounds)
@@ -345,7 +347,8 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
     With a single round there is nothing but the cold start, which is shown and decides nothing.
     """
     metrics = []
-    for name, start in _STARTS.items():
+    for name in gate.starts:
+        start = _STARTS[name]
         pairs, rule = _start_pairs(rounds, start), gate.figure_rule(name)
         shown = pairs or [(start.of(each.before), start.of(each.after)) for each in rounds]
         decision = judge_once_a_round(

@@ -209,7 +209,14 @@ def _not_shown(case: CaseComparison) -> Iterator[Metric]:
 
 
 # The words of tolerances for times and sizes that are no percentile, by their metrics.
-_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST, "memory_bytes": MEMORY, "size_bytes": SIZE}
+_WORDS = {
+    "load_ms": LOAD,
+    "start_ms": LOAD,
+    "first_inference_ms": FIRST,
+    "memory_bytes": MEMORY,
+    "peak_rss_bytes": MEMORY,
+    "size_bytes": SIZE,
+}
 # The tolerances of figures that are awaited although nobody named them.
 _DEFAULTS = {"p50": DEFAULT_TOLERANCE, OUTPUTS: DEFAULT_OUTPUTS}
 

@@ -24,7 +24,9 @@ _NS_PER_MS = 1e6
 _NS_PER_S = 1_000_000_000
 
 
-def measured_alone(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) -> Measurement:
+def measured_alone(
+    turns: Sequence[Sequence[Turn]], reached: Sequence[Reached], peaks: Sequence[int | None]
+) -> Measurement:
     """The calls of one side as a measurement: a round is a process."""
     rounds = []
     for each, start in zip(turns, reached, strict=True):
@@ -44,7 +46,7 @@ def measured_alone(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) 
         rounds=tuple(rounds),
         latency=summarize([made.times_ns for made in rounds], 1),
         seconds=sum(sum(made.times_ns) for made in rounds) / _NS_PER_S,
-        peak_rss_bytes=_peak_of(reached),
+        peak_rss_bytes=_largest(peaks),
     )
 
 
@@ -66,7 +68,9 @@ def side_run(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) -> Sid
     )
 
 
-def program_figures(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) -> ProgramFigures:
+def program_figures(
+    turns: Sequence[Sequence[Turn]], reached: Sequence[Reached], peaks: Sequence[int | None]
+) -> ProgramFigures:
     """The figures that a baseline stores."""
     latency = summarize([tuple(turn.wall_ns for turn in each) for each in turns], 1)
     found = [turn for each in turns for turn in each]
@@ -76,7 +80,7 @@ def program_figures(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached])
         first_item_ms=median_ms([turn.first_ns for turn in found]),
         item_ms=median_ms([item_ns(turn) for turn in found]),
         start_ms=median_ms([each.start_ns for each in reached]),
-        peak_rss_bytes=_peak_of(reached),
+        peak_rss_bytes=_largest(peaks),
     )
 
 
@@ -105,6 +109,5 @@ def program_rows(turns: Sequence[Turn], work: CallWork) -> Iterator[StoredRow]:
     yield StoredRow(name=REST, calls=1, ms=rest)
 
 
-def _peak_of(reached: Sequence[Reached]) -> int | None:
-    peaks = [each.peak_rss_bytes for each in reached if each.peak_rss_bytes is not None]
-    return max(peaks, default=None)
+def _largest(peaks: Sequence[int | None]) -> int | None:
+    return max((peak for peak in peaks if peak is not None), default=None)

@@ -17,9 +17,14 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.programs.calls import item_ns, measured_alone, median_ms, side_run
 from pytest_modelperf.programs.causes import grown_functions
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
-from pytest_modelperf.programs.judging import JudgedProgram, is_decided, judge_program
+from pytest_modelperf.programs.judging import (
+    JudgedProgram,
+    is_decided,
+    judge_program,
+    memory_metric,
+)
 from pytest_modelperf.programs.models import MacsCounter, model_reasons
-from pytest_modelperf.programs.records import CallProfile, Reached
+from pytest_modelperf.programs.records import CallProfile
 from pytest_modelperf.programs.rounds import OpenPair, ProgramRound, take_rounds
 from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.programs.side import TestMissingError, WatchedWork
@@ -33,6 +38,8 @@ _PROFILES = 2
 _PROFILED_NS = 300_000_000
 _MOST_PROFILED = 20
 _MOST_NAMED = 4
+# What a model takes to load, a program takes until the call.
+_NAMES = {"load_ms": "start_ms"}
 
 
 def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
@@ -107,11 +114,11 @@ def _judge(asked: ProgramCheck, sides: BothSides) -> _Judged:
         metrics = (
             *work_metrics(work, asked.gate.tolerances),
             *_output_metrics(asked, first),
-            *_shown_metrics(first.reached),
         )
         uncounted = [note for counter in counters for note in counter.notes]
         notes = (*_work_notes(watched), *dict.fromkeys(uncounted))
         if any(metric.verdict is Verdict.REGRESSED for metric in metrics):
+            metrics = (*metrics, _unjudged_start(first))
             comparison = CaseComparison(
                 asked.case, metrics, (), reasons=work.differences, notes=notes
             )
@@ -147,7 +154,13 @@ def _compared(
 ) -> CheckedProgram:
     metrics, reasons, notes = others
     rounds, judged = found.rounds, found.judged
-    timed = [_with_reason(each, reasons) for each in judged.rounds.metrics]
+    timed = [
+        _with_reason(replace(each, name=_NAMES.get(each.name, each.name)), reasons)
+        for each in judged.rounds.metrics
+    ]
+    memory = memory_metric(rounds, asked.gate)
+    if memory is not None:
+        timed.append(memory)
     turns = [[made.before for made in rounds], [made.after for made in rounds]]
     reached = [[made.reached[side] for made in rounds] for side in (0, 1)]
     before, after = map(side_run, turns, reached)
@@ -167,7 +180,7 @@ def _compared(
         after=after,
         stages=judged.stages,
     )
-    measured = measured_alone(turns[1], reached[1])
+    measured = measured_alone(turns[1], reached[1], [made.peaks_bytes[1] for made in rounds])
     return CheckedProgram(comparison=comparison, measured=measured)
 
 
@@ -246,14 +259,10 @@ def _output_metrics(asked: ProgramCheck, first: OpenSides) -> Iterator[Metric]:
     yield Metric(OUTPUTS, 0.0, after, verdict, allowed=0.0, reason=difference)
 
 
-def _shown_metrics(reached: tuple[Reached, Reached]) -> Iterator[Metric]:
-    """The time until the call, and the memory by then: shown, and not judged."""
-    old, new = reached
-    starts = old.start_ns / _NS_PER_MS, new.start_ns / _NS_PER_MS
-    yield Metric("start_ms", *starts, Verdict.PASSED, gated=False)
-    peaks = old.peak_rss_bytes, new.peak_rss_bytes
-    if None not in peaks:
-        yield Metric("peak_rss_bytes", *peaks, Verdict.PASSED, gated=False)
+def _unjudged_start(first: OpenSides) -> Metric:
+    """The time until the call of a single round, which shows too little."""
+    old, new = (reached.start_ns / _NS_PER_MS for reached in first.reached)
+    return Metric("start_ms", old, new, Verdict.PASSED, gated=False)
 
 
 def _item_metrics(rounds: Sequence[ProgramRound]) -> Iterator[Metric]:

@@ -14,14 +14,24 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.gates import Gate, judged_metric
 from pytest_modelperf.comparing.judged_rounds import JudgedRounds, judge_rounds
-from pytest_modelperf.comparing.records import StageChange, StageKind, StageTime, TimeChange
+from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
+from pytest_modelperf.comparing.records import (
+    Metric,
+    StageChange,
+    StageKind,
+    StageTime,
+    TimeChange,
+)
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 from pytest_modelperf.programs.records import Turn
 from pytest_modelperf.programs.rounds import ProgramRound
 from pytest_modelperf.programs.work import SessionPair, WorkComparison
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.duet import once_a_round_looks_worse
 from pytest_modelperf.stats.parts import PartFigure, undisturbed_ns
+from pytest_modelperf.stats.processes import FEWEST_PAIRS, judge_processes
 from pytest_modelperf.stats.records import PartTurns, Turns
 
 REST = "rest of the program"
@@ -149,7 +159,51 @@ class JudgedProgram(Struct, frozen=True):
 
 
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:
-    return gate.is_decided(duet_rounds(rounds, work, basis_of(rounds)))
+    """Whether no further round is needed."""
+    answer = _judge_memory(rounds, gate).answer
+    if answer is RatioAnswer.WORSE:
+        return True
+    if not gate.is_decided(duet_rounds(rounds, work, basis_of(rounds))):
+        return False
+    return answer is not RatioAnswer.OPEN or not (
+        gate.tolerances.names(MEMORY)
+        or once_a_round_looks_worse(_peaks(rounds), gate.figure_rule(MEMORY))
+    )
+
+
+def memory_metric(rounds: Sequence[ProgramRound], gate: Gate) -> Metric | None:
+    """The memory of both sides, judged as that of models; None if the system does not report it."""
+    pairs = _peaks(rounds)
+    if not pairs:
+        return None
+    decision = _judge_memory(rounds, gate)
+    return judged_metric(
+        "peak_rss_bytes",
+        (statistics.median(old for old, _ in pairs), statistics.median(new for _, new in pairs)),
+        decision,
+        gate.figure_rule(MEMORY).tolerance,
+        is_awaited=gate.tolerances.names(MEMORY),
+    )
+
+
+def _judge_memory(rounds: Sequence[ProgramRound], gate: Gate) -> Decision:
+    """Decide about the memory; a growth that an allocator may cause passes unless it is named."""
+    pairs, rule = _peaks(rounds), gate.figure_rule(MEMORY)
+    if len(pairs) < FEWEST_PAIRS:
+        return Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=len(pairs))
+    decision = judge_processes(pairs, rule)
+    grown = statistics.median(new - old for old, new in pairs)
+    if decision.is_open and grown <= LEAST_MEMORY_BYTES and not gate.tolerances.names(MEMORY):
+        return replace(decision, answer=RatioAnswer.NOT_WORSE, rounds_needed=None)
+    return decision
+
+
+def _peaks(rounds: Sequence[ProgramRound]) -> list[tuple[float, float]]:
+    return [
+        (float(old), float(new))
+        for old, new in (made.peaks_bytes for made in rounds)
+        if old is not None and new is not None
+    ]
 
 
 def judge_program(

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from pytest_modelperf.baselines.program import CallWork
-from pytest_modelperf.files.documents import Digest
+from pytest_modelperf.files.documents import Count, Digest
 from pytest_modelperf.programs.records import CallProfile, Reached, Side, Turn
 
 _LENGTH_BYTES = 8
@@ -132,9 +132,10 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 class TimedTurns(Struct, frozen=True, tag=True):
-    """The timed calls."""
+    """The timed calls, and the most memory that the process had by then, if that is known."""
 
     turns: tuple[Turn, ...]
+    peak_bytes: Count | None
 
 
 class Watched(Struct, frozen=True, tag=True):

@@ -35,9 +35,10 @@ class _Alone:
 
     turns: list[tuple[Turn, ...]] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
+    peaks: list[int | None] = field(default_factory=list)
 
     def measurement(self) -> Measurement:
-        return measured_alone(self.turns, self.reached)
+        return measured_alone(self.turns, self.reached, self.peaks)
 
 
 def record_program(asked: ProgramCheck) -> CheckedProgram:
@@ -63,7 +64,7 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
         machine=asked.machine,
         seen=seen,
         work=work,
-        figures=program_figures(alone.turns, alone.reached),
+        figures=program_figures(alone.turns, alone.reached, alone.peaks),
         rows=tuple(program_rows([turn for each in alone.turns for turn in each], work)),
     )
     comparison = CaseComparison(
@@ -94,6 +95,7 @@ def _measure(
             if number == 0:
                 look(station)
             alone.turns.append(station.call(_MOST_CALLS, _ROUND_NS))
+            alone.peaks.append(station.peak_bytes)
             # It ends while the next one starts.
             station.leave()
             leaving.callback(station.end)

@@ -89,5 +89,4 @@ class Reached(Struct, frozen=True, kw_only=True):
     kind: Literal["function", "coroutine", "generator", "async generator"]
     inputs: Positive
     start_ns: DurationNs
-    peak_rss_bytes: Count | None = None
     of_worktree: tuple[str, ...] = ()

@@ -36,6 +36,9 @@ class TimesCalls(Protocol):
 
     def profile(self, calls: int) -> CallProfile: ...
 
+    @property
+    def peak_bytes(self) -> int | None: ...
+
 
 class OpenPair(Struct, frozen=True):
     """Both stations of a round, which have reached the call."""
@@ -46,11 +49,15 @@ class OpenPair(Struct, frozen=True):
 
 
 class ProgramRound(Struct, frozen=True):
-    """The calls of both sides in a round, as many of each, in the order of their turns."""
+    """The calls of both sides in a round, as many of each, in the order of their turns.
+
+    `peaks_bytes` is the most memory that each side had.
+    """
 
     before: tuple[Turn, ...]
     after: tuple[Turn, ...]
     reached: tuple[Reached, Reached]
+    peaks_bytes: tuple[int | None, int | None] = (None, None)
 
 
 class Pace(Struct, frozen=True, kw_only=True):
@@ -119,7 +126,8 @@ def _take_round(pair: OpenPair, started_ns: int, order: random.Random) -> Progra
         shortest = min(len(found[0]), len(found[1]))
         for side in (0, 1):
             taken[side].extend(found[side][:shortest])
-    return ProgramRound(tuple(taken[0]), tuple(taken[1]), pair.reached)
+    peaks = pair.before.peak_bytes, pair.after.peak_bytes
+    return ProgramRound(tuple(taken[0]), tuple(taken[1]), pair.reached, peaks)
 
 
 def _call(sides: tuple[TimesCalls, TimesCalls], side: int, count: int, ns: int) -> tuple[Turn, ...]:

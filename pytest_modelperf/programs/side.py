@@ -109,6 +109,8 @@ class SideStation:
         self._log = Path(place.scratch) / "log.txt"
         self._digests: dict[str, str | None] = {}
         self._has_left = False
+        # The most memory that the process had by the last timed call.
+        self.peak_bytes: int | None = None
         Path(place.scratch).mkdir(parents=True, exist_ok=True)
         tree = SideTree(place.tree, place.worktree)
         environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
@@ -117,7 +119,7 @@ class SideStation:
             self._process = subprocess.Popen(  # noqa: S603  # a Python that the user has chosen
                 [place.python, "-c", _START, str(_PACKAGE)],
                 cwd=_existing(Path(place.tree) / place.folder, Path(tree.tree)),
-                env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -149,9 +151,10 @@ class SideStation:
         Then the process is paused until the next order: threads of a session that wait for work
         spin for a while, and would take a processor from the other side.
         """
-        turns = self._ask(TimeCalls(count, max_ns), TimedTurns).turns
+        timed = self._ask(TimeCalls(count, max_ns), TimedTurns)
         self._tree.pause()
-        return turns
+        self.peak_bytes = timed.peak_bytes
+        return timed.turns
 
     def watch(self) -> WatchedWork:
         watched = self._ask(Watch(), Watched)

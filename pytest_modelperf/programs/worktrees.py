@@ -9,7 +9,9 @@ and is made again. The time of the note is that of the last use.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
+import math
 import os
 import secrets
 import shutil
@@ -96,6 +98,29 @@ def tree_of(
             f"or set {FOLDER_VARIABLE} to another folder."
         ) from error
     return tree
+
+
+def prune_trees(unused_since: dt.datetime | None, folder: Path | None = None) -> int:
+    """Remove the trees that were not used since then, or all; return how many were removed."""
+    trees = folder or trees_folder()
+    limit = math.inf if unused_since is None else unused_since.timestamp()
+    removed = 0
+    try:
+        for place in _trees_in(trees) if trees.is_dir() else ():
+            with _locked(place, lambda holder: None):  # noqa: ARG005
+                for tree in _trees_in(place):
+                    if _used(tree) < limit:
+                        note = _read_note(tree)
+                        is_known = note is not None and Path(note.repository).exists()
+                        _remove_tree(tree, Path(note.repository) if note and is_known else trees)
+                        removed += 1
+    except OSError as error:
+        raise OutputError(
+            f"worktrees in {_shown(trees)} cannot be removed: "
+            f"{printable(str(error.filename or ''))}: {error.strerror or error}. Make the folder "
+            "writable, or remove it yourself."
+        ) from error
+    return removed
 
 
 def _common_folder(top: Path) -> Path:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.limits import LOAD, Budget
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -101,7 +101,7 @@ def check_of(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramC
             tolerances=words.tolerances,
             level=share_level(run.judged),
             rounds=pace.max_rounds,
-            judges_starts=False,
+            starts=(LOAD,),
         ),
         pace=pace,
         place=place,

@@ -10,10 +10,17 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.limits import LOAD, Tolerances
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.programs.causes import grown_functions
-from pytest_modelperf.programs.judging import REST, Basis, basis_of, is_decided, judge_program
+from pytest_modelperf.programs.judging import (
+    REST,
+    Basis,
+    basis_of,
+    is_decided,
+    judge_program,
+    memory_metric,
+)
 from pytest_modelperf.programs.records import CallProfile, FunctionTime, Reached, Spent, Turn
 from pytest_modelperf.programs.rounds import OpenPair, Pace, ProgramRound, take_rounds
 from pytest_modelperf.programs.work import WorkComparison, compare_work
@@ -93,6 +100,36 @@ def test_a_session_with_other_work_is_judged_too() -> None:
     assert judged.rounds.p50.verdict is Verdict.INCONCLUSIVE
 
 
+def _with_peaks(grown_bytes: int, count: int = 8) -> list[ProgramRound]:
+    draw = random.Random(2)
+    peaks = [200_000_000 + draw.randrange(1_000_000) for _ in range(count)]
+    return [
+        replace(made, peaks_bytes=(peak, peak + grown_bytes))
+        for made, peak in zip(_rounds(2.0, count), peaks, strict=True)
+    ]
+
+
+def test_memory_that_grew_fails_and_what_an_allocator_takes_passes() -> None:
+    less, more = (memory_metric(_with_peaks(grown), _GATE) for grown in (3_000_000, 80_000_000))
+    assert less is not None
+    assert more is not None
+    assert less.verdict is Verdict.PASSED
+    assert (more.verdict, more.awaited) == (Verdict.REGRESSED, False)
+    assert is_decided(_with_peaks(80_000_000, 6), _same(), _GATE)
+    assert memory_metric(_rounds(2.0), _GATE) is None
+
+
+def test_a_start_that_takes_longer_fails() -> None:
+    later = replace(_REACHED, start_ns=2 * _MS)
+    rounds = [replace(made, reached=(_REACHED, later)) for made in _rounds(2.0)]
+    gate = Gate(tolerances=_GATE.tolerances, rounds=12, starts=(LOAD,))
+    judged = judge_program(rounds, _same(), gate).rounds
+    found = {metric.name: metric.verdict for metric in judged.metrics}
+    assert found["load_ms"] is Verdict.REGRESSED
+    assert found["latency_p50"] is Verdict.PASSED
+    assert "first_inference_ms" not in found
+
+
 def test_code_that_waits_is_judged_by_wall_time() -> None:
     assert basis_of(_rounds(2.0)) is Basis.PROCESSOR
     assert basis_of(_rounds(2.0, cpu_share=0.4)) is Basis.WALL
@@ -117,6 +154,8 @@ class _FakeStation:
         self.calls += count
         self._clock.now_ns += count * self._call_ns
         return (Turn(wall_ns=self._call_ns, rest_ns=self._call_ns, cpu_ns=self._call_ns),) * count
+
+    peak_bytes = 1 << 20
 
     def profile(self, calls: int) -> CallProfile:
         raise AssertionError(f"{calls} calls were profiled to time some")

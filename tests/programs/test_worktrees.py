@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.programs.tree_files import complete_tree
-from pytest_modelperf.programs.worktrees import KEPT_DAYS, KEPT_TREES, tree_of
+from pytest_modelperf.programs.worktrees import KEPT_DAYS, KEPT_TREES, prune_trees, tree_of
 from tests.support.repository import git, needs_git
 from tests.support.stored_programs import ProgramRepository, isolate_git, seen_of
 
@@ -205,6 +206,24 @@ def test_trees_that_are_not_used_are_removed(repository: ProgramRepository, cach
     assert not old.exists()
     assert young.exists()
     assert str(old) not in git(repository.path, "worktree", "list")
+
+
+def test_trees_are_pruned_by_their_last_use(repository: ProgramRepository, cache: Path) -> None:
+    now = dt.datetime.now(dt.timezone.utc)
+    commits = [repository.commit(f"{i}", {"reader.py": b"%d" % i}) for i in range(2)]
+    old, young = (
+        tree_of(
+            commit, repository.path, folder=cache, now=(now - dt.timedelta(days=days)).timestamp
+        )
+        for commit, days in zip(commits, (10, 1), strict=True)
+    )
+    assert prune_trees(now - dt.timedelta(days=5), cache) == 1
+    assert (old.exists(), young.exists()) == (False, True)
+    assert str(old) not in git(repository.path, "worktree", "list")
+    shutil.rmtree(repository.path)
+    assert prune_trees(None, cache) == 1
+    assert not young.exists()
+    assert prune_trees(None, cache / "nowhere") == 0
 
 
 def test_at_most_ten_trees_are_kept_and_those_in_use(

@@ -30,7 +30,6 @@ from pytest_modelperf.programs.station.reads import Reads
 from pytest_modelperf.programs.station.serving import Pipe, Server, is_cancelled
 from pytest_modelperf.programs.station.sessions import Sessions
 from pytest_modelperf.programs.trees import SideTree
-from pytest_modelperf.systems.process import OWN_PROCESS
 
 # What `check` takes for itself in the parent; of these only two matter here.
 _RESERVED = ("against", "environment", "paths", "tolerance", "cores")
@@ -165,7 +164,6 @@ class ServedTest:
                     kind=callee.kind,
                     inputs=len(callee.inputs),
                     start_ns=max(start_ns, 0),
-                    peak_rss_bytes=OWN_PROCESS.peak_bytes(),
                     of_worktree=self._reads.of_worktree(),
                 )
             )

@@ -36,6 +36,7 @@ from pytest_modelperf.programs.station.reads import Reads, distributions
 from pytest_modelperf.programs.station.results import first_difference
 from pytest_modelperf.programs.station.sessions import Sessions
 from pytest_modelperf.programs.trees import SideTree
+from pytest_modelperf.systems.process import OWN_PROCESS
 
 # Compares a result of before with one of now: true or None if they are equal.
 OutputsEqual: TypeAlias = Callable[[Any, Any], object]
@@ -118,7 +119,7 @@ class Server:
                 records.append(record)
                 spent_ns += record.wall_ns
         turns: list[Turn] = [record.turn() for record in records]
-        return TimedTurns(tuple(turns))
+        return TimedTurns(tuple(turns), OWN_PROCESS.peak_bytes())
 
     async def _record(self, record: CallRecord) -> None:
         self._sessions.record = record
