@@ -108,6 +108,7 @@ class _TimeJudge(Struct, frozen=True):
             # Both wrong answers are equally bad.
             level=question.level,
             pass_level=question.level,
+            judges_starts=False,
             rounds=pace.max_rounds,
         )
         check = replace(check, gate=gate, pace=pace, outputs=None)

@@ -160,10 +160,13 @@ class JudgedProgram(Struct, frozen=True):
 
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:
     """Whether no further round is needed."""
+    is_time_decided = gate.is_decided(duet_rounds(rounds, work, basis_of(rounds)))
+    if not gate.judges_starts:
+        return is_time_decided
     answer = _judge_memory(rounds, gate).answer
     if answer is RatioAnswer.WORSE:
         return True
-    if not gate.is_decided(duet_rounds(rounds, work, basis_of(rounds))):
+    if not is_time_decided:
         return False
     return answer is not RatioAnswer.OPEN or not (
         gate.tolerances.names(MEMORY)
@@ -182,6 +185,7 @@ def memory_metric(rounds: Sequence[ProgramRound], gate: Gate) -> Metric | None:
         (statistics.median(old for old, _ in pairs), statistics.median(new for _, new in pairs)),
         decision,
         gate.figure_rule(MEMORY).tolerance,
+        is_gated=gate.judges_starts,
         is_awaited=gate.tolerances.names(MEMORY),
     )
 

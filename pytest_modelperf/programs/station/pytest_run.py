@@ -19,6 +19,7 @@ from pytest_modelperf.programs.station.served import ServedTest
 from pytest_modelperf.programs.trees import SideTree
 
 _PLUGIN = "pytest_modelperf.plugin"
+_ENTRY_POINT = "modelperf"
 # Options that select tests, stop or repeat runs, distribute them, or write reports.
 OF_ONE_TEST: Mapping[str, object] = {
     "allure_report_dir": None,
@@ -160,10 +161,11 @@ def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
     options["basetemp"] = str(scratch / "tmp")
     cache = f"cache_dir={scratch / 'cache'}"
     options["override_ini"] = [*(options.get("override_ini") or ()), cache]
-    options["plugins"] = list(options.get("plugins") or ())
-    if not entry_points(group="pytest11", name="modelperf"):
+    plugins = list(options.get("plugins") or ())
+    if not entry_points(group="pytest11", name=_ENTRY_POINT):
         # This package is not installed in an environment with other versions.
-        options["plugins"].append(_PLUGIN)
+        plugins = [*(each for each in plugins if each != _ENTRY_POINT), _PLUGIN]
+    options["plugins"] = plugins
     return options
 
 
