@@ -5,6 +5,7 @@ A profiler slows small functions down more than large ones, so its times explain
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ from pytest_modelperf.text.words import count_of
 # A function is named if its own time grew by this share of what all functions together grew.
 _SHARE = 0.1
 _MOST_FUNCTIONS = 4
+# The time of a session has a row of its own.
+_INFERENCE = re.compile(r"\bonnxruntime_pybind11_state\.run\w*$")
 # A growth of less is the noise of the profiler.
 _LEAST_NS = 20_000
 
@@ -48,7 +51,10 @@ def grown_functions(
     before: Sequence[CallProfile], after: Sequence[CallProfile]
 ) -> tuple[FunctionChange, ...]:
     """The functions whose own time grew most, by the typical profile of each side."""
-    old, new = _typical(before), _typical(after)
+    old, new = (
+        {place: each for place, each in _typical(side).items() if not _INFERENCE.search(place)}
+        for side in (before, after)
+    )
     changes = [
         FunctionChange(
             place=place,

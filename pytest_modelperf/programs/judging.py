@@ -134,12 +134,24 @@ def _rest_turns(turns: Sequence[Turn], basis: Basis) -> Turns:
 
 
 def _session_turns(turns: Sequence[Turn], name: str | None) -> Turns:
-    return Turns(times_ns=tuple(_session_ns(turn, name) for turn in turns))
+    return Turns(
+        times_ns=tuple(_session_ns(turn, name) for turn in turns),
+        running_ns=_all_known([_running_session_ns(turn, name) for turn in turns]),
+    )
 
 
 def _session_ns(turn: Turn, name: str | None) -> int:
     spent = None if name is None else turn.sessions.get(name)
     return 0 if spent is None else spent.ns
+
+
+def _running_session_ns(turn: Turn, name: str | None) -> int | None:
+    """The time of a session without its share of the waits for a processor in all sessions."""
+    if turn.waited_ns is None or turn.rest_waited_ns is None:
+        return None
+    ns, whole_ns = _session_ns(turn, name), sum(each.ns for each in turn.sessions.values())
+    waited_ns = min(max(turn.waited_ns - turn.rest_waited_ns, 0), whole_ns)
+    return round(ns - waited_ns * ns / whole_ns) if whole_ns else 0
 
 
 def _all_known(found: Sequence[int | None]) -> tuple[int, ...] | None:
@@ -242,7 +254,10 @@ def _sessions(
 
 def _session(name: str | None, turn: Turn) -> tuple[int, float] | None:
     spent = None if name is None else turn.sessions.get(name)
-    return None if spent is None else (spent.calls, spent.ns)
+    if spent is None:
+        return None
+    running_ns = _running_session_ns(turn, name)
+    return spent.calls, spent.ns if running_ns is None else running_ns
 
 
 def _rest(

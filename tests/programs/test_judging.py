@@ -196,6 +196,30 @@ def _function(place: str, calls: int, own_ms: float) -> FunctionTime:
     return FunctionTime(place=place, file=None, line=1, calls=calls, own_ns=own_ns, total_ns=own_ns)
 
 
+def test_an_inference_is_no_function_of_the_program() -> None:
+    place = "built-in method onnxruntime.capi.onnxruntime_pybind11_state.run"
+    profiles = [[CallProfile(functions=(_function(place, 1, ms),))] for ms in (1.0, 4.0)]
+    assert not grown_functions(*profiles)
+
+
+def test_a_stage_leaves_waits_for_a_processor_out_as_the_whole_does() -> None:
+    def waiting(turn: Turn) -> Turn:
+        spent = Spent(calls=1, ns=turn.sessions["m.onnx"].ns + 9 * _MS)
+        return replace(
+            turn, wall_ns=turn.wall_ns + 9 * _MS, waited_ns=9 * _MS, sessions={"m.onnx": spent}
+        )
+
+    rounds = [
+        replace(
+            made, before=tuple(map(waiting, made.before)), after=tuple(map(waiting, made.after))
+        )
+        for made in _rounds(2.0)
+    ]
+    calm, held_up = (judge_program(each, _same(), _GATE) for each in (_rounds(2.0), rounds))
+    assert [stage.before for stage in held_up.stages] == [stage.before for stage in calm.stages]
+    assert held_up.rounds.p50.before == calm.rounds.p50.before
+
+
 def test_the_functions_whose_own_time_grew_are_named_with_their_calls() -> None:
     before = CallProfile(functions=(_function("reader.py:prepare", 1, 0.6),))
     after = CallProfile(
