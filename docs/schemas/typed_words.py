@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_modelperf.comparing.limits import FIGURES
+from pytest_modelperf.comparing.budgets import FIGURES
 from pytest_modelperf.spec import case_words
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS, THE_MODEL
 from pytest_modelperf.spec.kinds import KINDS

@@ -95,7 +95,8 @@ class Metric(Struct, frozen=True):
     interval. `confidence` is the confidence of the interval. `rounds_needed` estimates how many
     rounds would decide an open metric, and `samples_needed` how many inferences of each side it
     lacks. `reason` is the change that made this figure worse, if that is known. `least` is a bound
-    of a figure without a value: a percentile is no less than a lower one.
+    of a figure without a value: a percentile is no less than a lower one. `detail` says what the
+    figure is of, such as `deadline 20 ms`.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Metric(Struct, frozen=True):
     samples_needed: int | None = None
     reason: str | None = None
     least: float | None = None
+    detail: str | None = None
 
     @property
     def decides(self) -> bool:
@@ -138,7 +140,7 @@ class Metric(Struct, frozen=True):
 METRIC = JsonObject(
     Metric,
     "name before after ratio interval confidence detectable allowed limit after_interval least"
-    " reason gated awaited verdict",
+    " detail reason gated awaited verdict",
     **dict.fromkeys(("before", "after", "detectable", "allowed", "limit", "least"), _FIGURE),
     interval=Interval,
     after_interval=Interval,

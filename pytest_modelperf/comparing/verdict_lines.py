@@ -165,6 +165,8 @@ def describe_metric(
         return f"{text}, {describe_allowed(metric)}" if has_limit else text
     if metric.limit is not None:
         text = f"{title} {format_after(metric)}"
+        if metric.detail is not None and has_allowed:
+            text += f", {printable(metric.detail)}"
     elif metric.name == OUTPUTS:
         text = _describe_outputs(metric)
     elif metric.before is None and metric.ratio is None and is_time(metric.name):

@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.limits import FIGURES, TOLERANCE_WORDS, read_tolerances
+from pytest_modelperf.comparing.budgets import FIGURES
+from pytest_modelperf.comparing.limits import TOLERANCE_WORDS, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.spec import readers

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.limits import PHASE_WORDS, Budget
+from pytest_modelperf.comparing.budgets import Budget
+from pytest_modelperf.comparing.limits import PHASE_WORDS
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.inputs.dim_sizes import combine_sizes, varying_names

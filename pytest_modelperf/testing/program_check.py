@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program_store import read_program
+from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget, Tolerances, read_tolerances
+from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine

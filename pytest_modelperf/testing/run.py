@@ -36,8 +36,8 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.comparing.budgets import Budget
     from pytest_modelperf.comparing.engine_change import EngineChange
-    from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
     from pytest_modelperf.profiler.records import Case, CaseProfile

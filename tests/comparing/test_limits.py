@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from inline_snapshot import snapshot
 
+from pytest_modelperf.comparing.budgets import FIGURES, Budget, read_budgets
 from pytest_modelperf.comparing.limits import (
-    FIGURES,
-    Budget,
     Tolerances,
     check_static,
-    read_budgets,
     read_median_tolerance,
     read_tolerances,
 )

@@ -12,13 +12,13 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import FIGURES, read_budgets
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.figures import LAYERS_ON
-from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
     DEFAULT_TAIL_TOLERANCE,
     DEFAULT_TOLERANCE,
-    FIGURES,
     FIRST,
     LEAST_MEMORY_BYTES,
     LEAST_SIZE_BYTES,
@@ -27,7 +27,6 @@ from pytest_modelperf.comparing.limits import (
     OUTPUTS,
     SIZE,
     Tolerances,
-    read_budgets,
 )
 from pytest_modelperf.comparing.records import (
     VERDICT_ORDER,
@@ -40,6 +39,7 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.comparing.report import COMPARISON_COLUMNS
+from pytest_modelperf.comparing.time_limits import PASS_LEVEL
 from pytest_modelperf.profiler.counting.records import (
     LayerType,
     StaticLayer,

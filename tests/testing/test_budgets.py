@@ -7,8 +7,8 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import How, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.profiler.counting.records import StaticProfile

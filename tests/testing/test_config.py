@@ -17,7 +17,8 @@ from hypothesis import given
 from inline_snapshot import snapshot
 from msgspec import structs
 
-from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
+from pytest_modelperf.comparing.budgets import Budget
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
