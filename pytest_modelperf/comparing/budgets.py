@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.limits import PERCENT_NAMES, read_share
+from pytest_modelperf.comparing.records import IMPROVEMENT
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import MOST_FIGURE
 from pytest_modelperf.graph.phases import Phase
@@ -66,6 +67,15 @@ class Figure(Struct, frozen=True):
         return self.source is FigureSource.HISTORY
 
     @property
+    def needs_run(self) -> bool:
+        """Whether it is unknown if nothing runs; a baseline has counts to compare, too."""
+        return self.source not in {
+            FigureSource.FILE,
+            FigureSource.INSTALLED,
+            FigureSource.BASELINE,
+        }
+
+    @property
     def is_exact(self) -> bool:
         """Whether it is known without timing anything."""
         return self.source in {FigureSource.FILE, FigureSource.INSTALLED, FigureSource.PLAN}
@@ -75,12 +85,18 @@ class Figure(Struct, frozen=True):
         """Whether it is judged by the times of inferences, which Python code has as well."""
         return self.is_timed and (self.percent is not None or self.metric in {SLOWEST, MISSES})
 
+    @property
+    def is_of_code(self) -> bool:
+        """Whether Python code has it, and not only a model."""
+        is_measured = self.is_latency or self.metric == "peak_rss_bytes"
+        return is_measured or self.source is FigureSource.INSTALLED
+
     def is_of(self, phase: Phase | None) -> bool:
         """Whether a case of this phase has the figure; a phase of None is a plain case."""
         return self.phase is None or self.phase is phase
 
 
-SLOWEST, MISSES, IMPROVEMENT = "max_ms", "missed_deadlines", "improvement"
+SLOWEST, MISSES = "max_ms", "missed_deadlines"
 # Each figure by its word in markers and tables. A megabyte has a million bytes.
 FIGURES: Mapping[str, Figure] = {
     "latency_ms": Figure("latency_p50", percent=50.0),
@@ -126,12 +142,12 @@ FIGURES: Mapping[str, Figure] = {
     ),
 }
 # The words that complete a budget, by the words of their budgets.
-_COMPANIONS = {
+COMPANIONS = {
     companion: word for word, figure in FIGURES.items() for companion in figure.companions
 }
 # The companions that are texts.
 _NAMES = {"distribution": "magika", "over": "models/encoder_fp32.onnx"}
-BUDGET_WORDS = (*FIGURES, *_COMPANIONS)
+BUDGET_WORDS = (*FIGURES, *COMPANIONS)
 
 
 class Budget(Struct, frozen=True):
@@ -139,7 +155,7 @@ class Budget(Struct, frozen=True):
 
     `companion` is the value of its companion: the allowed share of misses, the seconds of one item,
     the name of a distribution or of another model. `by_machine` has a limit for each pattern of
-    machines, in their order; `of_machine` takes that of one machine.
+    machines, in their order; after `of_machine` it has the one that fits.
     """
 
     word: str
@@ -157,7 +173,7 @@ class Budget(Struct, frozen=True):
             return self
         for pattern, limit in self.by_machine:
             if fnmatchcase(key, pattern):
-                return replace(self, limit=limit, by_machine=())
+                return replace(self, limit=limit, by_machine=((pattern, limit),))
         patterns = ", ".join(printable(repr(pattern)) for pattern, _ in self.by_machine)
         raise UsageError(
             f"{self.word} has no limit for this machine, {printable(key)}: its patterns are "
@@ -168,12 +184,12 @@ class Budget(Struct, frozen=True):
 def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]:
     """The budgets of a marker or a table; a UsageError begins with `where`."""
     for word in values:
-        if word in _COMPANIONS and _COMPANIONS[word] not in values:
+        if word in COMPANIONS and COMPANIONS[word] not in values:
             raise UsageError(
-                f"{where}: {word} belongs to a budget that is missing: add {_COMPANIONS[word]}, or "
+                f"{where}: {word} belongs to a budget that is missing: add {COMPANIONS[word]}, or "
                 f"leave out {word}."
             )
-    budgets = tuple(_read_budget(word, values, where) for word in values if word not in _COMPANIONS)
+    budgets = tuple(_read_budget(word, values, where) for word in values if word not in COMPANIONS)
     by_metric: dict[str, str] = {}
     for budget in budgets:
         other = by_metric.setdefault(budget.figure.metric, budget.word)

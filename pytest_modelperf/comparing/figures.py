@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 
 from pytest_modelperf.comparing.budgets import (
     FIGURES,
-    IMPROVEMENT,
     MISSES,
     SLOWEST,
     FigureSource,
 )
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, LEAST_SIZE_BYTES, OUTPUTS
-from pytest_modelperf.comparing.records import Metric, TimeChange
+from pytest_modelperf.comparing.records import IMPROVEMENT, Metric, TimeChange
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (

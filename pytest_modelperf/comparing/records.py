@@ -79,6 +79,8 @@ VERDICT_ORDER = (
     Verdict.PASSED,
     Verdict.UNCHANGED,
 )
+# The figure that limits how much better than its baseline a case may be.
+IMPROVEMENT = "improvement"
 # A case that could not be measured may have shown one of these, and nothing else.
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 
@@ -535,6 +537,11 @@ class CaseComparison(Struct, frozen=True):
             m for m in self.metrics
             if m.gated and m.limit is None and m.verdict is Verdict.REGRESSED
         )  # fmt: skip
+
+    @property
+    def is_too_good(self) -> bool:
+        """Whether it is better than its baseline by more than a budget allows."""
+        return any(m.name == IMPROVEMENT and m.verdict is Verdict.OVER_BUDGET for m in self.metrics)
 
     @property
     def engines(self) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from pytest_modelperf.comparing.limits import (
     Tolerances,
 )
 from pytest_modelperf.comparing.records import (
+    IMPROVEMENT,
     RECORDED,
     XFAILED,
     CaseComparison,
@@ -195,6 +196,9 @@ _ONLY_SCALARS = (
 )
 
 
+_HOW_TO_ACCEPT = (
+    "it is much better than its baseline: record it again, so that the baseline stays true"
+)
 _WHERE_BUDGETS_ARE = (
     "it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it "
     "as it is"
@@ -312,7 +316,9 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
         yield "params", _ONLY_SCALARS
     for note in case.notes:
         yield "note", printable(note)
-    if any(metric.verdict is Verdict.OVER_BUDGET for metric in case.metrics):
+    if case.is_too_good:
+        yield "budget", _HOW_TO_ACCEPT
+    if any(m.verdict is Verdict.OVER_BUDGET and m.name != IMPROVEMENT for m in case.metrics):
         yield "budget", _WHERE_BUDGETS_ARE
 
 

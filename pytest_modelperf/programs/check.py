@@ -8,7 +8,7 @@ import platform
 import re
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -130,11 +130,15 @@ class ProgramCheck(Struct, frozen=True, kw_only=True):
 
 
 class CheckedProgram(Struct, frozen=True, kw_only=True):
-    """A checked program: its comparison, how it ran now if it did, and what is stored of it."""
+    """A checked program: its comparison, how it ran now if it did, and what is stored of it.
+
+    `items` are the times of the items of a generator by their figures, a sequence for each process.
+    """
 
     comparison: CaseComparison
     measured: Measurement | None = None
     recording: StoredProgram | None = None
+    items: Mapping[str, Sequence[Sequence[int]]] = {}
 
 
 def check_program(asked: ProgramCheck) -> CheckedProgram:
@@ -205,12 +209,14 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
     comparison = CaseComparison(
         asked.case, (), (), outcome=Verdict.NEW, seconds=time.monotonic() - begun
     )
-    measured = _measured(turns, reached)
-    return CheckedProgram(comparison=comparison, measured=measured, recording=recording)
+    measured, items = _measured(turns, reached), _item_times(turns)
+    return CheckedProgram(
+        comparison=comparison, measured=measured, recording=recording, items=items
+    )
 
 
-def measure_program(asked: ProgramCheck) -> Measurement:
-    """The program measured alone, for its budgets."""
+def measure_program(asked: ProgramCheck, comparison: CaseComparison) -> CheckedProgram:
+    """The program measured alone, for its budgets, with a comparison that did not run it."""
     turns: list[tuple[Turn, ...]] = []
     reached: list[Reached] = []
     with _alone(asked), working_folder("programs") as scratch:
@@ -222,7 +228,8 @@ def measure_program(asked: ProgramCheck) -> Measurement:
                 reached.append(station.wait_reached())
                 turns.append(station.call(_MOST_RECORDED, _RECORDED_NS))
                 station.end()
-    return _measured(turns, reached)
+    measured, items = _measured(turns, reached), _item_times(turns)
+    return CheckedProgram(comparison=comparison, measured=measured, items=items)
 
 
 def _measured(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) -> Measurement:
@@ -248,6 +255,14 @@ def _measured(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) -> Me
         seconds=sum(sum(made.times_ns) for made in rounds) / _NS_PER_S,
         peak_rss_bytes=max(peaks, default=None),
     )
+
+
+def _item_times(turns: Sequence[Sequence[Turn]]) -> Mapping[str, Sequence[Sequence[int]]]:
+    """The times of the items of a generator in each process, by their figures."""
+    return {
+        name: [[round(ns) for turn in each if (ns := find(turn)) is not None] for each in turns]
+        for name, find in _ITEM_FIGURES.items()
+    }
 
 
 def _engine() -> EngineFacts:
@@ -294,6 +309,12 @@ def _median_ms(found: Sequence[float | None]) -> float | None:
 
 def _item_ns(turn: Turn) -> float | None:
     return turn.wall_ns / turn.items if turn.items else None
+
+
+_ITEM_FIGURES: Mapping[str, Callable[[Turn], float | None]] = {
+    "first_item_ms": lambda turn: turn.first_ns,
+    "item_ms": _item_ns,
+}
 
 
 def _rows(turns: Sequence[Turn], work: CallWork) -> Iterator[StoredRow]:
@@ -496,8 +517,9 @@ def _compared(
         after=after,
         stages=judged.stages,
     )
-    measured = _measured([made.after for made in rounds], [made.reached[1] for made in rounds])
-    return CheckedProgram(comparison=comparison, measured=measured)
+    turns = [made.after for made in rounds]
+    measured = _measured(turns, [made.reached[1] for made in rounds])
+    return CheckedProgram(comparison=comparison, measured=measured, items=_item_times(turns))
 
 
 def _with_reason(metric: Metric, reasons: Sequence[str]) -> Metric:
@@ -573,7 +595,7 @@ def _item_metrics(rounds: Sequence[ProgramRound]) -> Iterator[Metric]:
     sides = [
         [turn for made in rounds for turn in (made.before, made.after)[side]] for side in (0, 1)
     ]
-    for name, find in (("first_item_ms", lambda turn: turn.first_ns), ("item_ms", _item_ns)):
+    for name, find in _ITEM_FIGURES.items():
         old, new = (_median_ms([find(turn) for turn in turns]) for turns in sides)
         if old is not None and new is not None:
             yield Metric(name, old, new, Verdict.PASSED, gated=False)

@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.time_limits import (
     StartLimit,
     TimeLimit,
 )
+from pytest_modelperf.environments.installed_size import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.stats.budgets import (
@@ -32,7 +33,6 @@ from pytest_modelperf.stats.budgets import (
 from pytest_modelperf.stats.deadlines import SEEN_CONFIDENCE, seen_share
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.records import Growth
-from pytest_modelperf.testing.installed_size import InstalledSize
 from pytest_modelperf.text.words import count_of
 
 _VERDICTS = {
@@ -103,6 +103,18 @@ def timed_budget_metrics(
     return tuple(_timed(budgets, figures, figures.measured, level))
 
 
+def budget_notes(
+    budgets: Sequence[Budget], measured: Measurement | None, machine: str
+) -> tuple[str, ...]:
+    """What a reader of the budgets has to know: how they were judged, and by which limits."""
+    notes = (
+        few_rounds_note(budgets, measured),
+        _slowest_note(budgets, measured),
+        _machine_note(budgets, machine),
+    )
+    return tuple(note for note in notes if note is not None)
+
+
 def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
     """A note if there were too few rounds to show how much sessions differ."""
     has_limit = any(
@@ -117,7 +129,7 @@ def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> 
     )
 
 
-def slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
+def _slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
     """A note on what the slowest of some inferences shows of others, if a budget limits it."""
     if measured is None or not any(budget.figure.metric == SLOWEST for budget in budgets):
         return None
@@ -126,6 +138,14 @@ def slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> str
         f"{count_of(samples, 'inference')} would have shown one above the slowest with "
         f"{100 * SEEN_CONFIDENCE:g} % if at least {100 * seen_share(samples):.3g} % of all were"
     )
+
+
+def _machine_note(budgets: Sequence[Budget], key: str) -> str | None:
+    """A note on the limits that are those of this machine, and by which pattern."""
+    chosen = [
+        f"{budget.word} by {pattern!r}" for budget in budgets for pattern, _ in budget.by_machine
+    ]
+    return f"limits of the machine {key}: {', '.join(chosen)}" if chosen else None
 
 
 class _Figure(Struct, frozen=True):

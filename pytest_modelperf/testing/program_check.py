@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program_store import read_program
-from pytest_modelperf.comparing.budgets import Budget
+from pytest_modelperf.comparing.budgets import Budget, FigureSource
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Verdict
@@ -33,8 +33,16 @@ from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.rounds import Pace
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.looks import share_level
-from pytest_modelperf.testing.budgets import LimitedFigures, few_rounds_note, timed_budget_metrics
+from pytest_modelperf.testing.budget_figures import installed_for_budgets
+from pytest_modelperf.testing.budgets import (
+    LimitedFigures,
+    budget_notes,
+    item_metrics,
+    static_budget_metrics,
+    timed_budget_metrics,
+)
 from pytest_modelperf.testing.failed_case import source_of
+from pytest_modelperf.testing.improvement import improvement_metric
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.run import Run
@@ -47,6 +55,8 @@ _TOLERANCE = 0.05
 _STRETCH_SECONDS = 180.0
 _USUAL_SECONDS = 30.0
 _MOST_CALLS = 1
+# The sources of figures that programs have, and functions not.
+_OF_PROGRAMS = frozenset({FigureSource.ITEMS, FigureSource.BASELINE})
 
 
 class ProgramWords(Struct, frozen=True, kw_only=True):
@@ -115,7 +125,7 @@ def check_of(run: Run, item: pytest.Item, words: ProgramWords) -> ProgramCheck:
 def check(run: Run, item: pytest.Item, function: str, asked: ProgramCheck) -> CaseOutcome:
     """The outcome of a program: judged, or recorded if the run records baselines."""
     begun = dt.datetime.now(dt.timezone.utc)
-    budgets = _budgets_of(item)
+    budgets = _budgets_of(item, asked.machine)
     update = run.settings.update
     is_new = update is UpdateMode.NEW and read_program(asked.baselines, asked.name) is None
     is_recorded = update is UpdateMode.ALL or is_new
@@ -123,7 +133,7 @@ def check(run: Run, item: pytest.Item, function: str, asked: ProgramCheck) -> Ca
     if update is UpdateMode.IMPROVED and checked.comparison.verdict is Verdict.IMPROVED:
         checked = replace(checked, recording=record_program(asked).recording)
     if budgets and not checked.comparison.has_failed:
-        checked = _with_budgets(asked, checked, budgets)
+        checked = _with_budgets(asked, checked, budgets, is_recorded=update is not None)
     measured = checked.measured
     return CaseOutcome(
         test=str(item.nodeid),
@@ -145,30 +155,59 @@ def check(run: Run, item: pytest.Item, function: str, asked: ProgramCheck) -> Ca
 
 
 def _with_budgets(
-    asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget]
+    asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget], *, is_recorded: bool
 ) -> CheckedProgram:
-    measured = checked.measured or measure_program(asked)
-    figures = LimitedFigures(None, None, 1, measured)
-    metrics = timed_budget_metrics(budgets, figures, asked.gate.limit_level)
-    few = few_rounds_note(budgets, measured)
-    found = checked.comparison
+    """The checked program with the verdicts of its budgets, for which it may have to run."""
+    if checked.measured is None and any(each.figure.needs_run for each in budgets):
+        checked = replace(measure_program(asked, checked.comparison), recording=checked.recording)
+    _require_items(checked, budgets)
+    figures = LimitedFigures(
+        None,
+        None,
+        1,
+        checked.measured,
+        installed=installed_for_budgets(budgets),
+        items=checked.items,
+    )
+    level, found = asked.gate.limit_level, checked.comparison
+    improvement = None if is_recorded else improvement_metric(budgets, found)
+    metrics = (
+        *timed_budget_metrics([b for b in budgets if b.figure.is_timed], figures, level),
+        *item_metrics(budgets, figures, level),
+        *([] if improvement is None else [improvement]),
+        *static_budget_metrics(budgets, figures),
+    )
     comparison = replace(
         found,
         metrics=(*found.metrics, *metrics),
-        notes=(*found.notes, *([few] if few is not None else [])),
+        notes=(*found.notes, *budget_notes(budgets, checked.measured, asked.machine)),
     )
-    return replace(checked, comparison=comparison, measured=measured)
+    return replace(checked, comparison=comparison)
 
 
-def _budgets_of(item: pytest.Item) -> Sequence[Budget]:
+def _require_items(checked: CheckedProgram, budgets: Sequence[Budget]) -> None:
+    """UsageError for a budget of the items of a call that yields none."""
+    for budget in budgets:
+        if budget.figure.source is FigureSource.ITEMS and checked.measured is not None:
+            times_ns = checked.items.get(budget.figure.metric, ())
+            if not any(times_ns):
+                raise UsageError(
+                    f"{budget.word} is for generators, and a call of this program yielded no "
+                    f"item: leave out {budget.word}, or limit its latency_ms."
+                )
+
+
+def _budgets_of(item: pytest.Item, machine: str) -> Sequence[Budget]:
+    """The budgets of a program on this machine; UsageError for those that only a model has."""
     budgets = read_mark_budgets(item)
     for budget in budgets:
-        if budget.figure.percent is None and budget.word != "peak_memory_mb":
+        figure = budget.figure
+        if not figure.is_of_code and figure.source not in _OF_PROGRAMS:
             raise UsageError(
                 f"{budget.word} is for models, and this is a program: leave it out, and limit its "
                 "latency or peak_memory_mb."
             )
-    return budgets
+    return [budget.of_machine(machine) for budget in budgets]
 
 
 def _tolerances(settings: Tolerances, given: object) -> Tolerances:
