@@ -207,9 +207,9 @@ def _read_budget(word: str, values: Mapping[str, object], where: str) -> Budget:
         )
     companion = _read_companion(word, figure, values, where) if figure.companions else None
     value = values[word]
-    if not isinstance(value, Mapping):
+    if not (isinstance(value, Mapping) and value):
         return Budget(word, _read_limit(word, value, f"{where}: {word}"), companion)
-    if not value or not all(isinstance(pattern, str) and pattern for pattern in value):
+    if not all(isinstance(pattern, str) and pattern for pattern in value):
         raise UsageError(
             f"{where}: {word} takes limits by patterns of machines, such as "
             f'{{"linux-aarch64*": 1800, "*": 70}}, not {value!r}.'

@@ -135,8 +135,8 @@ def _slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> st
         return None
     samples = sum(len(made.times_ns) for made in measured.rounds)
     return (
-        f"{count_of(samples, 'inference')} would have shown one above the slowest with "
-        f"{100 * SEEN_CONFIDENCE:g} % if at least {100 * seen_share(samples):.3g} % of all were"
+        f"with a confidence of {100 * SEEN_CONFIDENCE:g} %, fewer than "
+        f"{100 * seen_share(samples):.3g} % of all take longer than the slowest of {samples:,}"
     )
 
 
@@ -214,7 +214,7 @@ def _timed(
             else:
                 metric = _of_latency(budget, decision, figures.batch_size)
             if figure.metric == SLOWEST:
-                metric = replace(metric, detail=f"the slowest of {sum(map(len, times_ns)):,}")
+                metric = replace(metric, detail=f"of {sum(map(len, times_ns)):,}")
             yield _with_needs(metric, decision, times_ns)
         elif decision is not None:
             found = (decision.value, decision.low, decision.high)
@@ -229,7 +229,7 @@ def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Me
     detail, unit_ns = None, _NS_PER_MS
     if isinstance(budget.companion, float):
         unit_ns = budget.companion * batch_size * _NS_PER_S
-        detail = f"of {budget.companion * batch_size:.4g} s an inference"
+        detail = f"for {budget.companion * batch_size:.4g} s of input"
     if budget.figure.is_least:
         value, high, low = (None if ns is None else _rate(batch_size, ns) for ns in found)
     else:
