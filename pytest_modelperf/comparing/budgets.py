@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
@@ -21,6 +22,7 @@ from pytest_modelperf.text.units import parse_count
 from pytest_modelperf.text.words import suggestion
 
 _BYTES_PER_KB = 1_000
+_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _BYTES_PER_MB = 1_000_000
 
 
@@ -166,6 +168,12 @@ class Budget(Struct, frozen=True):
     @property
     def figure(self) -> Figure:
         return FIGURES[self.word]
+
+    @property
+    def names_function(self) -> bool:
+        """Whether its companion is a Python function, as `package.module:function`."""
+        other = str(self.companion)
+        return _FUNCTION.fullmatch(other) is not None and not other.endswith(".onnx")
 
     def of_machine(self, key: str) -> Budget:
         """The budget with the limit of the machine of this key; UsageError if there is none."""

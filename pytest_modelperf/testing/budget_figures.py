@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.budgets import Budget, FigureSource
-from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.figures import GROWTH
-from pytest_modelperf.comparing.gates import Gate, median_gate
-from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.environments.installed_size import InstalledSize, installed_size
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.doctor.growth import measure_growth
@@ -25,7 +21,6 @@ from pytest_modelperf.profiler.sampling.policy import coarsened, deciding_limits
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.case_check import BoundCheck
-from pytest_modelperf.text.escaping import printable
 
 
 def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | None:
@@ -100,71 +95,6 @@ def installed_for_budgets(budgets: Sequence[Budget]) -> Mapping[str, InstalledSi
         if budget.figure.source is FigureSource.INSTALLED
         and isinstance(name := budget.companion, str)
     }
-
-
-def speedup_for_budgets(bound: BoundCheck) -> Metric | None:
-    """How many times as fast as another model it is, if a budget limits it.
-
-    Both run in turn until the limit is decided. The side that has to be slower is the first one,
-    because a tolerance is never negative.
-    """
-    budget = next(
-        (b for b in bound.check.budgets if b.figure.source is FigureSource.OTHER_MODEL), None
-    )
-    if budget is None or bound.context.is_static:
-        return None
-    check, other, least = bound.check, str(budget.companion), budget.limit
-    is_exchanged = least > 1.0
-    sides = Side(Path(other), check.setup), Side(check.graph, check.setup)
-    gate = median_gate(
-        max(least, 1.0 / least) - 1.0, check.gate.limit_level, check.setup.policy.max_seconds
-    )
-    before, after = reversed(sides) if is_exchanged else sides
-    (case,) = compare_models(
-        before,
-        after,
-        check.request,
-        gate,
-        bound.context.extensions,
-        bound.place.watch,
-        Details.NEVER,
-    ).cases
-    if case.failure is not None:
-        raise MeasureError(f"the speedup over {printable(other)} is not known: {case.failure}")
-    metric = Metric(
-        budget.figure.metric,
-        None,
-        1.0,
-        Verdict.PASSED if least <= 1.0 else Verdict.OVER_BUDGET,
-        limit=least,
-        detail=f"over {Path(other).name}",
-    )
-    p50 = case.metric("latency_p50")
-    if p50 is None or p50.ratio is None:
-        # Both files are the same model.
-        return metric
-    return _with_speedup(metric, p50, is_exchanged=is_exchanged)
-
-
-def _with_speedup(metric: Metric, p50: Metric, *, is_exchanged: bool) -> Metric:
-    """The metric with the ratio of a duet, whose first side is the model if `is_exchanged`."""
-    value, interval = p50.ratio, p50.interval
-    is_slower_side_worse = p50.verdict is Verdict.REGRESSED
-    if not is_exchanged:
-        value = None if value is None else 1.0 / value
-        interval = None if interval is None else (1.0 / interval[1], 1.0 / interval[0])
-    verdict = Verdict.PASSED if is_slower_side_worse is is_exchanged else Verdict.OVER_BUDGET
-    if p50.is_open:
-        verdict = Verdict.INCONCLUSIVE
-    return replace(
-        metric,
-        after=value,
-        verdict=verdict,
-        after_interval=interval,
-        confidence=p50.confidence,
-        rounds_needed=p50.rounds_needed,
-        samples_needed=p50.samples_needed,
-    )
 
 
 def _has_source(bound: BoundCheck, source: FigureSource) -> bool:

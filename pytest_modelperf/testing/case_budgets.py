@@ -14,7 +14,6 @@ from pytest_modelperf.testing.budget_figures import (
     growth_for_budgets,
     installed_for_budgets,
     kernels_for_budgets,
-    speedup_for_budgets,
     with_memory,
 )
 from pytest_modelperf.testing.budgets import (
@@ -26,6 +25,7 @@ from pytest_modelperf.testing.budgets import (
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 from pytest_modelperf.testing.drift import judge_drift
 from pytest_modelperf.testing.improvement import improvement_metric
+from pytest_modelperf.testing.speedup import judge_speedup
 
 NO_PLAN = "the engine shows no plan of this model, so its kernels are not counted"
 NOTHING_RAN = "budgets of figures that are measured are not judged, for nothing ran"
@@ -38,7 +38,7 @@ def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
     result = replace(result, profile=with_memory(bound, result.profile))
     try:
         figures = _limited_figures(bound, result, growth_for_budgets(bound))
-        speedup = speedup_for_budgets(bound)
+        speedup = judge_speedup(bound)
     except MeasureError as error:
         failure = error.worded(bound.check.setup.wording)
         return replace(result, comparison=replace(result.comparison, failure=failure))

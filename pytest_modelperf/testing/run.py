@@ -208,7 +208,7 @@ class Run(Struct):
         find = FindModel(item.path, self.settings.root)
         return tuple(
             replace(budget, companion=str(find(str(budget.companion))))
-            if budget.figure.source is FigureSource.OTHER_MODEL
+            if budget.figure.source is FigureSource.OTHER_MODEL and not budget.names_function
             else budget
             for budget in budgets
         )
