@@ -112,8 +112,8 @@ def _needed(share: float, allowed: float, level: float, pass_level: float) -> fl
     """About how many independent inferences decide, if this share of them is late."""
     fewest = samples_without_a_miss(allowed, pass_level)
     distance = abs(share - allowed)
-    if distance == 0.0:
-        return math.inf
+    if share == 0.0 or distance == 0.0:
+        return math.inf if share else fewest
     error = pass_level if share < allowed else level
     quantile = float(scipy.special.ndtri(1.0 - error))
     return max(fewest, quantile**2 * allowed * (1.0 - allowed) / distance**2)
