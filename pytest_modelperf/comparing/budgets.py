@@ -192,6 +192,11 @@ class Budget(Struct, frozen=True):
 def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]:
     """The budgets of a marker or a table; a UsageError begins with `where`."""
     for word in values:
+        if word not in BUDGET_WORDS:
+            raise UsageError(
+                f"{where}: there is no budget {printable(word)!r}."
+                f"{suggestion(word, BUDGET_WORDS)} There are: {', '.join(FIGURES)}."
+            )
         if word in COMPANIONS and COMPANIONS[word] not in values:
             raise UsageError(
                 f"{where}: {word} belongs to a budget that is missing: add {COMPANIONS[word]}, or "
@@ -207,12 +212,7 @@ def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]
 
 
 def _read_budget(word: str, values: Mapping[str, object], where: str) -> Budget:
-    figure = FIGURES.get(word)
-    if figure is None:
-        raise UsageError(
-            f"{where}: there is no budget {printable(word)!r}.{suggestion(word, BUDGET_WORDS)} "
-            f"There are: {', '.join(FIGURES)}."
-        )
+    figure = FIGURES[word]
     companion = _read_companion(word, figure, values, where) if figure.companions else None
     value = values[word]
     if not (isinstance(value, Mapping) and value):
@@ -251,10 +251,11 @@ def _read_companion(
 ) -> float | str:
     """The value of the companion of a budget; `frame_rate` becomes the seconds of a frame."""
     given = [each for each in figure.companions if each in values]
-    if len(given) != 1:
+    if not given:
         wanted = " or ".join(f"{each}={_EXAMPLES[each]}" for each in figure.companions)
-        problem = "takes one of them" if given else "is not complete"
-        raise UsageError(f"{where}: {word} {problem}: give {wanted}.")
+        raise UsageError(f"{where}: {word} is not complete: add {wanted}.")
+    if len(given) > 1:
+        raise UsageError(f"{where}: {' and '.join(given)} are the same length: give one of them.")
     (name,) = given
     value, place = values[name], f"{where}: {name}"
     if name in _NAMES:
