@@ -12,7 +12,6 @@ from packaging.utils import canonicalize_name
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import count_of
 
 
@@ -26,13 +25,13 @@ class InstalledSize(Struct, frozen=True):
         return sum(self.sizes.values())
 
     def describe(self) -> str:
-        """`magika and 12 requirements; onnxruntime takes 48.2 MiB`."""
+        """`magika and 12 requirements; onnxruntime takes 48.2 MB`."""
         name, *others = self.sizes
         if not others:
             return name
         largest = max(others, key=self.sizes.__getitem__)
         count = count_of(len(others), "requirement")
-        return f"{name} and {count}; {largest} takes {format_bytes(self.sizes[largest])}"
+        return f"{name} and {count}; {largest} takes {self.sizes[largest] / 1e6:,.1f} MB"
 
 
 def installed_size(text: str) -> InstalledSize:

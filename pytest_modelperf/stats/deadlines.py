@@ -111,9 +111,12 @@ class _Late(Struct, frozen=True):
 def _needed(share: float, allowed: float, level: float, pass_level: float) -> float:
     """About how many independent inferences decide, if this share of them is late."""
     fewest = samples_without_a_miss(allowed, pass_level)
+    if share == 0.0:
+        return fewest
     distance = abs(share - allowed)
-    if share == 0.0 or distance == 0.0:
-        return math.inf if share else fewest
-    error = pass_level if share < allowed else level
-    quantile = float(scipy.special.ndtri(1.0 - error))
-    return max(fewest, quantile**2 * allowed * (1.0 - allowed) / distance**2)
+    if distance == 0.0:
+        return math.inf
+    is_below = share < allowed
+    quantile = float(scipy.special.ndtri(1.0 - (pass_level if is_below else level)))
+    needed = quantile**2 * share * (1.0 - share) / distance**2
+    return max(fewest, needed) if is_below else needed

@@ -54,18 +54,20 @@ def test_a_chosen_limit_stays_the_same_where_it_is_chosen_again() -> None:
 def test_a_machine_without_a_limit_is_an_error_that_names_it() -> None:
     with pytest.raises(UsageError) as caught:
         only(p95_ms={"linux-aarch64*": 1800, "darwin*": 3}).of_machine(KEY)
-    assert caught.value.message == snapshot(
-        "p95_ms has no limit for this machine, linux-x86_64-icelake-2c: its patterns are 'linux-aarch64*', 'darwin*'. Add one for this machine, or \"*\" for all others at the end."
-    )
+    assert caught.value.message == snapshot("""\
+p95_ms has no limit for this machine, linux-x86_64-icelake-2c: its patterns are 'linux-\
+aarch64*', 'darwin*'. Add one for this machine, or "*" for all others at the end.\
+""")
 
 
 def test_each_limit_of_a_machine_is_checked_and_named() -> None:
     assert refusal(p95_ms={"*": 70, "linux*": -1}) == snapshot(
         "here: p95_ms of 'linux*' takes a positive number such as 12.5, not -1."
     )
-    assert refusal(p95_ms={"": 70}) == snapshot(
-        'here: p95_ms takes limits by patterns of machines, such as {"linux-aarch64*": 1800, "*": 70}, not {\'\': 70}.'
-    )
+    assert refusal(p95_ms={"": 70}) == snapshot("""\
+here: p95_ms takes limits by patterns of machines, such as {"linux-aarch64*": 1800, "*": 70}, \
+not {'': 70}.\
+""")
     assert refusal(p95_ms={3: 70}).startswith("here: p95_ms takes limits by patterns")
     assert refusal(p95_ms={"*": {"*": 70}}).startswith("here: p95_ms of '*' takes a positive")
     assert "\x1b" not in refusal(p95_ms={"\x1b[31m": "\x1b[31m"})
@@ -82,9 +84,10 @@ def test_a_deadline_has_a_share_of_misses() -> None:
     assert refusal(misses=0.001) == snapshot(
         "here: misses belongs to a budget that is missing: add deadline_ms, or leave out misses."
     )
-    assert refusal(deadline_ms=20, misses=0) == snapshot(
-        "here: misses takes a share between 0 and 1 such as 0.001, not 0. To limit every inference, give max_ms."
-    )
+    assert refusal(deadline_ms=20, misses=0) == snapshot("""\
+here: misses takes a share between 0 and 1 such as 0.001, not 0. To limit every inference, give \
+max_ms.\
+""")
     assert refusal(deadline_ms=20, misses=3).startswith("here: misses takes a share")
 
 

@@ -114,9 +114,13 @@ def test_only_a_count_has_a_prefix(value: str) -> None:
 
 
 def test_an_unknown_budget_is_refused_with_the_nearest() -> None:
-    assert _refusal_of_budgets({"latency": 3}) == snapshot(
-        "here: there is no budget 'latency'. Did you mean 'latency_ms'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, max_ms, deadline_ms, real_time_factor, items_per_second, ttft_ms, token_ms, tokens_per_second, cache_bytes_per_token, first_item_ms, item_ms, load_ms, first_inference_ms, peak_memory_mb, growth_kb_per_inference, macs, flops, params, size_mb, kernels, install_bytes, speedup, drift, improved_beyond."
-    )
+    assert _refusal_of_budgets({"latency": 3}) == snapshot("""\
+here: there is no budget 'latency'. Did you mean 'latency_ms'? There are: latency_ms, p50_ms, \
+p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, max_ms, deadline_ms, real_time_factor, \
+items_per_second, ttft_ms, token_ms, tokens_per_second, cache_bytes_per_token, first_item_ms, \
+item_ms, load_ms, first_inference_ms, peak_memory_mb, growth_kb_per_inference, macs, flops, \
+params, size_mb, kernels, install_bytes, speedup, drift, improved_beyond.\
+""")
 
 
 def test_two_words_for_one_budget_are_refused() -> None:

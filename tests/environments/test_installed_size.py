@@ -31,14 +31,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_a_distribution_requires_belongs_to_it(site: Path) -> None:
     install(site, "mp_app", 10, ["mp-lib>=1", "mp_extra; extra == 'all'", "mp_absent"])
     install(site, "mp_lib", 200, ["mp_base", "mp_other; sys_platform == 'nowhere'"])
-    install(site, "mp_base", 3000, ["mp_app"])
+    install(site, "mp_base", 3_000_000, ["mp_app"])
     install(site, "mp_extra", 40_000)
     install(site, "mp_other", 500_000)
     found = installed_size("mp_app")
-    assert dict(found.sizes) == {"mp-app": 10, "mp-lib": 200, "mp-base": 3000}
-    assert found.total == 3210
-    assert found.describe() == "mp-app and 2 requirements; mp-base takes 2.930 KiB"
-    assert installed_size("mp_app[all]").total == 43_210
+    assert dict(found.sizes) == {"mp-app": 10, "mp-lib": 200, "mp-base": 3_000_000}
+    assert found.total == 3_000_210
+    assert found.describe() == "mp-app and 2 requirements; mp-base takes 3.0 MB"
+    assert installed_size("mp_app[all]").total == 3_040_210
 
 
 def test_a_distribution_alone_is_named_alone(site: Path) -> None:
