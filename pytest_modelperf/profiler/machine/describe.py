@@ -76,7 +76,9 @@ def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFact
 def machine_key() -> str:
     """Return the kind of this machine, such as `linux-x86_64-icelake-2c`.
 
-    Baselines keep what was measured by it, and patterns of budgets are compared with it.
+    Baselines keep what was measured by it, and patterns of budgets are compared with it:
+
+        is_board = machine_key().startswith("linux-aarch64")
     """
     return describe_machine().key
 
