@@ -61,7 +61,9 @@ def test_each_budget_of_times_is_judged_and_shown(models: pytest.Pytester) -> No
         "real_time_factor": "passed",
         "speedup": "passed",
     }
-    result.stdout.fnmatch_lines(["over budget: missed deadlines 100 %, deadline 0.1 ms*limit 50 %"])
+    result.stdout.fnmatch_lines(
+        ["over budget: missed deadlines 100 %, deadline 0.1 ms*", "*limit 50 %"]
+    )
     (case,) = cases_of(models)
     assert {m["name"]: m["detail"] for m in case["metrics"]}["speedup"] == "over slow_400us.onnx"
 
@@ -135,7 +137,7 @@ def test_what_is_much_better_than_recorded_fails_and_says_how_to_accept_it(
     assert metrics_of(models) == {"improvement": "over budget"}
     result.stdout.fnmatch_lines(
         [
-            "over budget: improvement -50.*at least -20.0 %",
+            "over budget: improvement -50*",
             "*record it again*",
             "accept: pytest --modelperf --modelperf-update-baseline *",
         ]
