@@ -84,7 +84,7 @@ def judge_misses(
 
 
 class _Late(Struct, frozen=True):
-    """The share of inferences that are late, and how many independent ones would show as much."""
+    """The share of late inferences, and the number of independent ones that vary like them."""
 
     share: float
     effective: float
@@ -94,7 +94,7 @@ class _Late(Struct, frozen=True):
         late = sum(int(np.count_nonzero(np.asarray(times) > limit_ns)) for times in rounds)
         share = late / sum(map(len, rounds))
         if len(rounds) < 2:
-            # A single inference tells nothing of how others differ.
+            # A single inference does not show how others differ.
             return cls(share, 1.0)
         return cls(share, effective_samples(rounds, limit_ns, 1.0 - share, confidence))
 

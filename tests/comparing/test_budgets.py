@@ -129,7 +129,7 @@ def test_a_distribution_and_another_model_are_named() -> None:
         ("a:b:c", False),
     ],
 )
-def test_a_function_is_told_from_a_path(over: str, expected: bool) -> None:  # noqa: FBT001
+def test_a_function_differs_from_a_path(over: str, expected: bool) -> None:  # noqa: FBT001
     assert only(speedup=2, over=over).names_function is expected
 
 

@@ -39,7 +39,7 @@ def test_a_share_that_would_have_been_seen_is_missed_with_one_per_cent(samples: 
 
 
 @pytest.mark.parametrize("allowed", [0.1, 0.01, 0.001])
-def test_so_many_samples_without_a_miss_are_just_enough(allowed: float) -> None:
+def test_the_samples_without_a_miss_are_just_enough(allowed: float) -> None:
     needed = samples_without_a_miss(allowed, PASS_LEVEL)
     shown = rounds_with(0, rounds=6, samples=needed)
     assert answer([each[: needed // 6 + 1] for each in shown], allowed) is BudgetAnswer.WITHIN

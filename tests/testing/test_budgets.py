@@ -509,7 +509,7 @@ def test_items_are_judged_by_their_median_over_the_processes() -> None:
     ("kernels", "expected"),
     [(7, Verdict.PASSED), (8, Verdict.OVER_BUDGET), (None, Verdict.INCONCLUSIVE)],
 )
-def test_as_many_kernels_as_the_limit_are_allowed(kernels: int | None, expected: Verdict) -> None:
+def test_a_number_of_kernels_may_equal_its_limit(kernels: int | None, expected: Verdict) -> None:
     figures = LimitedFigures(None, None, 1, kernels=kernels)
     (metric,) = static_budget_metrics(budgets(kernels=7), figures)
     assert (metric.name, metric.after, metric.verdict) == ("kernels", kernels, expected)
