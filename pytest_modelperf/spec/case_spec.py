@@ -12,7 +12,8 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 
 if TYPE_CHECKING:
-    from pytest_modelperf.comparing.limits import Budget, Tolerances
+    from pytest_modelperf.comparing.budgets import Budget
+    from pytest_modelperf.comparing.limits import Tolerances
     from pytest_modelperf.comparing.records import Measure
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.profiler.request import ProfileRequest

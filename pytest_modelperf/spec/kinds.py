@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.limits import FIGURES, TOLERANCE_WORDS, read_tolerances
+from pytest_modelperf.comparing.budgets import COMPANIONS, FIGURES
+from pytest_modelperf.comparing.limits import TOLERANCE_WORDS, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.spec import readers
@@ -83,10 +84,13 @@ KINDS: Mapping[str, Kind] = {
     "budgets": Kind(
         readers.read_budget_table,
         "tuple[Budget, ...]",
-        "Mapping[str, float | str]",
+        "Mapping[str, float | str | Mapping[str, float | str]]",
         {
             "type": "object",
-            "properties": {word: {"type": ["number", "string"]} for word in FIGURES},
+            "properties": {
+                **{word: {"anyOf": [_SHARE, _table_of(_SHARE)]} for word in FIGURES},
+                **dict.fromkeys(COMPANIONS, _SHARE),
+            },
             "additionalProperties": False,
         },
         nothing=(),

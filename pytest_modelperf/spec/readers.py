@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pytest_modelperf.comparing.limits import Budget, read_budgets
+from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.limits import PHASE_WORDS, Budget
+from pytest_modelperf.comparing.budgets import Budget, FigureSource
+from pytest_modelperf.comparing.limits import PHASE_WORDS
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.inputs.dim_sizes import combine_sizes, varying_names
@@ -138,8 +139,9 @@ def _require_no_baseline(spec: CaseSpec) -> None:
 def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[ProfileRequest, ...]:
     """The request for each phase of a generation; the whole where nothing is generated.
 
-    UsageError for words about phases that the model lacks.
+    UsageError for words about phases that the model lacks, and about items.
     """
+    _require_no_items(spec)
     if not whole.generations:
         _require_phases(spec, ())
         return (whole,)
@@ -157,6 +159,15 @@ def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[P
     ]
     _require_phases(spec, [part.phases[0] for part in parts])
     return tuple(parts)
+
+
+def _require_no_items(spec: CaseSpec) -> None:
+    words = [b.word for b in spec.budgets if b.figure.source is FigureSource.ITEMS]
+    if words:
+        raise UsageError(
+            f"{words[0]} is about the items of a generator that modelperf.check runs, and a model "
+            f"yields none: leave out {words[0]}."
+        )
 
 
 def _require_phases(spec: CaseSpec, phases: Sequence[Phase]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.limits import Budget, read_budgets
+from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.declaring import as_written, read_spec

@@ -29,7 +29,7 @@ MARKERS = (
         "an ONNX model, and hold it against its baseline"
     ),
     (
-        f"{BUDGET}(latency_ms=..., p99_ms=..., macs=..., flops=..., params=..., ...): what the "
+        f"{BUDGET}(latency_ms=..., p99_ms=..., max_ms=..., macs=..., kernels=..., ...): what the "
         "cases of the test may cost"
     ),
 )

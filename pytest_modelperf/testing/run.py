@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import FigureSource
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
@@ -28,7 +29,7 @@ from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.commands import record
 from pytest_modelperf.testing.failed_case import failed_outcome, source_of
 from pytest_modelperf.testing.machines import require_this_machine
-from pytest_modelperf.testing.markers import read_mark_budgets
+from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIX
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.pytest_internals import functions_of
@@ -36,8 +37,8 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.comparing.budgets import Budget
     from pytest_modelperf.comparing.engine_change import EngineChange
-    from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
     from pytest_modelperf.profiler.records import Case, CaseProfile
@@ -148,7 +149,7 @@ class Run(Struct):
     def _count_figures(self, budgets: Iterable[Budget]) -> int:
         """The number of figures of a case: its ratios, uncertain limits, and perhaps its engine."""
         is_upgrade = self.settings.judges_upgrades and bool(self.engine_changes)
-        limits = sum(b.figure.is_timed or b.figure.is_change for b in budgets)
+        limits = sum(not b.figure.is_exact for b in budgets)
         return 1 + is_upgrade + limits
 
     @property
@@ -194,12 +195,22 @@ class Run(Struct):
                 level=share_level(self.judged),
                 rounds=rounds_within(settings.max_seconds),
             ),
-            budgets=case.budgets,
+            budgets=self._located(item, case.budgets),
             measure=settings.measure,
             sketches_outputs=settings.output_sketch,
             accept=self.accept(item) if has_baseline else None,
             machine=case.machine,
             keeps_profile=uses_fixture(item) or settings.trace is not None,
+        )
+
+    def _located(self, item: pytest.Item, budgets: Sequence[Budget]) -> tuple[Budget, ...]:
+        """The budgets with the paths of the other models that they name."""
+        find = FindModel(item.path, self.settings.root)
+        return tuple(
+            replace(budget, companion=str(find(str(budget.companion))))
+            if budget.figure.source is FigureSource.OTHER_MODEL and not budget.names_function
+            else budget
+            for budget in budgets
         )
 
     def require_machine(self, case: SizedCase) -> None:

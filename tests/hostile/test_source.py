@@ -61,6 +61,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("profiler/worker/starter.py", "compile"): "our agent, and an engine, ours or a plugin's",
     ("profiler/worker/starter.py", "exec"): "the same",
     ("profiler/worker/starter.py", "marshal"): "the same, compiled by the process that starts this",
+    ("testing/speedup.py", "import_module"): "the module of a function that a budget names",
     ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
     ("files/open_files.py", "import_module"): "resource, which Windows lacks",
     ("systems/kernel32.py", "CDLL"): "a library of Windows by a fixed name",

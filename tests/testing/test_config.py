@@ -17,7 +17,8 @@ from hypothesis import given
 from inline_snapshot import snapshot
 from msgspec import structs
 
-from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
+from pytest_modelperf.comparing.budgets import Budget
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
@@ -782,9 +783,10 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers 
     more, not -1.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'mac'. Did
     you mean 'macs'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms,
-    p99_9_ms, items_per_second, ttft_ms, token_ms, tokens_per_second,
-    cache_bytes_per_token, load_ms, first_inference_ms, peak_memory_mb,
-    growth_kb_per_inference, macs, flops, params, size_mb, drift.
+    p99_9_ms, max_ms, deadline_ms, real_time_factor, items_per_second, ttft_ms, token_ms,
+    tokens_per_second, cache_bytes_per_token, first_item_ms, item_ms, load_ms,
+    first_inference_ms, peak_memory_mb, growth_kb_per_inference, macs, flops, params,
+    size_mb, kernels, install_bytes, speedup, drift, improved_beyond.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, prompt, generate, phase, state,
     input_file, budget, baseline, machines, tolerance, measure, output_sketch,
