@@ -11,6 +11,7 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.init.records import ModelSearch, Project, Remark
 from pytest_modelperf.init.searching import Tell, find_models
+from pytest_modelperf.init.used_sizes import UsedModel, used_lines
 from pytest_modelperf.sizing.pasted import GUESSED, reason_lines, table_lines
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.spec.model_tables import MODELS, ModelTables, read_models
@@ -26,6 +27,9 @@ class Survey(Struct, frozen=True, kw_only=True):
 
     `declared` have a table already. `sizes` are those of the models that get one. `unsized` are
     those whose sizes were not found, so that only the user can write their tables.
+
+    `program` is a command that was run for its models, and empty without one: then `used` has what
+    it used of them, and `unused` the models that cannot get a table by it.
     """
 
     project: Project
@@ -34,20 +38,32 @@ class Survey(Struct, frozen=True, kw_only=True):
     declared: tuple[str, ...] = ()
     sizes: Mapping[str, FoundSizes] = field(default_factory=dict)
     unsized: tuple[Remark, ...] = ()
+    program: str = ""
+    used: Mapping[str, UsedModel] = field(default_factory=dict)
+    unused: tuple[Remark, ...] = ()
 
     @property
     def tables(self) -> Mapping[str, str]:
         """The lines of each new table as TOML."""
-        return {path: _lines(found) for path, found in self.sizes.items()}
+        sized = {path: _lines(found) for path, found in self.sizes.items()}
+        used = {
+            path: used_lines(found, self.program)
+            for path, found in self.used.items()
+            if path not in self.declared
+        }
+        return {**sized, **used}
 
 
 def survey_project(
     project: Project,
     places: Sequence[Path],
-    find_sizes: FindSizes,
+    find_sizes: FindSizes | None,
     tell: Tell = lambda _: None,
 ) -> Survey:
-    """The survey of these files and folders; UsageError for settings that mean nothing."""
+    """The survey of these files and folders; UsageError for settings that mean nothing.
+
+    Without `find_sizes` no sizes are found.
+    """
     pyproject = project.root / PYPROJECT
     table = read_table(pyproject) or {}
     tables = read_models(table.get(MODELS, {}), f"{PYPROJECT}, [tool.{PREFIX}.{MODELS}")
@@ -58,6 +74,8 @@ def survey_project(
     unsized: list[Remark] = []
     new = [path for path in search.models if path not in set(declared)]
     for number, path in enumerate(new, 1):
+        if find_sizes is None:
+            break
         tell(f"finding sizes, {number} of {len(new)}: {printable(path)}")
         try:
             found = find_sizes(project.root / path)
