@@ -14,6 +14,7 @@ from pathlib import Path
 
 _THIS = "pytest-modelperf"
 _READ_MODES = frozenset("r+")
+_PIECE_BYTES = 1 << 20
 
 
 class OpenedFiles:
@@ -77,7 +78,13 @@ def module_files() -> Iterator[str]:
 
 def digest_of(path: str) -> str | None:
     """Return the SHA-256 of a file; None if it is not a file that can be read."""
+    digest = hashlib.sha256()
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if Path(path).is_file() else None
+        if not Path(path).is_file():
+            return None
+        with Path(path).open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
     except OSError:
         return None
+    return digest.hexdigest()

@@ -6,7 +6,6 @@ change what a baseline is about, nor pass anything on to the parsers of models a
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.caches import user_cache_folder
+from pytest_modelperf.files.opened import digest_of
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.text.escaping import printable
 
@@ -28,7 +28,6 @@ _DIGEST_FORM = "#sha256="
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # `hf://owner/name@revision/path/of/the/file`; old repositories have no owner.
 _HUB_FORM = re.compile(r"hf://((?:[^/@]+/)?[^/@]+)@([^/]+)/(.+)")
-_PIECE_BYTES = 1 << 20
 
 
 def is_address(text: str) -> bool:
@@ -90,7 +89,7 @@ def fetch_model(origin: ModelOrigin, downloads: Downloads | None = None) -> Path
         if "hash" in str(error) and "does not match" in str(error):
             raise _other_digest(address, digest) from error
         raise UsageError(_cannot_fetch(address, hub is not None, error)) from error
-    if _digest_of(found) != digest:
+    if digest_of(str(found)) != digest:
         raise _other_digest(address, digest, found)
     return found
 
@@ -105,7 +104,7 @@ def _other_digest(address: str, digest: str, found: Path | None = None) -> Usage
 
 
 def _cannot_fetch(address: str, is_of_hub: bool, error: Exception) -> str:  # noqa: FBT001
-    first = str(error).strip().partition("\n")[0] or type(error).__name__
+    first = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
     what = (
         "fetch it once where there is a network, with `hf download`, and take the cache of the hub "
         "(HF_HOME) along"
@@ -150,11 +149,3 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _digest_of(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as source:
-        while piece := source.read(_PIECE_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -35,7 +35,8 @@ URL = Setting(
     "address",
     "the address of the model, with the SHA-256 of the file",
     places=(Place.MODEL,),
-    example='"https://host/encoder.onnx#sha256=..."',
+    example='"https://host/encoder.onnx#sha256='
+    'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"',
     guide="late-models.md#from-a-server",
     field="origin",
 )

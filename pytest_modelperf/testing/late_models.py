@@ -41,12 +41,12 @@ class FoundCase(Struct, frozen=True):
 
 
 class LateModels:
-    """Finds models by their origins; in a session, each function runs once."""
+    """Finds models by their origins: each is made or fetched once in a session."""
 
     def __init__(self, config: pytest.Config, settings: RunSettings) -> None:
         self._config = config
         self._settings = settings
-        self._made: dict[tuple[object, ...], FoundModel] = {}
+        self._found: dict[tuple[object, ...], FoundModel] = {}
         # The last value of each fixture with its file: a value that stays is written once.
         self._values: dict[str, tuple[object, Path]] = {}
         worker: dict[str, str] = getattr(config, "workerinput", {})
@@ -81,24 +81,29 @@ class LateModels:
         __tracebackhide__ = True
         if origin.kind is OriginKind.FILE:
             return FoundModel(FindModel(item.path, self._settings.root)(origin.name))
-        if origin.kind is OriginKind.URL:
-            return FoundModel(fetch_model(origin))
         if origin.kind is OriginKind.FIXTURE:
             raise UsageError(
                 f"{FIXTURE.word} is for the marker perf_case: have the test take the fixture "
                 f"{origin.name}, and give its value."
             )
         key = (origin, name)
-        if key not in self._made:
-            making = Making(
-                root=self._settings.root,
-                session=self._session,
-                uses_kept=not self._settings.no_cache,
-                tests=frozenset(str(each.path) for each in item.session.items),
+        if key not in self._found:
+            is_fetched = origin.kind is OriginKind.URL
+            self._found[key] = (
+                FoundModel(fetch_model(origin)) if is_fetched else self._make(item, origin, name)
             )
-            made = making.make(origin, name)
-            self._made[key] = FoundModel(made.path, _kept_note(origin) if made.is_kept else None)
-        return self._made[key]
+        return self._found[key]
+
+    def _make(self, item: pytest.Item, origin: ModelOrigin, name: str) -> FoundModel:
+        __tracebackhide__ = True
+        making = Making(
+            root=self._settings.root,
+            session=self._session,
+            uses_kept=not self._settings.no_cache,
+            tests=frozenset(str(each.path) for each in item.session.items),
+        )
+        made = making.make(origin, name)
+        return FoundModel(made.path, _kept_note(origin) if made.is_kept else None)
 
     def _file_of_value(self, value: object, origin: ModelOrigin, name: str) -> Path:
         known, path = self._values.get(name, (None, None))

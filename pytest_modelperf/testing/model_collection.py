@@ -35,7 +35,7 @@ class ModelCollection:
 
     def add_models(self) -> None:
         """Add the models of the tables to the arguments, unless tests were named."""
-        if self.config.args_source is pytest.Config.ArgsSource.ARGS:
+        if self._are_tests_named:
             return
         if self.config.invocation_params.dir != self.config.rootpath:
             return
@@ -68,6 +68,10 @@ class ModelCollection:
         file = self.settings.root / PYPROJECT
         if self.has_late_tables and file.is_file() and not {file, *file.parents} & set(named):
             self.config.args.append(f"{os.curdir}/{PYPROJECT}")
+
+    @property
+    def _are_tests_named(self) -> bool:
+        return self.config.args_source is pytest.Config.ArgsSource.ARGS
 
     @cached_property
     def absent(self) -> frozenset[str]:
@@ -184,7 +188,10 @@ class ModelCollection:
         self, file_path: Path, parent: pytest.Collector
     ) -> OnnxFile | TablesFile | None:
         if file_path == self.settings.root / PYPROJECT and self.has_late_tables:
-            return TablesFile.from_parent(parent, path=file_path, absent=self.absent)
+            # A user who names folders asks for what is in them.
+            is_asked = not self._are_tests_named or file_path in self.named
+            absent = self.absent if is_asked else ()
+            return TablesFile.from_parent(parent, path=file_path, absent=absent)
         if file_path.suffix != SUFFIX:
             return None
         if file_path in self.named or self._is_configured(file_path):
