@@ -282,6 +282,10 @@ class ModelPerf:
     def _case(self, words: Mapping[str, object], *, sparsity: bool = False) -> SizedCase:
         """The one case that a call names."""
         spec = read_spec(words, "modelperf", self._find)
+        if spec.origin is not None:
+            name = spec.baseline or spec.origin.baseline or spec.origin.short_name
+            found = self._run.late_models.find(self._item, spec.origin, name)
+            spec = replace(spec, model=found.path, baseline=name)
         cases = cases_of(replace(spec, budgets=read_mark_budgets(self._item)))
         if len(cases) > 1:
             raise UsageError(

@@ -27,7 +27,12 @@ from pytest_modelperf.testing.ending import (
     in_github,
     path_in_repository,
 )
-from pytest_modelperf.testing.items import OnnxItem, UnreadableItem, check_item
+from pytest_modelperf.testing.items import (
+    OnnxItem,
+    UnreadableItem,
+    check_item,
+    find_late_case,
+)
 from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
 from pytest_modelperf.testing.left_out import file_above, files_above
 from pytest_modelperf.testing.markers import (
@@ -35,6 +40,7 @@ from pytest_modelperf.testing.markers import (
     case_ids,
     read_cases,
     read_mark_budgets,
+    use_fixtures_named,
 )
 from pytest_modelperf.testing.model_collection import ModelCollection
 from pytest_modelperf.testing.names import (
@@ -169,6 +175,11 @@ class RunHooks:
         self.live(progress)
 
     # -- collection
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, collector: pytest.Collector, obj: object) -> None:
+        """Have tests use the fixtures that their markers name, so that parameters are known."""
+        use_fixtures_named(collector, obj)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         definition = metafunc.definition
@@ -311,6 +322,13 @@ class RunHooks:
         item.stash[OUTCOMES] = []
         item.stash[_TOLD] = 0
         self.run.begin(item)
+
+    # Around all others: then the fixtures of the test have their values.
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_setup")
+    def pytest_find_late_case(self, item: pytest.Item) -> Generator[None, object, object]:
+        result = yield
+        find_late_case(self.run, item)
+        return result
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
