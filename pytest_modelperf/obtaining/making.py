@@ -115,7 +115,7 @@ class Making(Struct, frozen=True, kw_only=True):
             value = function()
         finally:
             opened.end()
-        files = self._files(opened, _code_file(function))
+        files = self._files(opened, _code_file(function), value)
         digests = {path: digest_of(path) for path in sorted(files)}
         previous = _read_note(folder / _NOTE)
         # A new folder: a worker of another session may still read the old one.
@@ -129,7 +129,7 @@ class Making(Struct, frozen=True, kw_only=True):
             shutil.rmtree((folder / previous.model).parent, ignore_errors=True)
         return MadeModel(made, is_kept=False)
 
-    def _files(self, opened: OpenedFiles, own: str | None) -> set[str]:
+    def _files(self, opened: OpenedFiles, own: str | None, value: object) -> set[str]:
         """What the model depends on: modules of the project, and all files that were read."""
         apart = {os.path.realpath(each) for each in self.tests}
         modules = {
@@ -137,7 +137,8 @@ class Making(Struct, frozen=True, kw_only=True):
             for path in module_files()
             if self._is_of_project(path) and os.path.realpath(path) not in apart
         }
-        read = {path for path in opened.paths if self._may_matter(path)}
+        returned = [os.path.abspath(value)] if isinstance(value, str | os.PathLike) else []  # noqa: PTH100
+        read = {path for path in (*opened.paths, *returned) if self._may_matter(path)}
         return {*modules, *read, *([] if own is None else [own])}
 
     def _is_of_project(self, path: str) -> bool:

@@ -323,12 +323,11 @@ class RunHooks:
         item.stash[_TOLD] = 0
         self.run.begin(item)
 
-    # Around all others: then the fixtures of the test have their values.
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_setup")
-    def pytest_find_late_case(self, item: pytest.Item) -> Generator[None, object, object]:
-        result = yield
+    # After all others: then the fixtures of the test have their values.
+    @pytest.hookimpl(trylast=True, specname="pytest_runtest_setup")
+    def pytest_find_late_case(self, item: pytest.Item) -> None:
+        __tracebackhide__ = True
         find_late_case(self.run, item)
-        return result
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:

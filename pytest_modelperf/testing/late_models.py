@@ -17,7 +17,7 @@ from pytest_modelperf.obtaining.making import Making
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.spec.case_definitions import FIXTURE
+from pytest_modelperf.spec.case_definitions import BASELINE, FIXTURE
 from pytest_modelperf.spec.run_definitions import NO_CACHE
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sized_case import SizedCase, found_case
@@ -66,6 +66,11 @@ class LateModels:
             return FoundCase(case)
         baseline = case.spec.baseline or origin.baseline
         if origin.kind is not OriginKind.FIXTURE:
+            if origin.kind is OriginKind.FUNCTION and baseline is None:
+                raise UsageError(
+                    f"a model that {printable(origin.name)} makes has no path: name its baseline, "
+                    f"as in {BASELINE.word}='{printable(origin.short_name)}.onnx'."
+                )
             found = self.find(item, origin, baseline or origin.short_name)
             return FoundCase(found_case(case, found.path, baseline), found.note)
         chosen = parameters_of(item, origin.name)
