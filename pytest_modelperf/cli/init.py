@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pytest_modelperf.cli.named_models import obtain_model, origin_of, table_line
 from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
 from pytest_modelperf.cli.wording import COMMAND_WORDING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.init.planning import Wishes
     from pytest_modelperf.init.records import FileChange, Project
     from pytest_modelperf.init.surveying import Survey
+    from pytest_modelperf.obtaining.records import ModelOrigin
     from pytest_modelperf.report.model import Report
 
 _FROM = "--from"
@@ -47,7 +49,7 @@ class _InitCommand(click.Command):
 
 
 @click.command(cls=_InitCommand, short_help="Find the models of a project, and set up their tests.")
-@click.argument("places", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("places", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option(
     _FROM,
     "is_from_program",
@@ -83,7 +85,7 @@ class _InitCommand(click.Command):
 def init(  # noqa: PLR0913  # each is an answer
     context: click.Context,
     *,
-    places: tuple[Path, ...],
+    places: tuple[str, ...],
     is_from_program: bool,
     says_yes: bool,
     tables: bool | None,
@@ -98,6 +100,9 @@ def init(  # noqa: PLR0913  # each is an answer
     run changes nothing. Without PATH the whole project is searched, but for caches, environments,
     build folders, and what git ignores.
 
+    A PATH can be a function that returns a model (package.module:function), or an address with the
+    digest of its file: then the table says where the model comes from.
+
     With --from a PROGRAM runs first, such as a benchmark. Only the models that its sessions of
     ONNX Runtime load get a table, with the sizes that they ran at most often.
 
@@ -105,6 +110,7 @@ def init(  # noqa: PLR0913  # each is an answer
     modelperf init
     modelperf init --yes --ci gitlab --no-noise
     modelperf init models/encoder.onnx
+    modelperf init tools.export:encoder
     modelperf init --from -- python bench.py
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.init.planning import plan_setup
@@ -122,14 +128,22 @@ def init(  # noqa: PLR0913  # each is an answer
 
     here = Path.cwd()
     project = find_project(here)
-    within = [here / each for each in places] or [project.root]
+    origins = [found for each in places if (found := origin_of(each)) is not None]
+    within = [here / each for each in places if origin_of(each) is None]
+    if not places:
+        within = [project.root]
     if is_from_program:
+        if origins:
+            raise UsageError(
+                f"{_FROM} finds files that a program loads, and {printable(str(origins[0]))} is "
+                "not a file: leave one out."
+            )
         survey = _survey_program(project, within, context.obj)
         if not survey.used:
             raise UsageError(nothing_used(survey))
     else:
         with shown_progress() as progress:
-            survey = _survey(project, within, progress)
+            survey = _survey(project, within, origins, progress)
         if not survey.search.models:
             raise UsageError(nothing_found(survey))
     _show(survey_report(survey))
@@ -156,7 +170,8 @@ def init(  # noqa: PLR0913  # each is an answer
         _measure_noise()
     written = [change.name for change in settled.accepted]
     if len(survey.tables) <= _MOST_COMMITTED:
-        written += untracked_files(project, tuple(survey.tables))
+        files = [path for path in survey.tables if path not in survey.origins]
+        written += untracked_files(project, files)
     baselines = inner_path(survey.baselines, project.root)
     _show(next_report(project, written, baselines, here))
 
@@ -170,14 +185,25 @@ def _show(report: Report) -> None:
     show_report(partial(render_report, report), None, is_shown=True)
 
 
-def _survey(project: Project, places: Sequence[Path], progress: ProgressLine) -> Survey:
-    from pytest_modelperf.init.surveying import survey_project
+def _survey(
+    project: Project,
+    places: Sequence[Path],
+    origins: Sequence[ModelOrigin],
+    progress: ProgressLine,
+) -> Survey:
+    from pytest_modelperf.init.surveying import NamedOrigin, survey_project
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.sizing.finding import find_sizes
 
     # One inference with the sizes shows that they work.
     find = partial(find_sizes, setup=Setup(wording=COMMAND_WORDING))
-    return survey_project(project, places, find, progress.show)
+    named = [
+        NamedOrigin(
+            each.baseline or each.short_name, table_line(each), obtain_model(each, project.root)
+        )
+        for each in origins
+    ]
+    return survey_project(project, places, find, progress.show, named)
 
 
 def _survey_program(

@@ -13,6 +13,7 @@ import click
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import quoted_text
 
 if TYPE_CHECKING:
     from pytest_modelperf.obtaining.records import ModelOrigin
@@ -62,6 +63,17 @@ def obtain_model(origin: ModelOrigin, root: Path) -> Path:
             err=True,
         )
     return made.path
+
+
+def table_line(origin: ModelOrigin) -> str:
+    """Return the key of a table that says where its model comes from."""
+    from pytest_modelperf.obtaining.records import OriginKind
+    from pytest_modelperf.spec.case_definitions import MAKE, URL
+
+    if origin.kind is OriginKind.URL:
+        address = f"{origin.name}#sha256={origin.sha256}"
+        return f"{URL.table_key} = {quoted_text(address)}"
+    return f"{MAKE.table_key} = {quoted_text(origin.name)}"
 
 
 def _failed(origin: ModelOrigin, error: Exception) -> UsageError:
