@@ -286,7 +286,7 @@ def test_what_a_function_raises_is_shown_at_its_own_line(run: pytest.Pytester) -
     """
     result = run_static(run, source)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([">*raise LookupError(*", "test_late.py:4: LookupError"])
+    result.stdout.fnmatch_lines([">*raise LookupError(*", "test_late.py:5: LookupError"])
     assert_says_no_internals(result)
 
 
