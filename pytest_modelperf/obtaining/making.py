@@ -30,6 +30,7 @@ from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
 from pytest_modelperf.files.writing import write_file
 from pytest_modelperf.graph.model_file import external_files, open_model
+from pytest_modelperf.obtaining.ort_format import ORT_SUFFIX
 from pytest_modelperf.obtaining.records import ModelOrigin
 from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.text.escaping import printable
@@ -211,6 +212,9 @@ def _copied(path: Path, target: Path, name: str) -> Path:
     """Return the model in the folder, with its external data; it may be there already."""
     if path.parent == target:
         return path
+    if path.suffix == ORT_SUFFIX:
+        # It has no external data.
+        return Path(shutil.copyfile(path, target / f"{name}{ORT_SUFFIX}"))
     for place, source in external_files(open_model(path)).items():
         beside = target / place
         beside.parent.mkdir(parents=True, exist_ok=True)

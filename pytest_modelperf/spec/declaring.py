@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import AbsentFileError, UsageError
 from pytest_modelperf.obtaining.addresses import is_address, read_address
+from pytest_modelperf.obtaining.ort_format import ORT_SUFFIX
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS, FIXTURE, MAKE, THE_MODEL
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -29,9 +30,9 @@ MODEL_WORDS = (THE_MODEL.word, FIXTURE.word, MAKE.word)
 def spec_by_table(spec: CaseSpec | None, model: Path, root: Path) -> CaseSpec:
     """The spec of a model by its table; without a table, one case with the defaults."""
     if spec is None:
-        return CaseSpec(model=model)
+        return _with_file(CaseSpec(), model)
     file = spec.input_file
-    return replace(spec, model=model, input_file=None if file is None else root / file)
+    return replace(_with_file(spec, model), input_file=None if file is None else root / file)
 
 
 def read_spec(
@@ -76,7 +77,7 @@ def _with_model(
 ) -> CaseSpec:
     """The spec with the path of its model, or with the origin of one that is not there yet."""
     model = spec.model
-    if callable(model) and spec.baseline is not None:
+    if callable(model) and spec.baseline is not None and spec.engine != "callable":
         # A function that is measured has no baseline, so this one returns a model.
         return replace(spec, model=None, origin=read_function(model, where))
     if not isinstance(model, str | os.PathLike) or is_function(spec, model):
@@ -85,11 +86,18 @@ def _with_model(
     if is_address(text):
         return replace(spec, model=None, origin=read_address(text, where))
     try:
-        return replace(spec, model=find(text))
+        return _with_file(spec, find(text))
     except AbsentFileError:
         if not may_be_late:
             raise
         return replace(spec, model=None, origin=ModelOrigin(OriginKind.FILE, text))
+
+
+def _with_file(spec: CaseSpec, model: Path) -> CaseSpec:
+    """The spec with a model; one that no graph can be read from has its path as an origin."""
+    if model.suffix == ORT_SUFFIX:
+        return replace(spec, model=None, origin=ModelOrigin(OriginKind.FILE, str(model)))
+    return replace(spec, model=model)
 
 
 def as_written(value: object) -> object:

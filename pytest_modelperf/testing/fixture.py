@@ -282,10 +282,6 @@ class ModelPerf:
     def _case(self, words: Mapping[str, object], *, sparsity: bool = False) -> SizedCase:
         """The one case that a call names."""
         spec = read_spec(words, "modelperf", self._find)
-        if spec.origin is not None:
-            name = spec.baseline or spec.origin.baseline or spec.origin.short_name
-            found = self._run.late_models.find(self._item, spec.origin, name)
-            spec = replace(spec, model=found.path, baseline=name)
         cases = cases_of(replace(spec, budgets=read_mark_budgets(self._item)))
         if len(cases) > 1:
             raise UsageError(
@@ -293,7 +289,10 @@ class ModelPerf:
                 f"size of each{_PHASE if cases[0].phase else ''}, or mark the test with "
                 "@pytest.mark.perf_case."
             )
-        self._asked = replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
+        case = cases[0]
+        if case.origin is not None:
+            case = self._run.late_models.find_case(self._item, case, {}).case
+        self._asked = replace(case, request=replace(case.request, sparsity=sparsity))
         return self._asked
 
 

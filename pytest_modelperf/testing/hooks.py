@@ -326,7 +326,7 @@ class RunHooks:
     # After all others: then the fixtures of the test have their values.
     @pytest.hookimpl(trylast=True, specname="pytest_runtest_setup")
     def pytest_find_late_case(self, item: pytest.Item) -> None:
-        __tracebackhide__ = True
+        __tracebackhide__ = _is_of_user
         find_late_case(self.run, item)
 
     @pytest.hookimpl(wrapper=True)
@@ -535,6 +535,11 @@ def check_sendable(sent: Iterable[object]) -> None:
                 f"pytest-xdist sends its workers no text with bytes that are no UTF-8, such as "
                 f"{printable(text)}: give the file or the folder another name, or leave out -n."
             )
+
+
+def _is_of_user(error: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Whether an error has frames of the user: pytest says so if it has to hide all frames."""
+    return not error.errisinstance(pytest.fail.Exception)
 
 
 def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:

@@ -10,20 +10,29 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.obtaining.addresses import fetch_model
 from pytest_modelperf.obtaining.making import Making
+from pytest_modelperf.obtaining.ort_format import AS_CONVERTED, ORT_SUFFIX, write_as_onnx
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.obtaining.values import file_of
+from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.spec.case_definitions import BASELINE, FIXTURE
 from pytest_modelperf.spec.run_definitions import NO_CACHE
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sized_case import SizedCase, found_case
-from pytest_modelperf.testing.markers import FindModel
+from pytest_modelperf.testing.markers import FindModel, path_below
 from pytest_modelperf.testing.pytest_internals import parameters_of
 from pytest_modelperf.text.escaping import printable
+
+_ORT_NOTE = (
+    "the file has the graph that ONNX Runtime optimized as it was converted: the counts are of "
+    "that graph, and the model before the conversion is not known. It runs without further "
+    "optimizations, and load is that of the graph as ONNX"
+)
 
 
 class FoundModel(Struct, frozen=True):
@@ -71,26 +80,52 @@ class LateModels:
                     f"a model that {printable(origin.name)} makes has no path: name its baseline, "
                     f"as in {BASELINE.word}='{printable(origin.short_name)}.onnx'."
                 )
-            found = self.find(item, origin, baseline or origin.short_name)
-            return FoundCase(found_case(case, found.path, baseline), found.note)
+            found = self._find(item, origin, baseline or origin.short_name)
+            baseline = baseline or path_below(found.path, self._settings.root)
+            return self._case(case, found, baseline)
+        if origin.name not in fixtures:
+            raise UsageError(
+                f"{FIXTURE.word} is for the marker perf_case: have the test take the fixture "
+                f"{origin.name}, and give its value."
+            )
         chosen = parameters_of(item, origin.name)
         if chosen:
             # Each parameter of the fixture makes another model.
             stem, dot, suffix = str(baseline).partition(".onnx")
             baseline = f"{stem}[{'-'.join(chosen)}]{dot}{suffix}"
         path = self._file_of_value(fixtures[origin.name], origin, baseline or origin.name)
-        return FoundCase(found_case(case, path, baseline))
+        return self._case(case, FoundModel(path), baseline)
 
-    def find(self, item: pytest.Item, origin: ModelOrigin, name: str) -> FoundModel:
+    def _case(self, case: SizedCase, found: FoundModel, baseline: str | None) -> FoundCase:
+        """The case of a model that was found; one of ONNX Runtime's format runs as it is."""
+        if found.path.suffix != ORT_SUFFIX:
+            return FoundCase(found_case(case, found.path, baseline), found.note)
+        engine, options = self._settings.engine_for(case.spec)
+        if engine != DEFAULT_ENGINE:
+            raise UsageError(
+                f"{printable(found.path.name)} is in ONNX Runtime's own format, which {engine} "
+                "does not read: give the ONNX model that it was made from."
+            )
+        spec = replace(case.spec, engine_options={**AS_CONVERTED, **options})
+        path = self._readable(found.path)
+        notes = [*([] if found.note is None else [found.note]), _ORT_NOTE]
+        return FoundCase(found_case(replace(case, spec=spec), path, baseline), "; ".join(notes))
+
+    def _readable(self, path: Path) -> Path:
+        """The file itself, or the ONNX of one in ONNX Runtime's format, written once."""
+        if path.suffix != ORT_SUFFIX:
+            return path
+        key = (path, path.stat().st_mtime_ns)
+        if key not in self._found:
+            target = self._folder / secrets.token_hex(4)
+            self._found[key] = FoundModel(write_as_onnx(path, target))
+        return self._found[key].path
+
+    def _find(self, item: pytest.Item, origin: ModelOrigin, name: str) -> FoundModel:
         """Return the model of any origin but a fixture; `name` is that of its file if it is new."""
         __tracebackhide__ = True
         if origin.kind is OriginKind.FILE:
             return FoundModel(FindModel(item.path, self._settings.root)(origin.name))
-        if origin.kind is OriginKind.FIXTURE:
-            raise UsageError(
-                f"{FIXTURE.word} is for the marker perf_case: have the test take the fixture "
-                f"{origin.name}, and give its value."
-            )
         key = (origin, name)
         if key not in self._found:
             is_fetched = origin.kind is OriginKind.URL

@@ -151,6 +151,18 @@ class FindModel:
         return found
 
 
+def path_below(path: Path, root: Path) -> str | None:
+    """The path of a file as tables name it; None if it is not below the root.
+
+    The project may be reached by a link, and the file named by where it really lies.
+    """
+    real = path.parent.resolve() / path.name
+    for place, top in ((path, root), (real, root.resolve())):
+        if place.is_relative_to(top):
+            return place.relative_to(top).as_posix()
+    return None
+
+
 def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
     """The markers of one name with their level: 0 is the test itself."""
     chain = list(node.iter_parents())

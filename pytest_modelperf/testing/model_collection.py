@@ -14,7 +14,7 @@ from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.testing.ending import KnownTests
 from pytest_modelperf.testing.items import OnnxFile
-from pytest_modelperf.testing.names import SUFFIX, named_tests, split_argument
+from pytest_modelperf.testing.names import SUFFIXES, named_tests, split_argument
 from pytest_modelperf.testing.table_tests import TablesFile
 from pytest_modelperf.text.escaping import printable
 
@@ -192,7 +192,7 @@ class ModelCollection:
             is_asked = not self._are_tests_named or file_path in self.named
             absent = self.absent if is_asked else ()
             return TablesFile.from_parent(parent, path=file_path, absent=absent)
-        if file_path.suffix != SUFFIX:
+        if file_path.suffix not in SUFFIXES:
             return None
         if file_path in self.named or self._is_configured(file_path):
             return OnnxFile.from_parent(parent, path=file_path)

@@ -29,8 +29,8 @@ from pytest_modelperf.testing.commands import record
 from pytest_modelperf.testing.failed_case import failed_outcome, source_of
 from pytest_modelperf.testing.late_models import FoundCase, LateModels
 from pytest_modelperf.testing.machines import require_this_machine
-from pytest_modelperf.testing.markers import read_mark_budgets
-from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIX
+from pytest_modelperf.testing.markers import path_below, read_mark_budgets
+from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIXES
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.pytest_internals import functions_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING
@@ -427,18 +427,6 @@ def read_late_budgets(item: pytest.Item) -> None:
             _parameters(item)[CASE_ARGUMENT] = replace(case, spec=spec)
 
 
-def path_below(path: Path, root: Path) -> str | None:
-    """The path of a file as tables name it; None if it is not below the root.
-
-    The project may be reached by a link, and the file named by where it really lies.
-    """
-    real = path.parent.resolve() / path.name
-    for place, top in ((path, root), (real, root.resolve())):
-        if place.is_relative_to(top):
-            return place.relative_to(top).as_posix()
-    return None
-
-
 def _id_to_type(item: pytest.Item) -> str:
     """The id that selects a test; pytest-xdist may append its group to `nodeid`."""
     return item.nodeid if item.parent is None else f"{item.parent.nodeid}::{item.name}"
@@ -460,7 +448,7 @@ def uses_fixture(test: pytest.Item) -> bool:
 
 def may_judge(test: pytest.Item) -> bool:
     """Whether a test is a model, is marked with cases, or uses the fixture."""
-    return test.path.suffix == SUFFIX or case_of(test) is not None or uses_fixture(test)
+    return test.path.suffix in SUFFIXES or case_of(test) is not None or uses_fixture(test)
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:

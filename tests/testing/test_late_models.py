@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from tests.obtaining.test_ort_format import write_ort
 from tests.support.project import (
     STATIC,
     assert_says_no_internals,
@@ -275,6 +276,20 @@ def test_a_pattern_makes_no_model(run: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["*is a pattern, and make and url are about one model*"])
 
 
+def test_what_a_function_raises_is_shown_at_its_own_line(run: pytest.Pytester) -> None:
+    source = """
+        def broken():
+            raise LookupError("no weights here")
+
+        @pytest.mark.perf_case(make=broken, baseline="a.onnx")
+        def test_it(): pass
+    """
+    result = run_static(run, source)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([">*raise LookupError(*", "test_late.py:5: LookupError"])
+    assert_says_no_internals(result)
+
+
 # -- absent files
 
 
@@ -289,6 +304,7 @@ def test_a_file_that_is_absent_fails_its_own_test_at_setup(run: pytest.Pytester)
     result = run_static(run, source)
     result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines(["there is no file nowhere.onnx in *"])
+    result.stdout.no_fnmatch_line("*entries are hidden*")
     assert_says_no_internals(result)
 
 
@@ -305,6 +321,70 @@ def test_a_file_that_a_fixture_writes_is_there_at_setup(run: pytest.Pytester) ->
     """
     run_static(run, source, "--modelperf-update-baseline").assert_outcomes(passed=1)
     assert names(run) == ["made"]
+
+
+# -- ONNX Runtime's own format
+
+
+def test_a_file_of_the_runtime_is_tested_by_its_path_and_says_what_is_not_known(
+    run: pytest.Pytester,
+) -> None:
+    write_ort(run.path / "dense.onnx", run.path / "dense.ort")
+    write_table(run, '[tool.modelperf.models."*.ort"]\nbatch_size = [1, 8]')
+    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
+    result.assert_outcomes(passed=2)
+    assert names(run) == ["dense.ort+"]
+    result = run.runpytest_inprocess(*STATIC, "dense.ort", "--modelperf-json=run.json")
+    result.assert_outcomes(passed=2)
+    assert "the model before the conversion is not known" in (run.path / "run.json").read_text()
+    result = run.runpytest_inprocess(*STATIC, "dense.ort", "--modelperf-engine=openvino")
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(["dense.ort is in ONNX Runtime's own format, which openvino *"])
+
+
+def test_a_call_takes_a_file_of_the_runtime(run: pytest.Pytester) -> None:
+    write_ort(run.path / "dense.onnx", run.path / "dense.ort")
+    source = """
+        def test_it(modelperf):
+            assert modelperf.check("dense.ort", batch_size=2).static.macs == 30
+    """
+    run_static(run, source, "--modelperf-update-baseline").assert_outcomes(passed=1)
+    assert names(run) == ["dense.ort+"]
+
+
+# -- with other plugins
+
+
+def test_workers_of_xdist_run_a_function_once(run: pytest.Pytester) -> None:
+    write_table(
+        run,
+        """
+        [tool.modelperf.models."models/encoder.onnx"]
+        make = "exporting:encoder"
+        batch_size = [1, 8]
+        """,
+    )
+    result = run.runpytest_subprocess(*STATIC, "-p", "xdist", "-n", "2", "--dist", "load")
+    result.assert_outcomes(passed=2)
+    assert (run.path / "runs.txt").read_text("utf-8") == "run "
+
+
+def test_a_test_that_is_run_again_gets_the_new_value_of_its_fixture(run: pytest.Pytester) -> None:
+    source = """
+        from pathlib import Path
+
+        @pytest.fixture
+        def grown():
+            name = "linear.onnx" if Path("seen.txt").exists() else "dense.onnx"
+            Path("seen.txt").write_text("seen")
+            return name
+
+        @pytest.mark.perf_case(fixture="grown", baseline="grown.onnx")
+        @pytest.mark.perf_budget(params=10)
+        def test_it(): pass
+    """
+    result = run_static(run, source, "-p", "pytest_rerunfailures", "--reruns", "1")
+    result.stdout.fnmatch_lines(["*linear.onnx has a dimension without a size*"])
 
 
 # -- the fixture `modelperf`
