@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Literal, TypedDict
 
@@ -10,6 +10,8 @@ from typing import Literal, TypedDict
 class CaseWords(TypedDict, total=False):
     """The arguments of `perf_case` beside the model, and of a call of the fixture."""
 
+    fixture: str | None
+    make: str | Callable[[], object] | None
     batch_size: int | Sequence[int] | None
     cores: int | Sequence[int] | None
     dims: Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]] | None

@@ -81,6 +81,7 @@ class Kind(Struct, frozen=True):
 
 
 KINDS: Mapping[str, Kind] = {
+    "address": Kind(readers.read_url, "ModelOrigin", "str", _TEXT),
     "budgets": Kind(
         readers.read_budget_table,
         "tuple[Budget, ...]",
@@ -107,7 +108,9 @@ KINDS: Mapping[str, Kind] = {
         },
         parse=parse_dims,
     ),
+    "fixture": Kind(readers.read_fixture, "ModelOrigin", "str", _TEXT),
     "flag": Kind(readers.read_flag, "bool", "bool", {"type": "boolean"}, parse=parse_flag),
+    "function": Kind(readers.read_function, "ModelOrigin", "str | Callable[[], object]", _TEXT),
     "gateway": Kind(readers.read_gateway, "str", "str", _TEXT),
     "inner_path": Kind(readers.read_inner_path, "str", "str", _TEXT),
     "lengths": Kind(

@@ -51,6 +51,11 @@ class Checked(Struct, frozen=True):
     before: Measurement | None = None
     upgrade: CaseOutcome | None = None
 
+    def with_note(self, note: str) -> Checked:
+        comparison = self.outcome.comparison
+        noted = replace(comparison, notes=(*comparison.notes, note))
+        return replace(self, outcome=replace(self.outcome, comparison=noted))
+
     @property
     def outcomes(self) -> tuple[CaseOutcome, ...]:
         return (self.outcome,) if self.upgrade is None else (self.outcome, self.upgrade)

@@ -50,7 +50,7 @@ from pytest_modelperf.profiler.hookspecs import PROJECT
 from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.declaring import CASE_WORDS
+from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sources import read_settings
@@ -518,7 +518,7 @@ def test_every_attribute_of_layers_and_changes_is_there() -> None:
 
 def test_the_words_of_a_call_are_on_the_page() -> None:
     words = named_in(table("python-api", "`case` is any of these words, with one size of each:"))
-    assert words == set(CASE_WORDS) - {"model"}
+    assert words == set(CASE_WORDS) - set(MODEL_WORDS)
     calls = {
         re.sub(r"\W.*", "", name.removeprefix("modelperf."))
         for name in named_in(table("python-api", "## `modelperf`"))

@@ -63,6 +63,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("profiler/worker/starter.py", "marshal"): "the same, compiled by the process that starts this",
     ("testing/speedup.py", "import_module"): "the module of a function that a budget names",
     ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
+    ("obtaining/making.py", "import_module"): "a function that a marker or a table names",
+    ("obtaining/values.py", "import_module"): "onnx_ir, by a fixed name",
     ("files/open_files.py", "import_module"): "resource, which Windows lacks",
     ("systems/kernel32.py", "CDLL"): "a library of Windows by a fixed name",
     ("systems/kernel32.py", "ctypes"): "the same, for what Python lacks there",
