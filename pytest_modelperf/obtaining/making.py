@@ -30,8 +30,7 @@ from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
 from pytest_modelperf.files.writing import write_file
 from pytest_modelperf.graph.model_file import external_files, open_model
-from pytest_modelperf.obtaining.ort_format import ORT_SUFFIX
-from pytest_modelperf.obtaining.records import ModelOrigin
+from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin
 from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion

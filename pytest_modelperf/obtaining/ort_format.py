@@ -19,7 +19,6 @@ from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.text.escaping import printable
 
-ORT_SUFFIX = ".ort"
 # The options with which the runtime runs the kernels of the file and no others.
 AS_CONVERTED: Mapping[str, str] = {"graph_optimization_level": "none"}
 StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+# The suffix of files in ONNX Runtime's own format.
+ORT_SUFFIX = ".ort"
+
 
 class OriginKind(enum.Enum):
     """What has the model: a file that is not there yet, a fixture, a function, or a server."""

@@ -14,9 +14,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.obtaining.addresses import fetch_model
-from pytest_modelperf.obtaining.making import Making
-from pytest_modelperf.obtaining.ort_format import AS_CONVERTED, ORT_SUFFIX, write_as_onnx
-from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
+from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin, OriginKind
 from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -106,6 +104,9 @@ class LateModels:
                 f"{printable(found.path.name)} is in ONNX Runtime's own format, which {engine} "
                 "does not read: give the ONNX model that it was made from."
             )
+        # Imported here, as all that measures.
+        from pytest_modelperf.obtaining.ort_format import AS_CONVERTED
+
         spec = replace(case.spec, engine_options={**AS_CONVERTED, **options})
         path = self._readable(found.path)
         notes = [*([] if found.note is None else [found.note]), _ORT_NOTE]
@@ -117,6 +118,8 @@ class LateModels:
             return path
         key = (path, path.stat().st_mtime_ns)
         if key not in self._found:
+            from pytest_modelperf.obtaining.ort_format import write_as_onnx
+
             target = self._folder / secrets.token_hex(4)
             self._found[key] = FoundModel(write_as_onnx(path, target))
         return self._found[key].path
@@ -136,6 +139,8 @@ class LateModels:
 
     def _make(self, item: pytest.Item, origin: ModelOrigin, name: str) -> FoundModel:
         __tracebackhide__ = True
+        from pytest_modelperf.obtaining.making import Making
+
         making = Making(
             root=self._settings.root,
             session=self._session,
