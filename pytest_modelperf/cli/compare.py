@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
+from pytest_modelperf.cli.named_models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -103,8 +104,9 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
 
     Both run in turn on one machine, so its noise affects both alike. A may be the folder of a
     baseline; then its twin runs. A and B may be the same model in two interpreters, or on two
-    engines. If A is a test that checks a program, the program in the work tree is compared with the
-    one at --ref, or with another version of a dependency.
+    engines. Each can be a function that returns a model (package.module:function), or an address
+    with the digest of its file. If A is a test that checks a program, the program in the work tree
+    is compared with the one at --ref, or with another version of a dependency.
 
     \b
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
@@ -115,6 +117,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --batch 1,8 --cluster tcp://scheduler:8786
     modelperf compare old.onnx new.onnx --prompt 128 --generate 64
+    modelperf compare old.onnx tools.export:encoder
     modelperf compare old.onnx new.onnx --static
     modelperf compare --ref v1.0 tests/test_read.py::test_page
     """  # noqa: D301  # click: keep the lines of the paragraph
@@ -130,6 +133,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     interpreters.check(static=static_only, is_on_cluster=place.is_given, gateway=measuring.gateway)
     place.check(static=static_only)
     extensions = load_extensions(plugins)
+    before, after = find_model(before), find_model(after)
     from pytest_modelperf.comparing.limits import Tolerances
 
     request, tolerances = request_of(cases), cases.tolerances or Tolerances()
