@@ -102,7 +102,9 @@ def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     """Each side imports its own tree, and the functions that grew are named."""
     project = repository.path / "project"
     text = (project / "reader.py").read_text()
-    slow = text.replace("return self", "sorted(range(400_000), key=str)\n        return self")
+    slow = text.replace(
+        "return self", "sum(len(str(n)) for n in range(400_000))\n        return self"
+    )
     (project / "reader.py").write_text(slow)
     (project / "test_read.py").write_text(
         (project / "test_read.py").read_text().replace("read, 4)", 'read, 4, against="HEAD")')
@@ -112,7 +114,7 @@ def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     assert case["verdict"] == "regressed"
     reasons = case["reasons"]
     assert isinstance(reasons, list)
-    assert any("sorted" in reason or "reader.py:Reader.read" in reason for reason in reasons)
+    assert any("reader.py:Reader.read" in reason for reason in reasons)
     stages = case["stages"]
     assert isinstance(stages, list)
     judged = {stage["name"]: stage["judged"] for stage in stages}
