@@ -171,16 +171,14 @@ class JudgedProgram(Struct, frozen=True):
 
 
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:
-    """Whether no further round is needed."""
-    is_time_decided = gate.is_decided(duet_rounds(rounds, work, basis_of(rounds)))
-    if not gate.judges_starts:
-        return is_time_decided
-    answer = _judge_memory(rounds, gate).answer
-    if answer is RatioAnswer.WORSE:
-        return True
-    if not is_time_decided:
+    """Whether no further round is needed.
+
+    More memory alone ends no rounds: they also show whether, and why, a call takes longer.
+    """
+    if not gate.is_decided(duet_rounds(rounds, work, basis_of(rounds))):
         return False
-    return answer is not RatioAnswer.OPEN or not (
+    is_open = gate.judges_starts and _judge_memory(rounds, gate).is_open
+    return not is_open or not (
         gate.tolerances.names(MEMORY)
         or once_a_round_looks_worse(_peaks(rounds), gate.figure_rule(MEMORY))
     )
