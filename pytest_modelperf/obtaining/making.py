@@ -14,7 +14,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -75,14 +75,13 @@ class Making(Struct, frozen=True, kw_only=True):
 
     `root` is the folder of the project, `session` the name of the session, which its processes
     share, and `folder` that of kept models. Without `uses_kept`, models of earlier sessions are
-    made again. `tests` are modules of tests, which a function does not read unless it is in one.
+    made again.
     """
 
     root: Path
     session: str
     folder: Path = msgspec.field(default_factory=lambda: user_cache_folder() / "made")
     uses_kept: bool = True
-    tests: Collection[str] = ()
 
     def make(self, origin: ModelOrigin, name: str) -> MadeModel:
         """Return the file of the model; `name` tells it apart from others of the same function."""
@@ -130,19 +129,10 @@ class Making(Struct, frozen=True, kw_only=True):
         return MadeModel(made, is_kept=False)
 
     def _files(self, opened: OpenedFiles, own: str | None, value: object) -> set[str]:
-        """What the model depends on: modules of the project, and all files that were read."""
-        apart = {os.path.realpath(each) for each in self.tests}
-        modules = {
-            path
-            for path in module_files()
-            if self._is_of_project(path) and os.path.realpath(path) not in apart
-        }
+        """The files that the model depends on: modules that no distribution has, and data."""
         returned = [os.path.abspath(value)] if isinstance(value, str | os.PathLike) else []  # noqa: PTH100
-        read = {path for path in (*opened.paths, *returned) if self._may_matter(path)}
-        return {*modules, *read, *([] if own is None else [own])}
-
-    def _is_of_project(self, path: str) -> bool:
-        return _is_below(path, str(self.root)) and self._may_matter(path)
+        read = (*module_files(), *opened.paths, *returned)
+        return {*filter(self._may_matter, read), *([] if own is None else [own])}
 
     def _may_matter(self, path: str) -> bool:
         parts = set(PurePath(path).parts)

@@ -133,11 +133,11 @@ class LateModels:
         if key not in self._found:
             is_fetched = origin.kind is OriginKind.URL
             self._found[key] = (
-                FoundModel(fetch_model(origin)) if is_fetched else self._make(item, origin, name)
+                FoundModel(fetch_model(origin)) if is_fetched else self._make(origin, name)
             )
         return self._found[key]
 
-    def _make(self, item: pytest.Item, origin: ModelOrigin, name: str) -> FoundModel:
+    def _make(self, origin: ModelOrigin, name: str) -> FoundModel:
         __tracebackhide__ = True
         from pytest_modelperf.obtaining.making import Making
 
@@ -145,7 +145,6 @@ class LateModels:
             root=self._settings.root,
             session=self._session,
             uses_kept=not self._settings.no_cache,
-            tests=frozenset(str(each.path) for each in item.session.items),
         )
         made = making.make(origin, name)
         return FoundModel(made.path, _kept_note(origin) if made.is_kept else None)
