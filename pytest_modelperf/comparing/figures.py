@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.limits import (
     LEAST_SIZE_BYTES,
     OUTPUTS,
 )
-from pytest_modelperf.comparing.records import Metric, TimeChange
+from pytest_modelperf.comparing.records import MEMBER, Metric, TimeChange
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -73,6 +73,8 @@ _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_lea
 
 def metric_title(name: str) -> str:
     """`MACs`, `p50 latency`."""
+    if name.startswith(MEMBER):
+        return printable(name.removeprefix(MEMBER))
     if name.startswith(LATENCY):
         return printable(f"{name.removeprefix(LATENCY)} latency")
     if name.startswith(LAYERS_ON):

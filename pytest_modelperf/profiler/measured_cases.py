@@ -140,10 +140,11 @@ def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> i
         before = worker.ask("memory", _FIND_OUT)
         resting = before["rss_bytes"] or before["peak_rss_bytes"]
         rig.open()
-        # The state of a generation is largest at its end.
-        rig.go_to_step(-_INFERENCES)
+        # The state of a generation is largest at its end. Each member of a workload runs once.
+        inferences = max(_INFERENCES, rig.workload.pass_inferences)
+        rig.go_to_step(-inferences)
         rig.step = _FIND_OUT
-        for _ in range(_INFERENCES):
+        for _ in range(inferences):
             rig.block(1, round(setup.limit_s * 1e9))
         peak = worker.ask("memory", _FIND_OUT)["peak_rss_bytes"]
     if peak is None or resting is None:

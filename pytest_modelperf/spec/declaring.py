@@ -25,8 +25,13 @@ def spec_by_table(spec: CaseSpec | None, model: Path, root: Path) -> CaseSpec:
     """The spec of a model by its table; without a table, one case with the defaults."""
     if spec is None:
         return CaseSpec(model=model)
-    file = spec.input_file
-    return replace(spec, model=model, input_file=None if file is None else root / file)
+    file, workload = spec.input_file, spec.workload
+    return replace(
+        spec,
+        model=model,
+        input_file=None if file is None else root / file,
+        workload=None if workload is None else workload.located(root.joinpath),
+    )
 
 
 def read_spec(
@@ -59,6 +64,8 @@ def read_spec(
         spec = replace(spec, model=find(os.fspath(model)))
     if spec.input_file is not None:
         spec = replace(spec, input_file=find(os.fspath(spec.input_file)))
+    if spec.workload is not None:
+        spec = replace(spec, workload=spec.workload.located(find))
     return spec
 
 

@@ -185,4 +185,32 @@ KINDS: Mapping[str, Kind] = {
         },
     ),
     "update": Kind(readers.read_update, "UpdateMode", "str", {}),
+    "workload": Kind(
+        readers.read_workload,
+        "DeclaredWorkload",
+        "str | PathLike[str] | Sequence[str | Mapping[str, object]]",
+        {
+            "anyOf": [
+                _TEXT,
+                {
+                    "type": "array",
+                    "minItems": 2,
+                    "items": {
+                        "anyOf": [
+                            _TEXT,
+                            {
+                                "type": "object",
+                                "properties": {
+                                    "dims": _table_of(_LENGTH),
+                                    "input_file": _TEXT,
+                                    "weight": _SIZE,
+                                },
+                                "additionalProperties": False,
+                            },
+                        ]
+                    },
+                },
+            ]
+        },
+    ),
 }

@@ -13,6 +13,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.spec.run_definitions import UpdateMode
+from pytest_modelperf.spec.workloads import DeclaredMember, DeclaredWorkload
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
 from pytest_modelperf.text.words import nearest, shown, suggestion
@@ -205,6 +206,43 @@ def _read_paired(tables: list[Mapping[str, object]], where: str) -> Mapping[str,
         if case in cases[:number]:
             raise UsageError(f"{where} has two tables with the same sizes: leave one out.")
     return pair_sizes(cases)
+
+
+_MEMBER = ("dims", "input_file", "weight")
+
+
+def read_workload(value: object, where: str) -> DeclaredWorkload:
+    """A list of members, each a file or a table, or a pattern of files."""
+    if isinstance(value, str | os.PathLike):
+        return DeclaredWorkload(pattern=read_path(value, where))
+    if not isinstance(value, list):
+        raise _wrong(
+            value,
+            where,
+            "a list such as [{dims = {seq = 16}, weight = 5}, {dims = {seq = 128}}], or a pattern "
+            'of files such as "inputs/*.npz"',
+        )
+    return DeclaredWorkload(tuple(_read_member(each, where) for each in value))
+
+
+def _read_member(value: object, where: str) -> DeclaredMember:
+    if isinstance(value, str | os.PathLike):
+        return DeclaredMember(file=read_path(value, where))
+    table = read_keys(value, _MEMBER, where)
+    dims, file = table.get("dims"), table.get("input_file")
+    if (dims is None) == (file is None):
+        raise UsageError(
+            f"{where}: a member of a workload has either dims or an input_file, as in "
+            f"{{dims = {{seq = 16}}, weight = 5}}, not {shown(value)}."
+        )
+    if dims is not None and not (isinstance(dims, Mapping) and dims):
+        raise _wrong(dims, f"{where}: dims", "a table such as {seq = 16}")
+    sizes = {} if dims is None else {name: _read_dim(n, where) for name, n in dims.items()}
+    return DeclaredMember(
+        dims=sizes,
+        file=None if file is None else read_path(file, f"{where}: input_file"),
+        weight=_read_size(table.get("weight", 1), f"{where}: weight"),
+    )
 
 
 def read_inner_path(value: object, where: str) -> str:

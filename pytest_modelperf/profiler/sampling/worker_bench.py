@@ -93,6 +93,12 @@ class Workload(Struct, frozen=True, kw_only=True):
         """Notes on made inputs whose values decide how much is computed."""
         return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
 
+    @property
+    def pass_inferences(self) -> int:
+        """The inferences of one pass of its members; 1 if all inferences have the same inputs."""
+        is_mixed = self.steps is not None and self.steps.mix is not None
+        return self.steps.count if is_mixed and self.steps is not None else 1
+
 
 class PlacedPart(Struct, frozen=True):
     """A part of a plan as a file where the worker is; its session and its inputs have its name.
@@ -177,7 +183,7 @@ class Rig(Struct):
         """Load a fresh session; returns how long that took.
 
         A generation begins at another step each time, so that a few steps in each of some rounds
-        cover all lengths.
+        cover all lengths. So does the pass of a workload.
         """
         if self.workload.steps is not None:
             self.go_to_step(int(self.opened * _GOLDEN % 1.0 * self.workload.steps.count))
@@ -285,10 +291,12 @@ class Rig(Struct):
             parts=names,
             watches=self.watches,
         )
-        self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
         self._require_resolved(answer["times"])
         noise = Noise(**answer["noise"])
         turns = answer["turns"] or {}
+        done = len(answer["times"][sides[0]]) // _BYTES_OF_TIME
+        self.go_to_step(first + done)
+        mix = None if steps is None or self.streams > 1 else steps.mix_from(first, done)
         has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
 
         def figures(own: Mapping[str, bytes]) -> dict[str, Any]:
@@ -304,6 +312,7 @@ class Rig(Struct):
         return tuple(
             Block(
                 **figures({**turns.get(side, {}), "times": answer["times"][side]}),
+                mix=mix,
                 noise=noise,
                 measured_per_second=answer["per_second"],
                 starts_ns=_numbers(turns[side]["starts"]) if turns else _starts_ns(answer, side),
@@ -450,7 +459,8 @@ def measure_rounds(
         rig.step = step_of(progress)
         watch(progress)
 
-    rounds = sample(rig, rig.setup.policy, time.perf_counter_ns, see, is_enough)
+    policy = replace(rig.setup.policy, pass_inferences=rig.workload.pass_inferences)
+    rounds = sample(rig, policy, time.perf_counter_ns, see, is_enough)
     return sum_up(rig, rounds, time.monotonic() - begun, is_alone=True)
 
 

@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.shown.tables.measured import (
     layer_type_time_table,
     performance_table,
 )
+from pytest_modelperf.profiler.shown.tables.mixture import member_table
 from pytest_modelperf.profiler.shown.tables.static import (
     describe_model,
     layer_type_table,
@@ -146,6 +147,9 @@ def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
     yield from map(Failure, unmeasured_reasons(cases))
     if measured:
         yield Rows(latency_table(cases), may_turn=True)
+    for case in cases:
+        if case.workload is not None:
+            yield Rows(member_table(case.case.id, case.workload))
     yield Paragraph(lines_of(doubt_lines(cases), tone=Tone.UNSURE))
     generation = generation_table(cases)
     if generation is not None:

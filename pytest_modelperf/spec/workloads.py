@@ -1,0 +1,80 @@
+"""A workload as it is declared: a list of sizes and files, or a pattern of files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.text.escaping import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.inputs.mixture import Mixture, WorkloadMember
+
+
+class DeclaredMember(Struct, frozen=True, kw_only=True):
+    """One member: sizes of dimensions or a file of arrays, and how often it occurs."""
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    file: Path | None = None
+    weight: int = 1
+
+    @property
+    def name(self) -> str:
+        """`seq=16,width=4`, or the name of the file without its ending."""
+        if self.file is not None:
+            return self.file.stem
+        return ",".join(f"{name}={size}" for name, size in self.dims.items())
+
+    def read(self) -> WorkloadMember:
+        """The member with the arrays of its file; UsageError if that cannot be read."""
+        from pytest_modelperf.profiler.inputs.given import read_given
+        from pytest_modelperf.profiler.inputs.mixture import WorkloadMember
+
+        given = None if self.file is None else read_given(str(self.file))
+        return WorkloadMember(name=self.name, weight=self.weight, dims=self.dims, given=given)
+
+
+class DeclaredWorkload(Struct, frozen=True):
+    """The members of a workload, or the pattern of the files that are its members."""
+
+    members: tuple[DeclaredMember, ...] = ()
+    pattern: Path | None = None
+
+    def located(self, find: Callable[[str], Path]) -> DeclaredWorkload:
+        """The same with whole paths; `find` makes one of a path that is relative."""
+        if self.pattern is not None:
+            folder = find(os.fspath(self.pattern.parent))
+            return replace(self, pattern=folder / self.pattern.name)
+        return replace(
+            self,
+            members=tuple(
+                each if each.file is None else replace(each, file=find(os.fspath(each.file)))
+                for each in self.members
+            ),
+        )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of its members; UsageError if the pattern matches none."""
+        if self.pattern is None:
+            return tuple(each.file for each in self.members if each.file is not None)
+        found = tuple(sorted(self.pattern.parent.glob(self.pattern.name)))
+        if not found:
+            raise UsageError(
+                f"no file matches the workload {printable(str(self.pattern))}: give a pattern of "
+                ".npz files, such as inputs/*.npz."
+            )
+        return found
+
+    def read(self) -> Mixture:
+        """The workload with all arrays; UsageError if a file cannot be read."""
+        from pytest_modelperf.profiler.inputs.mixture import Mixture
+
+        members = self.members or tuple(DeclaredMember(file=file) for file in self.files)
+        return Mixture.of([each.read() for each in members])
