@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.limits import (
     LEAST_SIZE_BYTES,
     OUTPUTS,
 )
-from pytest_modelperf.comparing.records import MEMBER, Metric, TimeChange
+from pytest_modelperf.comparing.records import MEMBER, TOTAL, Metric, TimeChange
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -29,6 +29,7 @@ from pytest_modelperf.text.units import (
 GROWTH = "growth_bytes_per_inference"
 CACHE = "cache_bytes_per_token"
 _TITLES = {
+    TOTAL: "total",
     "macs": "MACs",
     "flops": "FLOPs",
     "params": "params",
@@ -75,7 +76,7 @@ def metric_title(name: str) -> str:
     """`MACs`, `p50 latency`."""
     if name.startswith(MEMBER):
         return printable(name.removeprefix(MEMBER))
-    if name.startswith(LATENCY):
+    if name.startswith(LATENCY) and name not in _TITLES:
         return printable(f"{name.removeprefix(LATENCY)} latency")
     if name.startswith(LAYERS_ON):
         return f"layers on {provider_name(name.removeprefix(LAYERS_ON))}"

@@ -30,6 +30,7 @@ from pytest_modelperf.comparing.limits import (
     Tolerances,
 )
 from pytest_modelperf.comparing.records import (
+    MEMBER,
     RECORDED,
     XFAILED,
     CaseComparison,
@@ -144,9 +145,13 @@ def decided_by(case: CaseComparison) -> str:
 
 
 def word_of_reasons(case: CaseComparison) -> str:
-    """`why`, or `change` beside a figure that is worse and that no known change explains."""
+    """`why`, or `change` beside a figure that is worse and that no known change explains.
+
+    The member of a workload that became slower is why the workload did.
+    """
     regressed = [m for m in case.deciding if m.verdict is Verdict.REGRESSED]
-    return "why" if not regressed or any(m.reason for m in regressed) else "change"
+    is_known = any(m.reason or m.name.startswith(MEMBER) for m in regressed)
+    return "why" if not regressed or is_known else "change"
 
 
 def describe_metric(
@@ -201,7 +206,9 @@ _WHERE_BUDGETS_ARE = (
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     """The judged tails that were not awaited and that stayed open."""
-    return tuple(m for m in _not_shown(case) if m.name.startswith(LATENCY))
+    found = (m for m in _not_shown(case) if m.name.startswith(LATENCY))
+    # No tolerance names a member of a workload.
+    return tuple(m for m in found if not m.name.startswith(MEMBER))
 
 
 def _not_shown(case: CaseComparison) -> Iterator[Metric]:

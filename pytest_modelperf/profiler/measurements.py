@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
@@ -22,11 +22,15 @@ from pytest_modelperf.report.codec import JsonObject
 from pytest_modelperf.stats.records import (
     Latency,
     PartTurns,
+    Percentile,
     RoundSpread,
     Turns,
 )
 from pytest_modelperf.stats.slowdowns import low_time
 from pytest_modelperf.text.escaping import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.stats.mixtures import MixtureLatency
 
 _NS_PER_MS = 1e6
 _PROVIDER = "ExecutionProvider"
@@ -348,6 +352,28 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<measurement: {self.latency!r}>"
+
+    @property
+    def mixture(self) -> MixtureLatency | None:
+        """The times of a workload; None if this is not one."""
+        if self.rounds[0].block.mix is None:
+            return None
+        # Imported here: a plain case needs none of it.
+        from pytest_modelperf.stats.mixtures import summarize_mixture
+
+        return summarize_mixture([made.block for made in self.rounds], self.latency.confidence)
+
+    @property
+    def typical(self) -> Percentile:
+        """The median time of an inference, and of a workload the mean of its pass."""
+        mixture = self.mixture
+        return self.latency.percentile(50.0) if mixture is None else mixture.mean
+
+    @property
+    def items_per_second(self) -> Number | None:
+        """The items of a batch divided by the typical time."""
+        typical_ns = self.typical.value_ns
+        return self.latency.batch_size * 1e9 / typical_ns if typical_ns else None
 
     @property
     def low_ns(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
@@ -48,9 +48,6 @@ from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Latency, Percentile, Slope
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
-
-if TYPE_CHECKING:
-    from pytest_modelperf.stats.mixtures import MixtureLatency
 
 _Sizes: TypeAlias = tuple[Count | None, ...]
 # A model can be written whose counts need more than 64 bits.
@@ -430,6 +427,16 @@ class CaseProfile(Struct, frozen=True):
         return self._measured().latency
 
     @property
+    def typical(self) -> Percentile:
+        """The median latency, and of a workload the mean of its pass; UsageError without a run."""
+        return self._measured().typical
+
+    @property
+    def items_per_second(self) -> float | None:
+        """The items of a batch divided by the typical latency; UsageError without a run."""
+        return self._measured().items_per_second
+
+    @property
     def load_ms(self) -> float:
         return self._measured().load_ms
 
@@ -481,7 +488,7 @@ class CaseProfile(Struct, frozen=True):
             )
             for each in members
         ]
-        found = None if self.measured is None else _mixture_of(self.measured)
+        found = None if self.measured is None else self.measured.mixture
         if found is None:
             return WorkloadFigures(members=tuple(plain))
         bounds = (found.low_ns, found.high_ns)
@@ -572,13 +579,6 @@ def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
         if made.block.first_step is not None
     ]
     return slope_of(rounds, phase.steps, run.latency.confidence)
-
-
-def _mixture_of(run: Measurement) -> MixtureLatency | None:
-    # Imported here: a static profile loads no scipy.
-    from pytest_modelperf.stats.mixtures import summarize_mixture
-
-    return summarize_mixture([made.block for made in run.rounds], run.latency.confidence)
 
 
 # The roofline is an object of a room that this one cannot see.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,20 +24,22 @@ class DeclaredMember(Struct, frozen=True, kw_only=True):
     file: Path | None = None
     weight: int = 1
 
-    @property
-    def name(self) -> str:
-        """`seq=16,width=4`, or the name of the file without its ending."""
+    def name(self, told_by: Collection[str]) -> str:
+        """`seq=16,width=4` of these dimensions, or the name of the file without its ending."""
         if self.file is not None:
             return self.file.stem
-        return ",".join(f"{name}={size}" for name, size in self.dims.items())
+        own = [name for name in self.dims if name in told_by] or self.dims
+        return ",".join(f"{name}={self.dims[name]}" for name in own)
 
-    def read(self) -> WorkloadMember:
+    def read(self, told_by: Collection[str]) -> WorkloadMember:
         """The member with the arrays of its file; UsageError if that cannot be read."""
         from pytest_modelperf.profiler.inputs.given import read_given
         from pytest_modelperf.profiler.inputs.mixture import WorkloadMember
 
         given = None if self.file is None else read_given(str(self.file))
-        return WorkloadMember(name=self.name, weight=self.weight, dims=self.dims, given=given)
+        return WorkloadMember(
+            name=self.name(told_by), weight=self.weight, dims=self.dims, given=given
+        )
 
 
 class DeclaredWorkload(Struct, frozen=True):
@@ -77,4 +79,6 @@ class DeclaredWorkload(Struct, frozen=True):
         from pytest_modelperf.profiler.inputs.mixture import Mixture
 
         members = self.members or tuple(DeclaredMember(file=file) for file in self.files)
-        return Mixture.of([each.read() for each in members])
+        names = dict.fromkeys(name for each in members for name in each.dims)
+        varying = [name for name in names if len({each.dims.get(name) for each in members}) > 1]
+        return Mixture.of([each.read(varying) for each in members])

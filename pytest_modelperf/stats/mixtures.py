@@ -18,7 +18,9 @@ from pytest_modelperf.stats.duet import DuetRule, judge_duet
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     PairedTurns,
+    bounded_exp,
     estimate_percentile,
+    logs,
     needed_samples,
     typical_interval,
 )
@@ -76,8 +78,11 @@ def summarize_mixture(rounds: Sequence[Turns], confidence: float) -> MixtureLate
     low_ns = high_ns = None
     if len(rounds) > 1:
         passes = [_pass_ns(each, members, medians) for each in rounds]
-        low_ns, high_ns = typical_interval(passes, confidence)
-        low_ns, high_ns = min(low_ns, total_ns), max(high_ns, total_ns)
+        # Disturbed rounds move their mean, which is not the figure, and widen its interval.
+        centre = bounded_exp(float(logs(passes).mean()))
+        low_ns, high_ns = (
+            total_ns * bound / centre for bound in typical_interval(passes, confidence)
+        )
     return MixtureLatency(
         total_ns=total_ns,
         low_ns=low_ns,

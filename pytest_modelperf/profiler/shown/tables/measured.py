@@ -28,12 +28,17 @@ _NS_PER_MS = 1e6
 
 
 def performance_table(cases: Sequence[CaseProfile]) -> Table:
-    """A row for each measured case: the median with its interval, throughput, start, memory."""
+    """A row for each measured case: the median with its interval, throughput, start, memory.
+
+    A workload has the mean of its pass, because no single inference of it is typical.
+    """
     measured = [case for case in cases if case.measured is not None]
     caption = "load, first: a session's creation and first inference, medians over rounds"
     confidence = _confidence(measured)
     if confidence is not None:
-        caption = f"ms per batch: the median ± its {confidence} interval\n{caption}"
+        is_mixed = any(case.case.members for case in measured)
+        of_workload = ", of a workload the mean of a pass," if is_mixed else ""
+        caption = f"ms per batch: the median{of_workload} ± its {confidence} interval\n{caption}"
     show = format_percentile if confidence is None else _with_interval
     return table_of(
         "performance",
@@ -41,8 +46,8 @@ def performance_table(cases: Sequence[CaseProfile]) -> Table:
         (CASE_COLUMN, lambda case: case.case.id),
         (Column("batch"), lambda case: str(case.case.batch_size)),
         (Column("cores"), lambda case: str(case.case.cores)),
-        (Column("ms per batch"), lambda case: show(case.latency.percentile(50.0))),
-        (Column("items/s"), lambda case: format_rate(case.latency.items_per_second)),
+        (Column("ms per batch"), lambda case: show(case.typical)),
+        (Column("items/s"), lambda case: format_rate(case.items_per_second)),
         (Column("load ms"), lambda case: format_ms(case.load_ms * _NS_PER_MS)),
         (Column("first ms"), lambda case: format_ms(case.first_inference_ms * _NS_PER_MS)),
         (Column("peak memory"), lambda case: format_bytes(case.peak_rss_bytes)),
