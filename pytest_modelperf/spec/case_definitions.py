@@ -121,7 +121,7 @@ WORKLOAD = Setting(
     metavar="PATTERN",
     example="[{dims = {seq = 16}, weight = 5}, {dims = {seq = 128}}]",
     typed_help="run one session on all of these files of numpy in turn, as in `inputs/*.npz`",
-    guide="writing-tests.md#workloads",
+    guide="workloads.md",
 )
 BUDGET = Setting(
     "budget",
