@@ -13,6 +13,7 @@ from pytest_modelperf.files.documents import (
     Count,
     DurationMs,
     DurationNs,
+    Figure,
     Moment,
     Number,
     SignedNs,
@@ -335,7 +336,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     `processors` are the ones that the worker was pinned to, None if that was not possible;
     `machine` describes the other machine that a worker ran on, None for this one. `layer_times` is
     None where they were not taken or the engine has none. `kernels` are those of its plan; None
-    where the engine tells no plan.
+    where the engine tells no plan. An inference arrived every `every_ns`, and its time counts from
+    then; None: when the one before was over. Up to `streams` ran at once.
     """
 
     engine: EngineFacts
@@ -349,9 +351,24 @@ class Measurement(Struct, frozen=True, kw_only=True):
     layer_times: tuple[LayerTime, ...] | None = None
     kernels: tuple[GraphKernel, ...] | None = None
     notes: tuple[str, ...] = ()
+    every_ns: Count | None = None
+    streams: Count = 1
 
     def __repr__(self) -> str:
         return f"<measurement: {self.latency!r}>"
+
+    @property
+    def every_ms(self) -> DurationMs | None:
+        """The milliseconds from one arrival to the next."""
+        return None if self.every_ns is None else self.every_ns / _NS_PER_MS
+
+    @property
+    def late(self) -> Figure | None:
+        """The share of inferences that ended after the next one had arrived."""
+        if self.every_ns is None:
+            return None
+        times_ns = [ns for made in self.rounds for ns in made.times_ns]
+        return sum(ns > self.every_ns for ns in times_ns) / len(times_ns)
 
     @property
     def mixture(self) -> MixtureLatency | None:

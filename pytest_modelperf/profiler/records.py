@@ -590,6 +590,7 @@ CASE = JsonObject(
     " engine=measured.engine processors=measured.processors seconds=measured.seconds notes"
     " static=counted latency=measured.latency load_ms?=measured.load_ms"
     " first_load_ms?=measured.first_load_ms first_inference_ms?=measured.first_inference_ms"
+    " every_ns?=measured.every_ns streams?=measured.streams late?=measured.late"
     " peak_rss_bytes=measured.peak_rss_bytes engine_peak_bytes=measured.engine_peak_bytes"
     " layer_types?=layer_types.* layers roofline?= raw=measured.rounds",
     generation=GENERATION,

@@ -33,7 +33,7 @@ from pytest_modelperf.profiler.counting.records import MemberCounts, StaticProfi
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.profiler.inputs.given import GivenInputs, specs_of
-from pytest_modelperf.profiler.inputs.mixture import Mixture, WorkloadMember
+from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, WorkloadMember
 from pytest_modelperf.profiler.records import Case, CaseMember, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.text.escaping import printable
 
@@ -47,8 +47,9 @@ class ProfileRequest(Struct, frozen=True):
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
     `given` are values for inputs of a model that is run; other inputs are made from `seed`. With a
-    `mixture`, each case is a workload of its members, whose dimensions are not among `dims`. With
-    `generations`, each of their `phases` is a case. `has_cores` is whether the user asked for these
+    `mixture`, each case is a workload of its members, whose dimensions are not among `dims`. The
+    inferences of a model that is measured alone come as the `arrivals` say. With `generations`,
+    each of their `phases` is a case. `has_cores` is whether the user asked for these
     `cores`: a Python function is pinned only then.
     """
 
@@ -64,6 +65,7 @@ class ProfileRequest(Struct, frozen=True):
     phases: tuple[Phase, ...] = tuple(Phase)
     has_cores: bool = True
     mixture: Mixture | None = None
+    arrivals: Arrivals | None = None
 
     def bindings(self) -> Iterator[Binding]:
         """Every combination of batch size, dimensions and phase, whether or not a model has it."""

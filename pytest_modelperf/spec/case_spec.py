@@ -70,7 +70,8 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
         from pytest_modelperf.graph.phases import Generation
         from pytest_modelperf.profiler.request import ProfileRequest
 
-        mixture = None if self.workload is None else self._read_mixture(self.workload)
+        workload = self.workload or DeclaredWorkload()
+        mixture = self._read_mixture(workload) if workload.is_mixed else None
         given = None
         if self.input_file is not None:
             from pytest_modelperf.profiler.inputs.given import read_given
@@ -100,6 +101,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
             inputs=tuple(map(parse_input_spec, self.inputs)),
             given=given if mixture is None else mixture.largest.given,
             mixture=mixture,
+            arrivals=workload.arrivals,
             generations=tuple(generations) if has_lengths else (),
             phases=self.phases,
         )

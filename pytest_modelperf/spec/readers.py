@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from msgspec.structs import replace
+
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
@@ -15,12 +17,14 @@ from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.spec.workloads import DeclaredMember, DeclaredWorkload
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
+from pytest_modelperf.text.given_numbers import SECONDS, as_float, as_seconds
 from pytest_modelperf.text.words import nearest, shown, suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.spec.case_spec import TestedModel
 
+# An hour between two inferences.
+_MOST_MS = 3_600_000.0
 _T = TypeVar("_T")
 
 
@@ -209,9 +213,28 @@ def _read_paired(tables: list[Mapping[str, object]], where: str) -> Mapping[str,
 
 
 _MEMBER = ("dims", "input_file", "weight")
+_WORKLOAD = ("members", "every_ms", "streams")
 
 
 def read_workload(value: object, where: str) -> DeclaredWorkload:
+    """Its members, or a table with them and with when inferences arrive."""
+    if not isinstance(value, Mapping):
+        return _read_members(value, where)
+    table = read_keys(value, _WORKLOAD, where)
+    if not table:
+        raise _wrong(value, where, "a table such as {every_ms = 20}")
+    members = table.get("members")
+    found = DeclaredWorkload() if members is None else _read_members(members, f"{where}: members")
+    every_ms = None
+    if "every_ms" in table:
+        every_ms = as_float(table["every_ms"])
+        if every_ms is None or not 0.0 < every_ms <= _MOST_MS:
+            raise _wrong(table["every_ms"], f"{where}: every_ms", "milliseconds above 0")
+    streams = _read_size(table.get("streams", 1), f"{where}: streams")
+    return replace(found, every_ms=every_ms, streams=streams)
+
+
+def _read_members(value: object, where: str) -> DeclaredWorkload:
     """A list of members, each a file or a table, or a pattern of files."""
     if isinstance(value, str | os.PathLike):
         return DeclaredWorkload(pattern=read_path(value, where))

@@ -1,4 +1,4 @@
-"""A workload as it is declared: a list of sizes and files, or a pattern of files."""
+"""A workload as it is declared: its members, and when their inferences arrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.inputs.mixture import Mixture, WorkloadMember
+    from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, WorkloadMember
 
 
 class DeclaredMember(Struct, frozen=True, kw_only=True):
@@ -43,10 +43,30 @@ class DeclaredMember(Struct, frozen=True, kw_only=True):
 
 
 class DeclaredWorkload(Struct, frozen=True):
-    """The members of a workload, or the pattern of the files that are its members."""
+    """The members of a workload, or the pattern of the files that are its members.
+
+    One without either runs the inputs of the case. An inference arrives every `every_ms`, whether
+    or not the ones before are over; up to `streams` run at once.
+    """
 
     members: tuple[DeclaredMember, ...] = ()
     pattern: Path | None = None
+    every_ms: float | None = None
+    streams: int = 1
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it has members of its own."""
+        return bool(self.members) or self.pattern is not None
+
+    @property
+    def arrivals(self) -> Arrivals | None:
+        """When inferences arrive; None if each begins when the one before is over."""
+        from pytest_modelperf.profiler.inputs.mixture import Arrivals
+
+        if self.every_ms is None and self.streams == 1:
+            return None
+        return Arrivals(self.every_ms, self.streams)
 
     def located(self, find: Callable[[str], Path]) -> DeclaredWorkload:
         """The same with whole paths; `find` makes one of a path that is relative."""

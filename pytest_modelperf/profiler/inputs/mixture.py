@@ -1,4 +1,4 @@
-"""The inputs of a workload: its members, the order in which they run, and what a worker gets.
+"""The inputs of a workload: its members, their order, when they arrive, and what a worker gets.
 
 One pass is every member as often as its weight says. Its order is drawn once, from a fixed seed, so
 that both sides of a comparison and every later run see the sizes change in the same way. A pass is
@@ -29,6 +29,16 @@ from pytest_modelperf.text.escaping import printable
 _LONGEST_PASS = 200
 # The elements between which the inputs of a member may begin, so that all are aligned in memory.
 _STRIDE = 64
+
+
+class Arrivals(Struct, frozen=True):
+    """When inferences arrive: every so many milliseconds, and up to `streams` of them run at once.
+
+    Without `every_ms`, the next one of a stream arrives when the one before is over.
+    """
+
+    every_ms: float | None = None
+    streams: int = 1
 
 
 class WorkloadMember(Struct, frozen=True, kw_only=True):

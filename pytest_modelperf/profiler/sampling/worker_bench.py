@@ -137,7 +137,8 @@ class Rig(Struct):
     """A worker that is ready to measure: it has its engine and the inputs of a workload.
 
     `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
-    requests run at once. `opened` sessions have been loaded so far; the next block of a generation
+    requests run at once. An inference arrives every `every_ns`; None: when the one before is over.
+    `opened` sessions have been loaded so far; the next block of a generation
     begins at `next_step`. The `parts` run after each inference of a block that several sides share.
     With `watches` it is known what disturbed each inference, as it is where sides take turns.
     `clocks` is None for an engine that has a clock of its own. `function_file` is where a Python
@@ -153,6 +154,7 @@ class Rig(Struct):
     feed: str = ""
     step: str = "as it started"
     streams: int = 1
+    every_ns: int | None = None
     opened: int = 0
     next_step: int = 0
     parts: tuple[PlacedPart, ...] = ()
@@ -282,7 +284,7 @@ class Rig(Struct):
         answer = self.worker.ask(
             "block",
             self.step,
-            limit_s=self.setup.limit_s + max_ns / _NS_PER_S,
+            limit_s=self.setup.limit_s + (max_ns + (self.every_ns or 0)) / _NS_PER_S,
             sides=list(sides),
             count=count,
             max_ns=max_ns,
@@ -290,6 +292,7 @@ class Rig(Struct):
             first_step=None if steps is None else first,
             parts=names,
             watches=self.watches,
+            every_ns=self.every_ns,
         )
         self._require_resolved(answer["times"])
         noise = Noise(**answer["noise"])
@@ -315,7 +318,9 @@ class Rig(Struct):
                 mix=mix,
                 noise=noise,
                 measured_per_second=answer["per_second"],
-                starts_ns=_numbers(turns[side]["starts"]) if turns else _starts_ns(answer, side),
+                starts_ns=_numbers(turns[side]["starts"])
+                if turns
+                else _starts_ns(answer, side, self.every_ns),
                 first_step=None if steps is None or self.streams > 1 else first,
                 parts=tuple(
                     PartTurns(
@@ -337,11 +342,15 @@ def _numbers(data: bytes) -> tuple[int, ...] | None:
     return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
 
 
-def _starts_ns(answer: Mapping[str, Any], side: str) -> tuple[int, ...] | None:
-    """When each inference of the only side began; None where several ran at once."""
+def _starts_ns(
+    answer: Mapping[str, Any], side: str, every_ns: int | None
+) -> tuple[int, ...] | None:
+    """When each inference of the only side began, or arrived; None where several ran at once."""
     if answer["per_second"] is not None:
         return None
     times_ns = np.frombuffer(answer["times"][side], np.int64)
+    if every_ns is not None:
+        return tuple((answer["begun_ns"] + every_ns * np.arange(len(times_ns))).tolist())
     # Inferences run back to back: the loop takes a tenth of a microsecond.
     spent_ns = np.cumsum(times_ns) - times_ns
     return tuple((answer["begun_ns"] + spent_ns).tolist())
@@ -484,6 +493,8 @@ def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool)
         peak_rss_bytes=memory.get("peak_rss_bytes") if rig.worker.is_own_process else None,
         engine_peak_bytes=memory.get("engine_peak_bytes"),
         notes=(*rig.workload.notes, *rig.notes),
+        every_ns=rig.every_ns,
+        streams=rig.streams,
     )
 
 

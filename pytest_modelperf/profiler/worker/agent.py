@@ -45,10 +45,12 @@ from pytest_modelperf.profiler.worker.timing import (
     Taken,
     TurnWatch,
     paused_gc,
+    time_arrivals,
     time_at_once,
     time_chains,
     time_one,
     time_within,
+    wait_until,
 )
 from pytest_modelperf.profiler.worker.weights import describe_spans, move_spans
 from pytest_modelperf.systems.process import OWN_PROCESS
@@ -95,6 +97,7 @@ class Agent:
         self._run = run
         self._machine_clock = clock
         self._clock = clock
+        self._wait: Callable[[int], None] = partial(wait_until, clock=clock)
         self._process_clock = process_clock
         self._clocks: Clocks | None = None
         self._cores = 0
@@ -200,6 +203,7 @@ class Agent:
     def use_engine(self, engine: Engine) -> None:
         self._engine = engine
         self._clock = getattr(engine, "clock_ns", self._machine_clock)
+        self._wait = getattr(engine, "wait_until", self._wait)
 
     def do_clocks(self) -> dict[str, Any] | None:
         """The ticks of the clocks here; None for an engine with a clock of its own."""
@@ -287,14 +291,15 @@ class Agent:
         first_step: int | None = None,
         parts: Mapping[str, Sequence[str]] | None = None,
         watches: bool = False,  # noqa: FBT001, FBT002  # by keyword
+        every_ns: int | None = None,
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
         For sides that take turns, and for one that it `watches`, also when each inference began and
         what disturbed it; for one side with several requests at once also the inferences per
-        second. A generation goes on from
-        `first_step`. The `parts` of a side run right after it in each turn, and once more without
-        it when all turns are over.
+        second. One side may have an inference arrive `every_ns`, and its times count from then. A
+        generation goes on from `first_step`. The `parts` of a side run right after it in each turn,
+        and once more without it when all turns are over.
         """
         infers = [self._infer[side] for side in sides]
         part_turns: dict[str, Any] = {}
@@ -305,7 +310,12 @@ class Agent:
         before = self._meter.read()
         with paused_gc():
             begun = self._clock()
-            if len(infers) > 1 or watches:
+            if every_ns is not None:
+                arriving = time_arrivals(
+                    infers[0], count, max_ns, every_ns, self._clock, self._wait
+                )
+                taken, times = [], [arriving]
+            elif len(infers) > 1 or watches:
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
                 own = [[self._infer[name][0] for name in (parts or {}).get(s, ())] for s in sides]
                 chains = [[streams[0], *each] for streams, each in zip(infers, own)]  # noqa: B905
