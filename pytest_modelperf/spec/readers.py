@@ -245,6 +245,8 @@ def _read_members(value: object, where: str) -> DeclaredWorkload:
             "a list such as [{dims = {seq = 16}, weight = 5}, {dims = {seq = 128}}], or a pattern "
             'of files such as "inputs/*.npz"',
         )
+    if not value:
+        raise UsageError(f"{where} is an empty list: give something, or leave it out.")
     return DeclaredWorkload(tuple(_read_member(each, where) for each in value))
 
 

@@ -48,6 +48,10 @@ def clock_ns() -> int:
     return _time.now_ns
 
 
+def wait_until(moment_ns: int) -> None:
+    _time.now_ns = max(_time.now_ns, moment_ns)
+
+
 def describe(options: dict[str, str]) -> dict[str, Any]:
     own = os.environ.get("TIMED_VERSION", "1")
     return {"name": "timed", "version": own, "options": options, "providers": []}

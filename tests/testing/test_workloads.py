@@ -12,6 +12,7 @@ import pytest
 
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import MEMBER, TOTAL, Comparison, Verdict
+from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import PROFILE
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.document_reader import read_profile
@@ -278,3 +279,71 @@ def test_a_member_that_takes_a_tenth_longer_fails_the_case_and_is_its_reason(
     median = case.metric("latency_p50")
     assert median is not None
     assert not median.gated
+
+
+# -- inferences that arrive
+
+
+def paced(folder: Path, workload: Mapping[str, object]) -> Measurement:
+    """The model of 0.2 ms with inferences that arrive in this way."""
+    (case,) = api.profile(
+        write(folder / "net.onnx"),
+        dims={"batch": 1, "seq": 16},
+        workload=workload,
+        engine="timed",
+        extensions=["tests.support.faulty_plugin"],
+        max_seconds=1,
+    ).cases
+    assert case.measured is not None
+    return case.measured
+
+
+def test_inferences_that_have_time_are_not_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch)
+    found = paced(tmp_path, {"every_ms": 1})
+
+    assert found.late == 0.0
+    assert found.latency.p50_ms == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_time_counts_from_the_arrival_so_a_queue_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(monkeypatch)
+    found = paced(tmp_path, {"every_ms": 0.15})
+
+    assert found.late == 1.0
+    times = found.rounds[0].times_ns
+    assert times[-1] > times[0] + (len(times) - 1) * 45_000
+
+
+def test_a_budget_holds_for_inferences_that_arrive(net: pytest.Pytester) -> None:
+    """Alone an inference takes 0.2 ms, and with the wait for those before it longer."""
+    pace = "dims = {batch = 1, seq = 16}\nbudget = {p95_ms = 0.3}\nworkload = {every_ms = %s}"
+    for every_ms, failed in (("1", 0), ("0.15", 1)):
+        write_table(net, f'[tool.modelperf.models."net.onnx"]\n{pace % every_ms}')
+        result = net.runpytest_inprocess(*TIMED, UPDATE)
+        result.assert_outcomes(passed=1 - failed, failed=failed)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("{}", "takes a table such as {every_ms = 20}"),
+        ("{every_ms = 0}", "every_ms takes milliseconds above 0, not 0"),
+        ("{every_ms = true}", "every_ms takes milliseconds above 0, not true"),
+        ("{streams = 0}", "streams takes whole numbers of 1 or more, not 0"),
+        ("{every = 3}", "there is no key 'every'"),
+        ("{members = []}", "members"),
+    ],
+)
+def test_a_wrong_pace_is_refused(net: pytest.Pytester, written: str, words: str) -> None:
+    write_table(net, f'[tool.modelperf.models."net.onnx"]\nworkload = {written}')
+
+    result = net.runpytest_inprocess(*STATIC)
+
+    assert result.ret != 0
+    said = " ".join(" ".join([*result.outlines, *result.errlines]).split())
+    assert words in said
