@@ -326,7 +326,7 @@ def percentile_metrics(
         for percent in PERCENTS
     }
     mixture = gate.judge_members(pairs, is_last=True)
-    if mixture is not None:
+    if members_of([before for before, _ in pairs]) is not None:
         # The change of its median is that of one member or of none: it is shown and not judged.
         median_of_all = decisions[_MEDIAN]
         decisions[_MEDIAN] = Decision(

@@ -189,6 +189,7 @@ def _measurement(found: Part, place: str) -> Measurement:
         ),
         latency=_latency(found.latency, found.batch_size, f"{place}.latency"),
         layer_times=times or None,
+        streams=found.streams or 1,
         notes=found.notes,
     )
 

@@ -97,7 +97,6 @@ class Agent:
         self._run = run
         self._machine_clock = clock
         self._clock = clock
-        self._wait: Callable[[int], None] = partial(wait_until, clock=clock)
         self._process_clock = process_clock
         self._clocks: Clocks | None = None
         self._cores = 0
@@ -203,7 +202,6 @@ class Agent:
     def use_engine(self, engine: Engine) -> None:
         self._engine = engine
         self._clock = getattr(engine, "clock_ns", self._machine_clock)
-        self._wait = getattr(engine, "wait_until", self._wait)
 
     def do_clocks(self) -> dict[str, Any] | None:
         """The ticks of the clocks here; None for an engine with a clock of its own."""
@@ -311,9 +309,8 @@ class Agent:
         with paused_gc():
             begun = self._clock()
             if every_ns is not None:
-                arriving = time_arrivals(
-                    infers[0], count, max_ns, every_ns, self._clock, self._wait
-                )
+                wait = self._waiting()
+                arriving = time_arrivals(infers[0], count, max_ns, every_ns, self._clock, wait)
                 taken, times = [], [arriving]
             elif len(infers) > 1 or watches:
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
@@ -350,6 +347,17 @@ class Agent:
             "per_second": per_second,
             "noise": noise,
         }
+
+    def _waiting(self) -> Callable[[int], None]:
+        """The function that waits for a moment of the clock."""
+        if self._clock is self._machine_clock:
+            return partial(wait_until, clock=self._clock)
+        if not hasattr(self._engine, "wait_until"):
+            raise RuntimeError(
+                "this engine has a clock of its own and no `wait_until`: its inferences cannot "
+                "arrive at a pace"
+            )
+        return self._require_engine().wait_until
 
     def _turn_watch(self) -> TurnWatch | None:
         """None for an engine with a clock of its own: it simulates what it runs on."""
@@ -543,8 +551,9 @@ class Agent:
             return session.prepare(fed.arrays, fed.dtypes)
         if not hasattr(session, "prepare_steps"):
             raise RuntimeError(
-                "this engine cannot hand on the state of a model: its sessions have no "
-                "`prepare_steps`. Profile the model without a prompt, or on another engine"
+                "this engine cannot change its inputs from one inference to the next: its sessions "
+                "have no `prepare_steps`. Profile the model without a prompt and without a "
+                "workload, or on another engine"
             )
         return session.prepare_steps(fed.steps, fed.dtypes)
 
