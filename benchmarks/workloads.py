@@ -336,9 +336,7 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
             f"{named} of {len(slower)}",
             named >= LEAST_NAMED * len(slower) if slower else None,
         ),
-        Expectation(
-            "other members named beside them", "0", f"{others} of {len(slower)}", not others
-        ),
+        Expectation("other members named as well", "0", f"{others} of {len(slower)}", not others),
     )
 
 

@@ -516,7 +516,7 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def typical(self) -> Metric | None:
-        """The latency that stands for the case: its median, or the time of a pass of a workload."""
+        """The main latency of the case: its median, or the time of a pass of a workload."""
         return self.metric(self.typical_name)
 
     @property

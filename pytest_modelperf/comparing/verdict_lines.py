@@ -147,7 +147,7 @@ def decided_by(case: CaseComparison) -> str:
 def word_of_reasons(case: CaseComparison) -> str:
     """`why`, or `change` beside a figure that is worse and that no known change explains.
 
-    The member of a workload that became slower is why the workload did.
+    A member of a workload that became slower explains the workload.
     """
     regressed = [m for m in case.deciding if m.verdict is Verdict.REGRESSED]
     is_known = any(m.reason or m.name.startswith(MEMBER) for m in regressed)

@@ -24,21 +24,21 @@ class DeclaredMember(Struct, frozen=True, kw_only=True):
     file: Path | None = None
     weight: int = 1
 
-    def name(self, told_by: Collection[str]) -> str:
+    def name(self, named_by: Collection[str]) -> str:
         """`seq=16,width=4` of these dimensions, or the name of the file without its ending."""
         if self.file is not None:
             return self.file.stem
-        own = [name for name in self.dims if name in told_by] or self.dims
+        own = [name for name in self.dims if name in named_by] or self.dims
         return ",".join(f"{name}={self.dims[name]}" for name in own)
 
-    def read(self, told_by: Collection[str]) -> WorkloadMember:
+    def read(self, named_by: Collection[str]) -> WorkloadMember:
         """The member with the arrays of its file; UsageError if that cannot be read."""
         from pytest_modelperf.profiler.inputs.given import read_given
         from pytest_modelperf.profiler.inputs.mixture import WorkloadMember
 
         given = None if self.file is None else read_given(str(self.file))
         return WorkloadMember(
-            name=self.name(told_by), weight=self.weight, dims=self.dims, given=given
+            name=self.name(named_by), weight=self.weight, dims=self.dims, given=given
         )
 
 

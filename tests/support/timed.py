@@ -97,8 +97,8 @@ def _told(path: str) -> re.Match[str] | None:
 class Session:
     """A session whose inferences take so many microseconds, or up to a hundredth more.
 
-    Of a workload they take as many times that as their inputs are larger than the smallest ones;
-    those with the largest take `of_largest` times as long.
+    Inferences of a workload take longer in proportion to the size of their inputs; those with the
+    largest take `of_largest` times as long.
     """
 
     of_largest = 1.0

@@ -200,7 +200,7 @@ class GenerationCounts(Struct, frozen=True, kw_only=True):
 class MemberCounts(Struct, frozen=True, kw_only=True):
     """The counts of one member of a workload, and how often it occurs in a pass.
 
-    `macs` is None if the graph alone does not tell all of them.
+    `macs` is None if the graph alone does not show all of them.
     """
 
     name: str

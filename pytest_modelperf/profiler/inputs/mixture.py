@@ -97,7 +97,7 @@ class Mixture(Struct, frozen=True):
 
     @property
     def largest(self) -> WorkloadMember:
-        """The member with the largest inputs, which stands for all where a single one runs."""
+        """The member with the largest inputs, which runs if only a single one does."""
         return max(self.members, key=lambda member: member.size)
 
 
@@ -132,7 +132,7 @@ def _one_after_another(feeds: Sequence[Feed]) -> tuple[Feed, list[Place]]:
     parts, places, start = [], [], 0
     for feed in feeds:
         flat = feed.array.reshape(-1)
-        # Texts are no memory that an engine reads, and have no element to fill a gap with.
+        # Texts are not aligned, and have no element that fills a gap.
         gap = 0 if flat.dtype.hasobject else -flat.size % _STRIDE
         parts.append(np.concatenate([flat, np.zeros(gap, flat.dtype)]) if gap else flat)
         places.append((start, tuple(map(int, feed.array.shape))))
