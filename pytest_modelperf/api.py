@@ -228,7 +228,7 @@ def sweep(  # noqa: PLR0913  # what a call may say
         sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].spot.best
     """
     with _in_words(watch):
-        spec = _spec(model, case, sweep, unused=("tolerance",))
+        spec = _spec(model, case, sweep, unused=("tolerance", "workload"))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
         models: list[TestedModel] = [model]
@@ -260,7 +260,7 @@ def tune(  # noqa: PLR0913  # what a call may say
         tune("model.onnx", cores=2).cases[0].winner
     """
     with _in_words(watch):
-        spec = _spec(model, case, tune, unused=("tolerance",))
+        spec = _spec(model, case, tune, unused=("tolerance", "workload"))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or TUNING_SECONDS), known)
         latency = _limit(latency_ms, "tune(): latency_ms", "milliseconds")
@@ -292,7 +292,7 @@ def whatif(  # noqa: PLR0913  # what a call may say
         whatif("model.onnx", prune=[0.5, 0.9], quantize="int8-dynamic")
     """
     with _in_words(watch):
-        unused = ("tolerance", "prompt", "generate", "phase", "state")
+        unused = ("tolerance", "prompt", "generate", "phase", "state", "workload")
         spec = _spec(model, case, whatif, unused=unused)
         known = _extensions(extensions)
         variants = [

@@ -21,6 +21,7 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
 )
 from pytest_modelperf.errors import BaselineError, ModelError
+from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.load import declared_inputs, declared_outputs
 from pytest_modelperf.graph.model_file import ModelFile
@@ -84,7 +85,7 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
             stored = baseline.model.case(case.id)
             if stored is None or baseline.model.twin_refusal(case.id) is not None:
                 continue
-            if dict(stored.dims) != dict(model.binding.dims):
+            if dict(stored.dims) != model.binding.own_dims:
                 continue
             if stored.inputs == model.given_inputs:
                 found = other_counts(stored.static, model.static)
@@ -148,10 +149,15 @@ def _bound_like(now: Model, twin: ModelFile) -> Model:
         {new.name: old.name for new, old in zip(of(now.file.proto), of(twin.proto), strict=True)}
         for of in (declared_inputs, declared_outputs)
     )
+
+    def renamed(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+        return tuple(replace(spec, name=inputs.get(spec.name, spec.name)) for spec in specs)
+
     binding = replace(
         now.binding,
-        inputs=tuple(
-            replace(spec, name=inputs.get(spec.name, spec.name)) for spec in now.binding.inputs
+        inputs=renamed(now.binding.inputs),
+        members=tuple(
+            replace(member, inputs=renamed(member.inputs)) for member in now.binding.members
         ),
         state={
             inputs.get(past, past): outputs.get(present, present)

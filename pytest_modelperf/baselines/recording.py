@@ -105,7 +105,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     # All dimensions are stored, for an id names only those that vary.
     stored = replace(
         stored,
-        dims=dict(sorted(model.binding.dims.items())),
+        dims=model.binding.own_dims,
         options=dict(sorted(setup.options.items())),
         inputs=model.given,
         generation=generation_of(model.binding),
@@ -130,7 +130,7 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
     provenance = replace(_provenance(date, _machine(), profile), machine=None)
     stored = replace(
         store_case(profile, facts, provenance, digest_structure(model.file)),
-        dims=dict(sorted(model.binding.dims.items())),
+        dims=model.binding.own_dims,
         inputs=model.given_inputs,
         generation=generation_of(model.binding),
     )

@@ -33,6 +33,7 @@ from pytest_modelperf.cli.programs import is_test
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import WORKLOAD
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
@@ -63,6 +64,7 @@ _BASELINES = "baselines"
 )
 @setting_option(STATIC_ONLY)
 @case_options
+@setting_option(WORKLOAD)
 @measuring_options(has_note=True)
 @cluster_options
 @setting_option(

@@ -30,6 +30,7 @@ from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_optio
 from pytest_modelperf.cli.requirements import environment_spec, requirement_option
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.spec.case_definitions import WORKLOAD
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import MIN_SECONDS, STATIC_ONLY
@@ -112,6 +113,7 @@ class RooflineOptions(Struct, frozen=True):
 @click.argument("model", type=click.Path())
 @setting_option(STATIC_ONLY)
 @case_options
+@setting_option(WORKLOAD)
 @measuring_options(of_engine="`callable` runs a Python function.")
 @setting_option(MIN_SECONDS)
 @cluster_options

@@ -37,7 +37,8 @@ def split_request(request: ProfileRequest) -> tuple[ProfileRequest, ...]:
             request,
             batch_sizes=(binding.batch_size,),
             cores=(cores,),
-            dims={name: (size,) for name, size in binding.dims.items()},
+            # A workload gives further dimensions their sizes, member by member.
+            dims={name: (binding.dims[name],) for name in request.dims},
             named=tuple(name for name, _ in request.varying(binding)),
             **_phase_of(binding),
         )

@@ -20,6 +20,8 @@ from pytest_modelperf.comparing.reasons import (
     reasons_of_graphs,
 )
 from pytest_modelperf.comparing.records import (
+    MEDIAN,
+    TOTAL,
     CaseComparison,
     KernelChange,
     LayerChange,
@@ -57,9 +59,12 @@ class Explanation(Struct, frozen=True):
 
 
 def with_causes(metrics: Iterable[Metric], causes: Mapping[str, str]) -> tuple[Metric, ...]:
-    """The metrics with the causes of those that regressed."""
+    """The metrics with the causes of those that regressed.
+
+    The time of a pass of a workload has those of the median, whose place it takes.
+    """
     return tuple(
-        replace(metric, reason=causes.get(metric.name))
+        replace(metric, reason=causes.get(MEDIAN if metric.name == TOTAL else metric.name))
         if metric.verdict is Verdict.REGRESSED and metric.limit is None
         else metric
         for metric in metrics

@@ -32,7 +32,9 @@ from pytest_modelperf.comparing.output_search import SearchedOutputs, search_dif
 from pytest_modelperf.comparing.paired_case import PairedCase, bind_pairs
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
+from pytest_modelperf.comparing.reasons.members import slower_members
 from pytest_modelperf.comparing.records import (
+    MEMBER,
     CaseComparison,
     Comparison,
     FirstDifference,
@@ -318,7 +320,16 @@ def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
     comparison = replace(found.comparison, parts=parts)
     if explanation is not None:
         comparison = explanation.of(comparison)
+    comparison = replace(
+        comparison, reasons=(*slower_members(comparison.metrics), *comparison.reasons)
+    )
     return replace(found, comparison=comparison)
+
+
+def _largest_member(comparison: CaseComparison, run: PairRun) -> Metric | None:
+    """The median of the member of a workload whose layers were timed; None of a plain case."""
+    mixture = run.after.model.request.mixture
+    return None if mixture is None else comparison.metric(f"{MEMBER}{mixture.largest.name}")
 
 
 def _find_explanation(comparison: CaseComparison, ran: RanCase) -> Explanation | None:
@@ -331,6 +342,8 @@ def _find_explanation(comparison: CaseComparison, ran: RanCase) -> Explanation |
     before, after = run.before.profile, run.after.profile
     if not before.has_layer_times:
         return None
+    largest = _largest_member(comparison, run)
+    p50 = p50 if largest is None else largest
     if p50.before is not None and p50.after is not None:
         before, after = summing_to(before, p50.before * 1e6), summing_to(after, p50.after * 1e6)
     graphs = (run.before.model.bound.graph, run.after.model.bound.graph)

@@ -74,6 +74,9 @@ def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | Non
         )
     if not stored.is_of(now.engine):
         return "it was recorded on another engine, so the latency is not judged"
+    if now.mixture is not None:
+        # The median of inferences of several kinds can change from one kind to another by chance.
+        return "stored times say nothing about a workload, so the latency is not judged"
     return None
 
 

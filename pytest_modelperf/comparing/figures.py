@@ -12,7 +12,7 @@ from pytest_modelperf.comparing.budgets import (
     FigureSource,
 )
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, LEAST_SIZE_BYTES, OUTPUTS
-from pytest_modelperf.comparing.records import IMPROVEMENT, Metric, TimeChange
+from pytest_modelperf.comparing.records import IMPROVEMENT, MEMBER, TOTAL, Metric, TimeChange
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -30,6 +30,7 @@ from pytest_modelperf.text.units import (
 GROWTH = "growth_bytes_per_inference"
 CACHE = "cache_bytes_per_token"
 _TITLES = {
+    TOTAL: "total",
     "macs": "MACs",
     "flops": "FLOPs",
     "params": "params",
@@ -87,7 +88,9 @@ _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_lea
 
 def metric_title(name: str) -> str:
     """`MACs`, `p50 latency`."""
-    if name.startswith(LATENCY):
+    if name.startswith(MEMBER):
+        return printable(name.removeprefix(MEMBER))
+    if name.startswith(LATENCY) and name not in _TITLES:
         return printable(f"{name.removeprefix(LATENCY)} latency")
     if name.startswith(LAYERS_ON):
         return f"layers on {provider_name(name.removeprefix(LAYERS_ON))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct, field
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.limits import MEMORY, Tolerances
-from pytest_modelperf.comparing.records import Measure, Metric, Verdict
+from pytest_modelperf.comparing.records import MEDIAN, MEMBER, TOTAL, Measure, Metric, Verdict
 from pytest_modelperf.comparing.time_limits import (
     COLD_ROUNDS,
     LIMIT_LOOKS,
@@ -34,8 +34,9 @@ from pytest_modelperf.stats.duet import (
     looks_worse,
     once_a_round_looks_worse,
 )
-from pytest_modelperf.stats.estimates import needed_samples, summarize
+from pytest_modelperf.stats.estimates import PairedTurns, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
+from pytest_modelperf.stats.mixtures import MixtureAnswer, judge_mixture, members_of
 from pytest_modelperf.stats.parts import (
     PartRound,
     PartsAnswer,
@@ -183,8 +184,11 @@ class Gate(Struct, frozen=True, kw_only=True):
         pairs = block_pairs(rounds)
         if sum(len(after.times_ns) for _, after in pairs) < needed_samples(_MEDIAN):
             return False
+        mixture = self.judge_members(pairs)
         answers = {p: _judge(rounds, self.rule(p), p).answer for p in self.percents}
-        if RatioAnswer.WORSE in answers.values():
+        if mixture is not None:
+            answers[_MEDIAN] = mixture.total.answer
+        if RatioAnswer.WORSE in answers.values() or (mixture and mixture.shows_worse):
             return True
         judged = {name: STARTS[name] for name in self.starts} if self.judges_starts else {}
         starts = {name: _start_pairs(rounds, start) for name, start in judged.items()}
@@ -196,16 +200,32 @@ class Gate(Struct, frozen=True, kw_only=True):
         }
         if RatioAnswer.WORSE in starting.values():
             return True
-        is_open = any(
-            answer is RatioAnswer.OPEN
-            and (p in self.tolerances.awaited or looks_worse(pairs, self.rule(p), p))
-            for p, answer in answers.items()
-        ) or any(
-            answer is RatioAnswer.OPEN
-            and (self.tolerances.names(n) or once_a_round_looks_worse(starts[n], rules[n]))
-            for n, answer in starting.items()
+        is_open = mixture is not None and mixture.looks_worse(self.tolerance)
+        is_open = (
+            is_open
+            or any(
+                answer is RatioAnswer.OPEN
+                and (p in self.tolerances.awaited or looks_worse(pairs, self.rule(p), p))
+                for p, answer in answers.items()
+            )
+            or any(
+                answer is RatioAnswer.OPEN
+                and (self.tolerances.names(n) or once_a_round_looks_worse(starts[n], rules[n]))
+                for n, answer in starting.items()
+            )
         )
         return not is_open and self.fits([each.after for each in rounds])
+
+    def judge_members(
+        self, pairs: Sequence[PairedTurns], *, is_last: bool = False
+    ) -> MixtureAnswer | None:
+        """The decisions on a workload, which take the place of the median; None if it is not one.
+
+        Without a tolerance of the median the members are not judged.
+        """
+        if _MEDIAN not in self.percents:
+            return None
+        return judge_mixture(pairs, self.rule(_MEDIAN), is_last=is_last)
 
     def fits(self, rounds: Sequence[Round]) -> bool:
         """Whether each limit is known to be kept, or one is known to be exceeded."""
@@ -259,6 +279,15 @@ def percentile_metrics(
         else judge_duet(pairs, gate.rule(percent), percent, is_last=True)
         for percent in PERCENTS
     }
+    mixture = gate.judge_members(pairs, is_last=True)
+    if members_of([before for before, _ in pairs]) is not None:
+        # The change of its median is that of one member or of none: it is shown and not judged.
+        median_of_all = decisions[_MEDIAN]
+        decisions[_MEDIAN] = Decision(
+            answer=RatioAnswer.OPEN,
+            confidence=median_of_all.confidence,
+            rounds=median_of_all.rounds,
+        )
     shown = _shown_percentiles(sides, decisions)
     median_ratio = decisions[_MEDIAN].ratio
     if parts is not None and median_ratio is not None:
@@ -276,7 +305,36 @@ def percentile_metrics(
                 f"latency_{old.name}", (_ms(values[0]), _ms(values[1])), decision, gate, percent
             )
         )
-    return tuple(metrics)
+    if mixture is None:
+        return tuple(metrics)
+    unjudged = (replace(m, gated=m.gated and m.name != MEDIAN) for m in metrics)
+    return (*_mixture_metrics(pairs, mixture, gate), *unjudged)
+
+
+def _mixture_metrics(
+    pairs: Sequence[PairedTurns], found: MixtureAnswer, gate: Gate
+) -> Iterator[Metric]:
+    """The time of a pass of a workload, and the median of each member, in milliseconds."""
+    members = members_of([before for before, _ in pairs])
+    weights = () if members is None else members.weights
+    medians = [
+        _at_ratio((_ms(each.before_ns), _ms(each.after_ns)), each.decision)
+        for each in found.members
+    ]
+    before = [each for each, _ in medians if each is not None]
+    total_ms = None
+    if len(before) == len(weights):
+        total_ms = sum(weight * ms for weight, ms in zip(weights, before, strict=True))
+    ratio = found.total.ratio
+    after_ms = None if total_ms is None or ratio is None else total_ms * ratio
+    awaited = _MEDIAN in gate.tolerances.awaited
+    yield judged_metric(
+        TOTAL, (total_ms, after_ms), found.total, gate.tolerance, is_awaited=awaited
+    )
+    for each, values in zip(found.members, medians, strict=True):
+        yield judged_metric(
+            f"{MEMBER}{each.name}", values, each.decision, gate.tolerance, is_awaited=False
+        )
 
 
 def _shown_percentiles(

@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.gates import (
     side_latencies,
     start_metrics,
 )
-from pytest_modelperf.comparing.records import How, Metric
+from pytest_modelperf.comparing.records import MEDIAN, TOTAL, How, Metric
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.stats.duet import typical_ratio_of_modes
 from pytest_modelperf.stats.estimates import unexplained_spread
@@ -39,7 +39,8 @@ class JudgedRounds(Struct, frozen=True):
 
     @property
     def p50(self) -> Metric:
-        return next(metric for metric in self.metrics if metric.name == "latency_p50")
+        """The median, or the time of a pass of a workload, which takes its place."""
+        return next(metric for metric in self.metrics if metric.name in {MEDIAN, TOTAL})
 
     @property
     def how(self) -> How:

@@ -81,7 +81,7 @@ class ShownComparison(Struct, frozen=True):
     @property
     def change(self) -> Entry | None:
         """The ratios in the table of the case."""
-        median, p95 = self._ratio(_P50), self._ratio(_P95)
+        median, p95 = self._ratio(self.compared.typical_name), self._ratio(_P95)
         return None if median is None else change_entry(median, p95=p95)
 
     def _ratio(self, name: str) -> Ratio | None:

@@ -85,6 +85,12 @@ IMPROVEMENT = "improvement"
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 
 
+# The median of all inferences, and of a workload the time of one pass, which is judged instead.
+MEDIAN, TOTAL = "latency_p50", "latency_total"
+# How the names of the medians of the members of a workload begin.
+MEMBER = "latency_p50:"
+
+
 class Metric(Struct, frozen=True):
     """One figure on both sides; it decides nothing unless it is `gated`.
 
@@ -483,7 +489,7 @@ class CaseComparison(Struct, frozen=True):
     @property
     def is_unjudged(self) -> bool:
         """Whether the latency was to be judged, and there are no times to judge it by."""
-        median = self.metric("latency_p50")
+        median = self.metric(MEDIAN)
         return (
             self.how is None
             and median is not None
@@ -513,14 +519,23 @@ class CaseComparison(Struct, frozen=True):
         return next((m for m in self.metrics if m.name == name and m.limit is None), None)
 
     @property
+    def typical(self) -> Metric | None:
+        """The main latency of the case: its median, or the time of a pass of a workload."""
+        return self.metric(self.typical_name)
+
+    @property
+    def typical_name(self) -> str:
+        return MEDIAN if self.metric(TOTAL) is None else TOTAL
+
+    @property
     def speedup(self) -> Speedup:
-        """How many times as fast the second side is, by the median latency.
+        """How many times as fast the second side is, by the typical latency.
 
         It is 1 if the engine runs the same on both sides, and unknown if they did not run in turn.
         """
         if self.how is How.PLAN or self.outcome is Verdict.UNCHANGED:
             return Speedup(1.0, 1.0, 1.0)
-        median = self.metric("latency_p50")
+        median = self.typical
         if median is None or median.ratio is None or not self.is_duet:
             return Speedup()
         return Speedup.of_slowdown(Ratio(median.ratio, *(median.interval or (None, None))))

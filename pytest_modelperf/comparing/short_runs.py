@@ -61,8 +61,7 @@ class Suspicion(Struct, frozen=True, kw_only=True):
 
     def drift(self, compared: CaseComparison) -> float | None:
         """The part of the slowdown that the comparison did not find in the model."""
-        ratios = (m.ratio for m in compared.metrics if m.name == "latency_p50")
-        ratio = next(ratios, None)
+        ratio = None if compared.typical is None else compared.typical.ratio
         return self.slowdown / ratio if ratio else None
 
 

@@ -95,7 +95,7 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
     """Why nothing stored can be compared with a case; empty where something can."""
     if stored is None:
         return f"there is no baseline of {case_id}"
-    other = stored.other_dims(model.binding.dims) or stored.other_inputs(model.given_inputs)
+    other = stored.other_dims(model.binding.own_dims) or stored.other_inputs(model.given_inputs)
     return other or _other_generation(stored, model)
 
 

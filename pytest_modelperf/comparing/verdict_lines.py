@@ -31,6 +31,7 @@ from pytest_modelperf.comparing.limits import (
 )
 from pytest_modelperf.comparing.records import (
     IMPROVEMENT,
+    MEMBER,
     RECORDED,
     XFAILED,
     CaseComparison,
@@ -145,9 +146,13 @@ def decided_by(case: CaseComparison) -> str:
 
 
 def word_of_reasons(case: CaseComparison) -> str:
-    """`why`, or `change` beside a figure that is worse and that no known change explains."""
+    """`why`, or `change` beside a figure that is worse and that no known change explains.
+
+    A member of a workload that became slower explains the workload.
+    """
     regressed = [m for m in case.deciding if m.verdict is Verdict.REGRESSED]
-    return "why" if not regressed or any(m.reason for m in regressed) else "change"
+    is_known = any(m.reason or m.name.startswith(MEMBER) for m in regressed)
+    return "why" if not regressed or is_known else "change"
 
 
 def describe_metric(
@@ -207,7 +212,9 @@ _WHERE_BUDGETS_ARE = (
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     """The judged tails that were not awaited and that stayed open."""
-    return tuple(m for m in _not_shown(case) if m.name.startswith(LATENCY))
+    found = (m for m in _not_shown(case) if m.name.startswith(LATENCY))
+    # No tolerance names a member of a workload.
+    return tuple(m for m in found if not m.name.startswith(MEMBER))
 
 
 def _not_shown(case: CaseComparison) -> Iterator[Metric]:

@@ -91,7 +91,8 @@ class Binding(Struct, frozen=True):
 
     With a `phase`, lengths, masks and positions follow from it: those of its `step`, or of its
     middle one. `state` has the outputs of inputs whose pairs the user names. With `leaves_open`,
-    an input with a dimension that has no size keeps the shape that the model declares.
+    an input with a dimension that has no size keeps the shape that the model declares. `members`
+    are the bindings of the members of a workload; the dimensions are those of the largest.
     """
 
     batch_size: int | None = None
@@ -101,6 +102,16 @@ class Binding(Struct, frozen=True):
     state: Mapping[str, str] = field(default_factory=dict)
     step: int | None = None
     leaves_open: bool = False
+    members: tuple[Binding, ...] = ()
+
+    @property
+    def own_dims(self) -> dict[str, int]:
+        """The dimensions by their names; of a workload those that all its members share."""
+        return {
+            name: size
+            for name, size in sorted(self.dims.items())
+            if all(member.dims.get(name) == size for member in self.members)
+        }
 
 
 class BoundInputs(Struct, frozen=True):

@@ -15,6 +15,7 @@ from pytest_modelperf.errors import ChangedModelError, MeasureError, Remedy, Usa
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import make_arguments
+from pytest_modelperf.profiler.inputs.mixture import Arrivals
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
@@ -75,7 +76,7 @@ def measure_model(
             continue
         for cores in request.cores:
             place = CasePlace(model.case(cores), len(cases) + len(measured) + 1, total, watch)
-            found = measure_case(known, setup, place)
+            found = measure_case(known, setup, place, arrivals=request.arrivals)
             measured.append(found.profile)
             known = found.model
         # The shapes that one run saw hold for every number of cores.
@@ -97,19 +98,24 @@ class MeasuredCase(Struct, frozen=True):
     model: PreparedModel
 
 
-def measure_case(
+def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
     model: PreparedModel,
     setup: Setup,
     place: CasePlace,
     *,
     takes_layers: bool = True,
     is_enough: IsEnough | None = None,
+    arrivals: Arrivals | None = None,
 ) -> MeasuredCase:
-    """One case in one worker; where it cannot be measured, the profile says why."""
+    """One case in one worker; where it cannot be measured, the profile says why.
+
+    Its inferences come as the `arrivals` say; its layers are timed one inference at a time.
+    """
     case = place.case
     try:
         with started_rig(model, setup, place) as rig:
-            measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
+            arriving = _arriving(rig, arrivals)
+            measured = measure_rounds(arriving, place.tell_round, is_enough=is_enough)
             if takes_layers:
                 plain = Timed(model, measured)
                 (found,) = time_layers([(plain, rig)], undisturbed=True, tell=place.tell)
@@ -118,6 +124,14 @@ def measure_case(
     except MeasureError as error:
         return MeasuredCase(_not_measured(model, case, error, setup), model)
     return MeasuredCase(CaseProfile(case, found.model.static, found.measured), found.model)
+
+
+def _arriving(rig: Rig, arrivals: Arrivals | None) -> Rig:
+    """The rig with inferences that arrive in this way."""
+    if arrivals is None:
+        return rig
+    every_ns = None if arrivals.every_ms is None else round(arrivals.every_ms * 1e6)
+    return replace(rig, every_ns=every_ns, streams=arrivals.streams)
 
 
 def _not_measured(model: Model, case: Case, error: MeasureError, setup: Setup) -> CaseProfile:
@@ -140,10 +154,11 @@ def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> i
         before = worker.ask("memory", _FIND_OUT)
         resting = before["rss_bytes"] or before["peak_rss_bytes"]
         rig.open()
-        # The state of a generation is largest at its end.
-        rig.go_to_step(-_INFERENCES)
+        # The state of a generation is largest at its end. Each member of a workload runs once.
+        inferences = max(_INFERENCES, rig.workload.pass_inferences)
+        rig.go_to_step(-inferences)
         rig.step = _FIND_OUT
-        for _ in range(_INFERENCES):
+        for _ in range(inferences):
             rig.block(1, round(setup.limit_s * 1e9))
         peak = worker.ask("memory", _FIND_OUT)["peak_rss_bytes"]
     if peak is None or resting is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
@@ -13,6 +13,7 @@ from pytest_modelperf.files.documents import (
     Count,
     DurationMs,
     DurationNs,
+    Figure,
     Moment,
     Number,
     SignedNs,
@@ -22,11 +23,15 @@ from pytest_modelperf.report.codec import JsonObject
 from pytest_modelperf.stats.records import (
     Latency,
     PartTurns,
+    Percentile,
     RoundSpread,
     Turns,
 )
 from pytest_modelperf.stats.slowdowns import low_time
 from pytest_modelperf.text.escaping import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.stats.mixtures import MixtureLatency
 
 _NS_PER_MS = 1e6
 _PROVIDER = "ExecutionProvider"
@@ -331,7 +336,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     `processors` are the ones that the worker was pinned to, None if that was not possible;
     `machine` describes the other machine that a worker ran on, None for this one. `layer_times` is
     None where they were not taken or the engine has none. `kernels` are those of its plan; None
-    where the engine tells no plan.
+    where the engine tells no plan. An inference arrived every `every_ns`, and its time counts from
+    then; None: when the one before was over. Up to `streams` ran at once.
     """
 
     engine: EngineFacts
@@ -345,9 +351,46 @@ class Measurement(Struct, frozen=True, kw_only=True):
     layer_times: tuple[LayerTime, ...] | None = None
     kernels: tuple[GraphKernel, ...] | None = None
     notes: tuple[str, ...] = ()
+    every_ns: Count | None = None
+    streams: Count = 1
 
     def __repr__(self) -> str:
         return f"<measurement: {self.latency!r}>"
+
+    @property
+    def every_ms(self) -> DurationMs | None:
+        """The milliseconds from one arrival to the next."""
+        return None if self.every_ns is None else self.every_ns / _NS_PER_MS
+
+    @property
+    def late(self) -> Figure | None:
+        """The share of inferences that ended after the next one had arrived."""
+        if self.every_ns is None:
+            return None
+        times_ns = [ns for made in self.rounds for ns in made.times_ns]
+        return sum(ns > self.every_ns for ns in times_ns) / len(times_ns)
+
+    @property
+    def mixture(self) -> MixtureLatency | None:
+        """The times of a workload; None if this is not one."""
+        if self.rounds[0].block.mix is None:
+            return None
+        # Imported here: a plain case needs none of it.
+        from pytest_modelperf.stats.mixtures import summarize_mixture
+
+        return summarize_mixture([made.block for made in self.rounds], self.latency.confidence)
+
+    @property
+    def typical(self) -> Percentile:
+        """The median time of an inference, and of a workload the mean of its pass."""
+        mixture = self.mixture
+        return self.latency.percentile(50.0) if mixture is None else mixture.mean
+
+    @property
+    def items_per_second(self) -> Number | None:
+        """The items of a batch divided by the typical time."""
+        typical_ns = self.typical.value_ns
+        return self.latency.batch_size * 1e9 / typical_ns if typical_ns else None
 
     @property
     def low_ns(self) -> float:

@@ -5,6 +5,7 @@ A measurement runs alone on this machine, in a worker that ends with it.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -244,7 +245,7 @@ def add_layer_times(
     measurement, the time that it waited for a processor is a row of its own.
     """
     waits = undisturbed and bool(noise_of(measured))
-    median_ns = measured.latency.median_ns
+    median_ns = _repeated_ns(model, measured)
     names = nodes_by_name(model.bound)
     graph, layers = model.bound.graph, model.static.layers
     found = attribute(run, plan, graph, layers, median_ns, names, waits=waits)
@@ -261,6 +262,16 @@ def add_layer_times(
         engine_peak_bytes=max(peaks, default=None),
         notes=(*measured.notes, note) if devices else measured.notes,
     )
+
+
+def _repeated_ns(model: Model, measured: Measurement) -> float:
+    """The median of the inference that a profiled session repeats: of the largest member."""
+    mixture = model.request.mixture
+    if mixture is None:
+        return measured.latency.median_ns
+    place = mixture.members.index(mixture.largest)
+    own = [made.block.of_member(place).times_ns for made in measured.rounds]
+    return statistics.median([ns for times in own for ns in times] or [measured.latency.median_ns])
 
 
 def see_shapes(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedModel:

@@ -26,20 +26,27 @@ from pytest_modelperf.profiler.inputs.generation_steps import StepFeeds, make_st
 from pytest_modelperf.profiler.inputs.given import describe_given
 from pytest_modelperf.profiler.inputs.given_phase import PhaseGiven, divide_given
 from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
+from pytest_modelperf.profiler.inputs.mixture import describe_mixture, mix_steps
 from pytest_modelperf.profiler.records import Case, StoredInputs
 from pytest_modelperf.profiler.request import (
     ProfileRequest,
+    bind_members,
+    case_members,
     count_bound,
     given_dims,
     profile_bound,
     size_on_disk,
     with_given,
+    with_members,
 )
 from pytest_modelperf.profiler.sampling.setup import Setup
 
 
 class Model(Struct, frozen=True, dict=True):
-    """A model at one set of dimensions, and what is known of it so far."""
+    """A model at one set of dimensions, and what is known of it so far.
+
+    `members` are the model bound to each member of a workload.
+    """
 
     file: ModelFile
     binding: Binding
@@ -47,6 +54,7 @@ class Model(Struct, frozen=True, dict=True):
     extensions: Extensions
     bound: BoundModel
     static: StaticProfile
+    members: tuple[BoundModel, ...] = ()
 
     @classmethod
     def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
@@ -75,11 +83,20 @@ class Model(Struct, frozen=True, dict=True):
         """The model at a binding that was made for another model and has the given inputs."""
         bound = load_model(file, binding, extensions.operators.shape_rules)
         static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
-        return Model(file, binding, request, extensions, bound, static)
+        members = bind_members(file, binding, extensions.operators)
+        static = with_members(static, members, request.mixture, extensions.operators)
+        return Model(file, binding, request, extensions, bound, static, members)
 
     @cached_property
     def given_inputs(self) -> StoredInputs:
         """The inputs that the user gave, by which two runs of a model are the same."""
+        if self.request.mixture is not None:
+            return describe_mixture(
+                self.request.mixture,
+                [member.inputs for member in self.binding.members],
+                self.given_of_members,
+                self.request.seed,
+            )
         return describe_given(self.binding.inputs, self.given_feeds.steps, self.request.seed)
 
     @cached_property
@@ -92,6 +109,18 @@ class Model(Struct, frozen=True, dict=True):
             return divide_given(given, bound, bound.phase, self.file.name)
         feeds = given.feeds(bound.graph, bound.inputs, self.file.name)
         return PhaseGiven(feeds, feeds)
+
+    @cached_property
+    def given_of_members(self) -> tuple[Mapping[str, Feed], ...]:
+        """The given inputs of each member of a workload."""
+        if self.request.mixture is None:
+            return ()
+        return tuple(
+            {}
+            if member.given is None
+            else member.given.feeds(bound.graph, bound.inputs, self.file.name)
+            for member, bound in zip(self.request.mixture.members, self.members, strict=True)
+        )
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:
@@ -106,15 +135,17 @@ class Model(Struct, frozen=True, dict=True):
             self.dims,
             given_dims=given_dims(self.binding),
             phase=self.binding.phase,
+            members=case_members(self.request.mixture),
         )
 
 
-class PreparedModel(Model, frozen=True):
+class PreparedModel(Model, frozen=True, kw_only=True):
     """A model with all that its runs need.
 
     `given` describes the inputs that the user gave. `feeds` are the inputs of the inference that is
-    repeated, and `steps` those of a generation. `beside` are the files of external data by their
-    names in the model, and `size_bytes` is the size of all files; None where one is missing.
+    repeated, and `steps` those of a generation or of a workload. `beside` are the files of external
+    data by their names in the model, and `size_bytes` is the size of all files; None where one is
+    missing.
     `runs_as_copy` claims that an engine gets a copy that is written for it, and `needs_names` that
     nodes have no unique names in what it gets. `is_open` claims that only a run tells all shapes.
     """
@@ -127,6 +158,11 @@ class PreparedModel(Model, frozen=True):
     runs_as_copy: bool
     needs_names: bool
     is_open: bool
+
+    @property
+    def pass_inferences(self) -> int:
+        """The inferences of one pass of a workload; 1 of a plain case."""
+        return 1 if self.request.mixture is None else self.request.mixture.facts.inferences
 
 
 def prepare(model: Model) -> PreparedModel:
@@ -143,6 +179,12 @@ def prepare(model: Model) -> PreparedModel:
     steps = None
     if bound.phase is not None:
         steps = make_steps(bound, bound.phase, seed, given.steps, name)
+    elif model.request.mixture is not None:
+        feeds = [
+            make_inputs(each.graph, each.inputs, seed, own, name)
+            for each, own in zip(model.members, model.given_of_members, strict=True)
+        ]
+        steps = mix_steps(feeds, model.request.mixture)
     return PreparedModel(
         **asdict(model),
         given=model.given_inputs,
@@ -175,6 +217,7 @@ def complete(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> Pre
         weight_bytes=alone.weight_bytes,
         notes=notes,
         generation=alone.generation,
+        members=alone.members,
         graph_alone=alone,
         chance=chance,
     )

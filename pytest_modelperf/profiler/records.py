@@ -17,6 +17,8 @@ from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
 from pytest_modelperf.files.documents import (
     Count,
     Digest,
+    DurationMs,
+    Figure,
     Number,
     Positive,
     SignedMs,
@@ -254,13 +256,75 @@ GENERATION = JsonObject(
 )
 
 
+_NS_PER_MS = 1e6
+# The part of the id of a case that is a workload.
+MIXED = "mixed"
+
+
+class MemberFigures(Struct, frozen=True, kw_only=True):
+    """The figures of one member of a workload; the times are None if it did not run.
+
+    `share` is its share of the time of a pass, and `macs` is None if a count is missing.
+    """
+
+    name: str
+    weight: Positive
+    is_largest: bool
+    macs: Count | None = None
+    p50: Percentile | None = None
+    share: Figure | None = None
+
+
+class WorkloadFigures(Struct, frozen=True, kw_only=True):
+    """The figures of a workload: the time of one pass with its interval, and its members.
+
+    A pass is every member as often as its weight says.
+    """
+
+    total_ms: DurationMs | None = None
+    interval_ms: tuple[DurationMs, DurationMs] | None = None
+    members: tuple[MemberFigures, ...]
+
+    @property
+    def mean_macs(self) -> Figure | None:
+        """The MACs of an inference, the mean of a pass; None if those of a member are unknown."""
+        counts = [each.macs for each in self.members if each.macs is not None]
+        if len(counts) < len(self.members):
+            return None
+        weights = [each.weight for each in self.members]
+        return sum(w * macs for w, macs in zip(weights, counts, strict=True)) / sum(weights)
+
+
+WORKLOAD = JsonObject(
+    WorkloadFigures,
+    "total_ms interval_ms mean_macs members",
+    members=JsonObject(
+        MemberFigures,
+        "name weight largest=is_largest macs p50_ms=p50.value_ms interval_ms=p50.interval_ms share",
+        title="WorkloadMember",
+        about="One member of a workload; its times are null if nothing ran.",
+    ),
+)
+
+
+class CaseMember(Struct, frozen=True):
+    """One member of a workload, and how often it occurs in a pass.
+
+    The counts and layers of the case are those of the largest.
+    """
+
+    name: str
+    weight: Positive
+    is_largest: bool = False
+
+
 class Case(Struct, frozen=True):
     """One model at one batch size and one core count, with its other dimensions bound.
 
     `dims` tell the cases of a request apart; `given_dims` are all dimensions that were given a
     size, None if a kept profile does not say. `engine` is named only where a request has several.
     `phase` is that of a generation, if the case is one. `program` is the name of the test, if the
-    case is a program and not a model.
+    case is a program and not a model. `members` are those of a workload.
     """
 
     batch_size: Positive
@@ -270,6 +334,7 @@ class Case(Struct, frozen=True):
     given_dims: tuple[tuple[str, int], ...] | None = ()
     phase: GenerationPhase | None = None
     program: str | None = None
+    members: tuple[CaseMember, ...] = ()
 
     @property
     def id(self) -> str:
@@ -278,6 +343,8 @@ class Case(Struct, frozen=True):
         parts = [f"b{self.batch_size}", f"c{self.cores}", *(f"{n}{s}" for n, s in self.dims)]
         if self.phase is not None:
             parts.append(self.phase.id)
+        if self.members:
+            parts.append(MIXED)
         return "-".join(parts if self.engine is None else [*parts, self.engine])
 
     @property
@@ -360,6 +427,16 @@ class CaseProfile(Struct, frozen=True):
         return self._measured().latency
 
     @property
+    def typical(self) -> Percentile:
+        """The median latency, and of a workload the mean of its pass; UsageError without a run."""
+        return self._measured().typical
+
+    @property
+    def items_per_second(self) -> float | None:
+        """The items of a batch divided by the typical latency; UsageError without a run."""
+        return self._measured().items_per_second
+
+    @property
     def load_ms(self) -> float:
         return self._measured().load_ms
 
@@ -392,6 +469,37 @@ class CaseProfile(Struct, frozen=True):
             token_p95=run.latency.percentile(95.0),
             growth=_growth(run, phase),
             tokens_per_second=run.latency.items_per_second,
+        )
+
+    @property
+    def workload(self) -> WorkloadFigures | None:
+        """The figures of a workload; None if the case is not one."""
+        members = self.case.members
+        if not members:
+            return None
+        counts = () if self.counted is None else self.counted.members
+        macs = {each.name: each.macs for each in counts}
+        plain = [
+            MemberFigures(
+                name=each.name,
+                weight=each.weight,
+                is_largest=each.is_largest,
+                macs=macs.get(each.name),
+            )
+            for each in members
+        ]
+        found = None if self.measured is None else self.measured.mixture
+        if found is None:
+            return WorkloadFigures(members=tuple(plain))
+        bounds = (found.low_ns, found.high_ns)
+        low_ms, high_ms = (None if ns is None else ns / _NS_PER_MS for ns in bounds)
+        return WorkloadFigures(
+            total_ms=found.total_ns / _NS_PER_MS,
+            interval_ms=None if low_ms is None or high_ms is None else (low_ms, high_ms),
+            members=tuple(
+                replace(each, p50=own.p50, share=own.share)
+                for each, own in zip(plain, found.members, strict=True)
+            ),
         )
 
     @property
@@ -478,13 +586,15 @@ CASE = JsonObject(
     CaseProfile,
     "id=case.id batch_size=case.batch_size cores=case.cores dims=case.varied"
     " given_dims?=case.given phase?=case.phase.phase prompt?=case.phase.prompt"
-    " generate?=case.phase.generate generation? outcome=state reason=unmeasured_reason"
+    " generate?=case.phase.generate generation? workload? outcome=state reason=unmeasured_reason"
     " engine=measured.engine processors=measured.processors seconds=measured.seconds notes"
     " static=counted latency=measured.latency load_ms?=measured.load_ms"
     " first_load_ms?=measured.first_load_ms first_inference_ms?=measured.first_inference_ms"
+    " every_ns?=measured.every_ns streams?=measured.streams late?=measured.late"
     " peak_rss_bytes=measured.peak_rss_bytes engine_peak_bytes=measured.engine_peak_bytes"
     " layer_types?=layer_types.* layers roofline?= raw=measured.rounds",
     generation=GENERATION,
+    workload=WORKLOAD,
     engine=ENGINE.or_nulls,
     static=OrNulls(STATIC, notes=()),
     latency=LATENCY.or_nulls,

@@ -29,11 +29,12 @@ from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
 from pytest_modelperf.graph.state import find_state
 from pytest_modelperf.profiler.counting.count import profile_graph
-from pytest_modelperf.profiler.counting.records import StaticProfile
+from pytest_modelperf.profiler.counting.records import MemberCounts, StaticProfile
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.profiler.inputs.given import GivenInputs, specs_of
-from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, WorkloadMember
+from pytest_modelperf.profiler.records import Case, CaseMember, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.text.escaping import printable
 
 # A static profile reads no weights, but the digest has to. Only files up to this size are hashed.
@@ -45,8 +46,10 @@ class ProfileRequest(Struct, frozen=True):
 
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
-    `given` are values for inputs of a model that is run; other inputs are made from `seed`. With
-    `generations`, each of their `phases` is a case. `has_cores` is whether the user asked for these
+    `given` are values for inputs of a model that is run; other inputs are made from `seed`. With a
+    `mixture`, each case is a workload of its members, whose dimensions are not among `dims`. The
+    inferences of a model that is measured alone come as the `arrivals` say. With `generations`,
+    each of their `phases` is a case. `has_cores` is whether the user asked for these
     `cores`: a Python function is pinned only then.
     """
 
@@ -61,17 +64,29 @@ class ProfileRequest(Struct, frozen=True):
     generations: tuple[Generation, ...] = ()
     phases: tuple[Phase, ...] = tuple(Phase)
     has_cores: bool = True
+    mixture: Mixture | None = None
+    arrivals: Arrivals | None = None
 
     def bindings(self) -> Iterator[Binding]:
         """Every combination of batch size, dimensions and phase, whether or not a model has it."""
         wanted = phases_of_all(self.generations, self.phases)
         for batch_size in self.batch_sizes:
             for sizes in combine_sizes(self.dims):
-                binding = Binding(batch_size, sizes, self.inputs)
+                binding = self._with_members(Binding(batch_size, sizes, self.inputs))
                 if not self.generations:
                     yield binding
                 for generation, phase in wanted:
                     yield replace(binding, phase=phase, state=generation.state)
+
+    def _with_members(self, binding: Binding) -> Binding:
+        """The binding of the largest member of a workload, with those of all members."""
+        if self.mixture is None:
+            return binding
+
+        def of(member: WorkloadMember) -> Binding:
+            return replace(binding, dims={**binding.dims, **member.dims})
+
+        return replace(of(self.mixture.largest), members=tuple(map(of, self.mixture.members)))
 
     def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
         """The bindings whose phase the model has; UsageError if there is none."""
@@ -231,12 +246,24 @@ def _batch_size(binding: Binding, file: ModelFile) -> int:
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
     """The binding with the sizes of the given arrays, if there are any.
 
-    The sizes of tokens and state follow from the phase of a generation.
+    The sizes of tokens and state follow from the phase of a generation. Each member of a workload
+    has arrays of its own, or none.
     """
-    if request.given is None:
+    if request.mixture is not None:
+        members = tuple(
+            _with_arrays(own, member.given, file)
+            for own, member in zip(binding.members, request.mixture.members, strict=True)
+        )
+        whole = _with_arrays(binding, request.mixture.largest.given, file)
+        return replace(whole, members=members)
+    return _with_arrays(binding, request.given, file)
+
+
+def _with_arrays(binding: Binding, given: GivenInputs | None, file: ModelFile) -> Binding:
+    if given is None:
         return binding
     inputs = declared_inputs(file.proto)
-    specs = specs_of(request.given, inputs, file.name)
+    specs = specs_of(given, inputs, file.name)
     if binding.phase is not None:
         state = find_state(inputs, declared_outputs(file.proto), binding.state, file.name)
         own = {pair.past for pair in state.pairs} | {each.name for each in state.tokens}
@@ -271,13 +298,24 @@ def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators
     require_inside(file)
     cases: list[CaseProfile] = []
     for binding in request.bindings_of(file):
-        bound = load_model(file, with_given(binding, request, file), operators.shape_rules)
+        whole = with_given(binding, request, file)
+        bound = load_model(file, whole, operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
+        members = bind_members(file, whole, operators)
+        static = with_members(static, members, request.mixture, operators)
         batch_size, dims = bound.inputs.batch_size, request.varying(binding)
         given = given_dims(binding)
         cases.extend(
             CaseProfile(
-                Case(batch_size, cores, dims, given_dims=given, phase=binding.phase), static
+                Case(
+                    batch_size,
+                    cores,
+                    dims,
+                    given_dims=given,
+                    phase=binding.phase,
+                    members=case_members(request.mixture),
+                ),
+                static,
             )
             for cores in request.cores
         )
@@ -286,7 +324,52 @@ def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators
 
 def given_dims(binding: Binding) -> tuple[tuple[str, int], ...]:
     """The sizes that were given to dimensions, in the order of their names."""
-    return tuple(sorted(binding.dims.items()))
+    return tuple(binding.own_dims.items())
+
+
+def case_members(mixture: Mixture | None) -> tuple[CaseMember, ...]:
+    """The members of a workload; none of a plain case."""
+    if mixture is None:
+        return ()
+    return tuple(
+        CaseMember(member.name, member.weight, member is mixture.largest)
+        for member in mixture.members
+    )
+
+
+def bind_members(file: ModelFile, binding: Binding, operators: Operators) -> tuple[BoundModel, ...]:
+    """The model bound to each member of a workload; UsageError if their batch sizes differ."""
+    bound = tuple(load_model(file, own, operators.shape_rules) for own in binding.members)
+    sizes = [each.inputs.batch_size for each in bound]
+    if len(set(sizes)) > 1:
+        raise UsageError(
+            f"the members of the workload of {file.name} have batch sizes {_listed(sizes)}: give "
+            "them the same, and each batch size a case of its own."
+        )
+    return bound
+
+
+def with_members(
+    static: StaticProfile,
+    members: Sequence[BoundModel],
+    mixture: Mixture | None,
+    operators: Operators,
+) -> StaticProfile:
+    """The counts of the largest member of a workload with those of each member."""
+    if mixture is None:
+        return static
+    return replace(
+        static,
+        members=tuple(
+            MemberCounts(name=each.name, weight=each.weight, macs=_macs_of(bound, operators))
+            for each, bound in zip(mixture.members, members, strict=True)
+        ),
+    )
+
+
+def _macs_of(bound: BoundModel, operators: Operators) -> int | None:
+    counted = profile_graph(bound.graph, operators.counters)
+    return counted.macs if counted.coverage == 1.0 and counted.undecided == 0 else None
 
 
 def profile_bound(

@@ -142,6 +142,16 @@ INPUT_FILE = Setting(
     metavar="F.npz",
     example='"inputs.npz"',
 )
+WORKLOAD = Setting(
+    "workload",
+    "workload",
+    "inputs of several sizes that one session sees in turn, each as often as its weight says",
+    places=(*MODEL, Place.COMMAND),
+    metavar="PATTERN",
+    example="[{dims = {seq = 16}, weight = 5}, {dims = {seq = 128}}]",
+    typed_help="run one session on all of these files of numpy in turn, as in `inputs/*.npz`",
+    guide="workloads.md",
+)
 BUDGET = Setting(
     "budget",
     "budgets",

@@ -10,6 +10,8 @@ from msgspec import Struct, field
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.spec.workloads import DeclaredWorkload
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.budgets import Budget
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.records import Measure
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.profiler.inputs.mixture import Mixture
     from pytest_modelperf.profiler.request import ProfileRequest
 
 TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
@@ -30,8 +33,8 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
     baseline, if that is not the model's own. Each case runs on each of the `machines`. A model with
     state generates after prompts of each length in `prompts` as many tokens as each number in
     `generates`; these `phases` of it are cases. `state` names inputs, and the outputs that they
-    take over. Without `cores`, a model runs on one core, and a Python function on all that this
-    machine has.
+    take over. With a `workload`, each case sees all its members in turn. Without `cores`, a model
+    runs on one core, and a Python function on all that this machine has.
     """
 
     model: TestedModel | None = None
@@ -45,6 +48,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = tuple(Phase)
     state: Mapping[str, str] = field(default_factory=dict)
     input_file: Path | None = None
+    workload: DeclaredWorkload | None = None
     budgets: tuple[Budget, ...] = ()
     tolerances: Tolerances | None = None
     measure: Measure | None = None
@@ -69,6 +73,8 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
         from pytest_modelperf.graph.phases import Generation
         from pytest_modelperf.profiler.request import ProfileRequest
 
+        workload = self.workload or DeclaredWorkload()
+        mixture = self._read_mixture(workload) if workload.is_mixed else None
         given = None
         if self.input_file is not None:
             from pytest_modelperf.profiler.inputs.given import read_given
@@ -96,7 +102,29 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
             has_cores=bool(self.cores),
             dims=self.dims,
             inputs=tuple(map(parse_input_spec, self.inputs)),
-            given=given,
+            given=given if mixture is None else mixture.largest.given,
+            mixture=mixture,
+            arrivals=workload.arrivals,
             generations=tuple(generations) if has_lengths else (),
             phases=self.phases,
         )
+
+    def _read_mixture(self, declared: DeclaredWorkload) -> Mixture:
+        """The workload; UsageError where something else says what its inferences run on."""
+        others = {
+            "input_file": self.input_file is not None,
+            "prompt": bool(self.prompts),
+            "generate": bool(self.generates),
+        }
+        for word, is_given in others.items():
+            if is_given:
+                raise UsageError(
+                    f"{word} and workload both say what the model runs on: give one of them."
+                )
+        names = {name for member in declared.members for name in member.dims}
+        for name in names & self.dims.keys():
+            raise UsageError(
+                f"dims and workload both give the dimension {printable(name)} a size: give it in "
+                "the members of the workload alone."
+            )
+        return declared.read()

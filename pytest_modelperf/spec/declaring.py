@@ -30,8 +30,12 @@ def spec_by_table(spec: CaseSpec | None, model: Path, root: Path) -> CaseSpec:
     """The spec of a model by its table; without a table, one case with the defaults."""
     if spec is None:
         return _with_file(CaseSpec(), model)
-    file = spec.input_file
-    return replace(_with_file(spec, model), input_file=None if file is None else root / file)
+    file, workload = spec.input_file, spec.workload
+    return replace(
+        _with_file(spec, model),
+        input_file=None if file is None else root / file,
+        workload=None if workload is None else workload.located(root.joinpath),
+    )
 
 
 def read_spec(
@@ -68,6 +72,8 @@ def read_spec(
     spec = _with_model(spec, where, find, may_be_late=may_be_late)
     if spec.input_file is not None:
         spec = replace(spec, input_file=find(os.fspath(spec.input_file)))
+    if spec.workload is not None:
+        spec = replace(spec, workload=spec.workload.located(find))
     return spec
 
 

@@ -5,7 +5,7 @@ A face imports this where it reads a value, and not before: it imports all reade
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -45,6 +45,29 @@ _SIZE: JsonSchema = {"type": "integer", "minimum": 1}
 _LENGTH: JsonSchema = {"type": "integer", "minimum": 0}
 # A key with dots makes tables within tables.
 _PAIRS = _table_of({"type": ["string", "number", "object"]})
+
+
+_MEMBERS: Sequence[JsonSchema] = (
+    _TEXT,
+    {
+        "type": "array",
+        "minItems": 2,
+        "items": {
+            "anyOf": [
+                _TEXT,
+                {
+                    "type": "object",
+                    "properties": {
+                        "dims": _table_of(_LENGTH),
+                        "input_file": _TEXT,
+                        "weight": _SIZE,
+                    },
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    },
+)
 
 
 def read(setting: Setting, value: object, where: str) -> Any:  # noqa: ANN401  # as its kind
@@ -192,4 +215,24 @@ KINDS: Mapping[str, Kind] = {
         },
     ),
     "update": Kind(readers.read_update, "UpdateMode", "str", {}),
+    "workload": Kind(
+        readers.read_workload,
+        "DeclaredWorkload",
+        "str | PathLike[str] | Sequence[str | Mapping[str, object]] | Mapping[str, object]",
+        {
+            "anyOf": [
+                *_MEMBERS,
+                {
+                    "type": "object",
+                    "properties": {
+                        "members": {"anyOf": _MEMBERS},
+                        "every_ms": _SECONDS,
+                        "streams": _SIZE,
+                    },
+                    "additionalProperties": False,
+                    "minProperties": 1,
+                },
+            ]
+        },
+    ),
 }

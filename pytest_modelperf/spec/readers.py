@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from msgspec.structs import replace
+
 from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
@@ -15,13 +17,16 @@ from pytest_modelperf.obtaining.addresses import read_address
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.spec.run_definitions import UpdateMode
+from pytest_modelperf.spec.workloads import DeclaredMember, DeclaredWorkload
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
+from pytest_modelperf.text.given_numbers import SECONDS, as_float, as_seconds
 from pytest_modelperf.text.words import nearest, shown, suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.spec.case_spec import TestedModel
 
+# An hour between two inferences.
+_MOST_MS = 3_600_000.0
 _T = TypeVar("_T")
 
 
@@ -232,6 +237,64 @@ def _read_paired(tables: list[Mapping[str, object]], where: str) -> Mapping[str,
         if case in cases[:number]:
             raise UsageError(f"{where} has two tables with the same sizes: leave one out.")
     return pair_sizes(cases)
+
+
+_MEMBER = ("dims", "input_file", "weight")
+_WORKLOAD = ("members", "every_ms", "streams")
+
+
+def read_workload(value: object, where: str) -> DeclaredWorkload:
+    """Its members, or a table with them and with when inferences arrive."""
+    if not isinstance(value, Mapping):
+        return _read_members(value, where)
+    table = read_keys(value, _WORKLOAD, where)
+    if not table:
+        raise _wrong(value, where, "a table such as {every_ms = 20}")
+    members = table.get("members")
+    found = DeclaredWorkload() if members is None else _read_members(members, f"{where}: members")
+    every_ms = None
+    if "every_ms" in table:
+        every_ms = as_float(table["every_ms"])
+        if every_ms is None or not 0.0 < every_ms <= _MOST_MS:
+            raise _wrong(table["every_ms"], f"{where}: every_ms", "milliseconds above 0")
+    streams = _read_size(table.get("streams", 1), f"{where}: streams")
+    return replace(found, every_ms=every_ms, streams=streams)
+
+
+def _read_members(value: object, where: str) -> DeclaredWorkload:
+    """A list of members, each a file or a table, or a pattern of files."""
+    if isinstance(value, str | os.PathLike):
+        return DeclaredWorkload(pattern=read_path(value, where))
+    if not isinstance(value, list):
+        raise _wrong(
+            value,
+            where,
+            "a list such as [{dims = {seq = 16}, weight = 5}, {dims = {seq = 128}}], or a pattern "
+            'of files such as "inputs/*.npz"',
+        )
+    if not value:
+        raise UsageError(f"{where} is an empty list: give something, or leave it out.")
+    return DeclaredWorkload(tuple(_read_member(each, where) for each in value))
+
+
+def _read_member(value: object, where: str) -> DeclaredMember:
+    if isinstance(value, str | os.PathLike):
+        return DeclaredMember(file=read_path(value, where))
+    table = read_keys(value, _MEMBER, where)
+    dims, file = table.get("dims"), table.get("input_file")
+    if (dims is None) == (file is None):
+        raise UsageError(
+            f"{where}: a member of a workload has either dims or an input_file, as in "
+            f"{{dims = {{seq = 16}}, weight = 5}}, not {shown(value)}."
+        )
+    if dims is not None and not (isinstance(dims, Mapping) and dims):
+        raise _wrong(dims, f"{where}: dims", "a table such as {seq = 16}")
+    sizes = {} if dims is None else {name: _read_dim(n, where) for name, n in dims.items()}
+    return DeclaredMember(
+        dims=sizes,
+        file=None if file is None else read_path(file, f"{where}: input_file"),
+        weight=_read_size(table.get("weight", 1), f"{where}: weight"),
+    )
 
 
 def read_inner_path(value: object, where: str) -> str:

@@ -89,7 +89,7 @@ class SizedCase(Struct, frozen=True):
         spec = self.spec
         dims = {name: size for name, (size,) in self.request.dims.items()}
         files = _place(self.model), _place(spec.input_file)
-        return (files, dims, spec.inputs, self.request.generations)
+        return (files, dims, spec.inputs, self.request.generations, spec.workload)
 
 
 def _place(source: object) -> object:
@@ -111,6 +111,11 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
     whole = spec.request()
     if is_function(spec, model):
         _require_no_baseline(spec)
+        if spec.workload is not None:
+            raise UsageError(
+                "workload is about an ONNX model, and the model is a Python function: leave it "
+                "out, and have the function run on several inputs."
+            )
     parts = _parts(spec, model, whole)
     # Read once for all cases: what names the batch size is in the model.
     return _combined(spec, model, parts, _batch_sizes(spec, model, whole))
@@ -157,6 +162,7 @@ def _combined(
 ) -> tuple[SizedCase, ...]:
     """The case of each combination; without known batch sizes, those that were given."""
     from pytest_modelperf.profiler.records import Case
+    from pytest_modelperf.profiler.request import case_members
 
     requests = [
         replace(
@@ -176,7 +182,13 @@ def _combined(
             spec,
             model,
             replace(request, cores=(cores,)),
-            Case(batch_size, cores, request.varying(binding), phase=binding.phase),
+            Case(
+                batch_size,
+                cores,
+                request.varying(binding),
+                phase=binding.phase,
+                members=case_members(request.mixture),
+            ),
             machine,
         )
         for request, binding, batch_size in zip(requests, bindings, batch_sizes, strict=True)

@@ -316,9 +316,10 @@ def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
 
     They do if inferences come in two kinds, and one side has the slow kind more often: the typical
     pair has one of each kind, in either order. The difference must be shown and exceed the
-    tolerance, for it often occurs by chance.
+    tolerance, for it often occurs by chance. The kinds of a workload are its members, which are
+    paired by themselves.
     """
-    if len(pairs) < _FEWEST_FOR_MODES:
+    if len(pairs) < _FEWEST_FOR_MODES or pairs[0][0].mix is not None:
         return False
     found = np.array([difference_of_medians(pair) - paired_difference(pair) for pair in pairs])
     centre = abs(float(found.mean()))

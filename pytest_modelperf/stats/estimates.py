@@ -28,6 +28,7 @@ from pytest_modelperf.stats.records import (
     PERCENTS,
     Latency,
     LatencySpread,
+    Members,
     Percentile,
     Ratio,
     Turns,
@@ -218,9 +219,11 @@ def paired_difference(pair: PairedTurns) -> float:
 
     It is the median over the pairs of turns. Only the switches and the waits determine which turns
     count, never how long the model ran, so the choice favours no side. docs/statistics.md has the
-    figures behind it.
+    figures behind it. For a workload it is the difference of the time of one pass.
     """
     before, after = pair
+    if before.mix is not None:
+        return _difference_of_pass(pair, before.mix.members)
     old, new = _own_logs(pair)
     differences = new - old
     if before.switches is None or after.switches is None:
@@ -235,6 +238,23 @@ def paired_difference(pair: PairedTurns) -> float:
     if fewest < _FEWEST_UNDISTURBED:
         return float(np.median(differences))
     return float(np.quantile(new[new_alone], _LOW_SHARE) - np.quantile(old[old_alone], _LOW_SHARE))
+
+
+def _difference_of_pass(pair: PairedTurns, members: Members) -> float:
+    """The log of the ratio of a pass: members count by their share of the time.
+
+    Each has a difference of its own, between inferences of one kind. A member that did not run in
+    this round is left out.
+    """
+    before_ns = after_ns = 0.0
+    for place, weight in enumerate(members.weights):
+        own = (pair[0].of_member(place), pair[1].of_member(place))
+        if not own[0].times_ns:
+            continue
+        usual_ns = weight * max(float(np.median(_own_times(own)[0])), _SHORTEST_NS)
+        before_ns += usual_ns
+        after_ns += usual_ns * bounded_exp(paired_difference(own))
+    return math.log(after_ns / before_ns) if before_ns else 0.0
 
 
 def _difference_of_calm(pair: PairedTurns) -> float:

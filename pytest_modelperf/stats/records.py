@@ -13,6 +13,36 @@ _NS_PER_MS = 1e6
 PERCENTS = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 
 
+class Members(Struct, frozen=True):
+    """The members of a workload: their names, and how often each occurs in one pass.
+
+    A pass is every member as often as its weight says.
+    """
+
+    names: tuple[str, ...]
+    weights: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def inferences(self) -> int:
+        """The inferences of one pass."""
+        return sum(self.weights)
+
+
+class Mix(Struct, frozen=True):
+    """The members of a workload, and the place of the one that ran in each turn."""
+
+    members: Members
+    turns: tuple[int, ...]
+
+    def turned(self, first: int, count: int) -> Mix:
+        """So many turns from this one on; after the last comes the first."""
+        length = len(self.turns)
+        return Mix(self.members, tuple(self.turns[(first + at) % length] for at in range(count)))
+
+
 class Turns(Struct, frozen=True, kw_only=True):
     """The inferences of one side of a round, and what disturbed each of them.
 
@@ -20,7 +50,7 @@ class Turns(Struct, frozen=True, kw_only=True):
     is the time of the inference without waiting for a processor. `unstalled_ns` is the time without
     the longest wait of one of its threads, where several processors were disturbed. They are None
     if the worker cannot measure them. `tick_ns` is the tick of the clock, of which the times are
-    multiples.
+    multiples. `mix` is None unless the turns are those of a workload.
     """
 
     times_ns: tuple[int, ...]
@@ -28,11 +58,29 @@ class Turns(Struct, frozen=True, kw_only=True):
     running_ns: tuple[int, ...] | None = None
     unstalled_ns: tuple[int, ...] | None = None
     tick_ns: int = 1
+    mix: Mix | None = None
 
     @property
     def calm_ns(self) -> tuple[int, ...]:
         """The times as far as they are known without waiting for a processor."""
         return self.unstalled_ns or self.running_ns or self.times_ns
+
+    def of_member(self, place: int) -> Turns:
+        """The turns of one member of a workload; all turns if this is not a workload."""
+        if self.mix is None:
+            return self
+        own = [at for at, member in enumerate(self.mix.turns) if member == place]
+
+        def pick(values: tuple[int, ...] | None) -> tuple[int, ...] | None:
+            return None if values is None else tuple(values[at] for at in own)
+
+        return Turns(
+            times_ns=tuple(self.times_ns[at] for at in own),
+            switches=pick(self.switches),
+            running_ns=pick(self.running_ns),
+            unstalled_ns=pick(self.unstalled_ns),
+            tick_ns=self.tick_ns,
+        )
 
 
 class PartTurns(Struct, frozen=True, kw_only=True):

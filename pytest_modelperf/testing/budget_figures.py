@@ -37,7 +37,12 @@ def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | Non
         setup = replace(setup, policy=coarsened(setup.policy, gate.tolerance))
     is_enough = None if is_only_shown else gate.fits
     found = measure_case(
-        prepare(bound.model), setup, bound.place, takes_layers=False, is_enough=is_enough
+        prepare(bound.model),
+        setup,
+        bound.place,
+        takes_layers=False,
+        is_enough=is_enough,
+        arrivals=bound.check.request.arrivals,
     )
     return require_measured(found.profile)
 

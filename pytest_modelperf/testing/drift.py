@@ -79,7 +79,7 @@ def judge_drift(bound: BoundCheck, result: CaseResult) -> DriftFound:
     case = None if stored is None else stored.model.case(bound.case.id)
     if case is None or (compared.outcome is Verdict.NEW and result.recording is None):
         return _not_judged(f"there is no baseline of {bound.case.id} to compare with")
-    ratio = ratio_to_baseline(compared, "latency_p50", is_static=False)
+    ratio = ratio_to_baseline(compared, compared.typical_name, is_static=False)
     if ratio is None or case.model_sha256 is None:
         problem = None if result.link is None else result.link.problem
         unknown = Metric("drift", None, None, Verdict.INCONCLUSIVE, limit=budget.limit)

@@ -115,7 +115,7 @@ def history_line(
         recorded=outcome.is_recorded,
         verdict=outcome.word,
         how=None if compared.how is None else compared.how.value,
-        p50=ratio_to_baseline(compared, "latency_p50", is_static=run.is_static),
+        p50=ratio_to_baseline(compared, compared.typical_name, is_static=run.is_static),
         p95=ratio_to_baseline(compared, "latency_p95", is_static=run.is_static),
         figures=_figures(outcome),
         load_ms=outcome.load_ms,

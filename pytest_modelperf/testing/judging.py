@@ -43,11 +43,14 @@ from pytest_modelperf.text.escaping import printable
 
 def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
     """The case compared, and measured alone if the comparison did not run it but must."""
-    compared = _compare(bound, stored)
+    arrives = bound.check.request.arrivals is not None
+    # A comparison runs one inference after the other, and budgets hold for those that arrive.
+    unlimited = replace(bound, check=replace(bound.check, budgets=())) if arrives else bound
+    compared = _compare(unlimited, stored)
     comparison, profile = compared.comparison, compared.profile
     is_new = comparison.outcome is Verdict.NEW
-    takes_longer = comparison.how is How.PLAN and bool(bound.timed_budgets)
-    if takes_longer:
+    takes_longer = comparison.how is How.PLAN and bool(bound.timed_budgets) and not arrives
+    if takes_longer or (arrives and bound.timed_budgets):
         # A short run judges nothing, and budgets take the time that they need.
         profile = None
     if profile is None and comparison.failure is None and (is_new or bound.timed_budgets):

@@ -152,7 +152,11 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     yield from _hidden_tails(report.outcomes)
     yield from _unjudged_upgrades(report.outcomes)
     yield from _slow_baselines(report.outcomes)
-    if any(_has_no_baseline(outcome) for outcome in report.outcomes):
+    new = [outcome for outcome in report.outcomes if _has_no_baseline(outcome)]
+    other = [outcome for outcome in new if _has_other_baseline(outcome)]
+    for outcome in other:
+        yield Verdict.NEW.value, printable(f"{outcome.test}: {outcome.comparison.reasons[0]}")
+    if len(new) > len(other):
         command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
@@ -170,6 +174,11 @@ def _has_no_baseline(outcome: CaseOutcome) -> bool:
     """Whether it is new and was not recorded, also where its test expects a failure."""
     is_new = outcome.verdict is Verdict.NEW and not outcome.has_failed
     return is_new and not outcome.is_recorded
+
+
+def _has_other_baseline(outcome: CaseOutcome) -> bool:
+    """Whether its baseline was recorded at other sizes or on other inputs."""
+    return any(reason.startswith("the baseline of ") for reason in outcome.comparison.reasons[:1])
 
 
 def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, pair_sizes
 from pytest_modelperf.profiler.inputs.given import read_given
+from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, WorkloadMember
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 
@@ -49,6 +50,29 @@ def test_each_phase_of_a_generation_is_one_request() -> None:
     cases = sent(request)
     assert [binding for case in cases for binding in case.bindings()] == list(request.bindings())
     assert [len(list(case.bindings())) for case in cases] == [1, 1, 1]
+
+
+def test_a_workload_is_sent_with_the_arrays_of_its_members() -> None:
+    members = (
+        WorkloadMember(name="seq=3", weight=2, dims={"seq": 3}),
+        WorkloadMember(name="a", given=read_given({"x": np.ones((1, 9), np.float32)})),
+    )
+    mixture = Mixture.of(members)
+    request = ProfileRequest(
+        dims={"k": (1, 2)},
+        given=mixture.largest.given,
+        mixture=mixture,
+        arrivals=Arrivals(20.0, 2),
+    )
+    cases = sent(request)
+    assert [binding for case in cases for binding in case.bindings()] == list(request.bindings())
+    for case in cases:
+        assert case.arrivals == request.arrivals
+        assert case.mixture is not None
+        assert case.mixture.facts == mixture.facts
+        given = case.mixture.members[1].given
+        assert given is not None
+        np.testing.assert_array_equal(given.arrays["x"], np.ones((1, 9), np.float32))
 
 
 def test_a_whole_request_keeps_its_generations_and_their_phases() -> None:

@@ -29,6 +29,8 @@ from pytest_modelperf.comparing.limits import (
     Tolerances,
 )
 from pytest_modelperf.comparing.records import (
+    MEMBER,
+    TOTAL,
     VERDICT_ORDER,
     CaseComparison,
     LayerTypeChange,
@@ -557,7 +559,7 @@ def test_the_page_on_json_has_every_metric() -> None:
         | {f"latency_p{percent:g}" for percent in PERCENTS}
         | counted
         | {"elementwise_ops", "weight_bytes", "activation_bytes", "peak_activation_bytes"}
-        | {"memory_bytes", OUTPUTS, f"{LAYERS_ON}<provider>"}
+        | {"memory_bytes", OUTPUTS, f"{LAYERS_ON}<provider>", TOTAL, f"{MEMBER}<member>"}
     )
 
 

@@ -430,6 +430,7 @@ OPTIONAL = {
     *("bytes_per_second", "balance", "given_dims", "total_bytes"),
     "function_file",
     *("phase", "prompt", "generate", "generation", "first_step"),
+    *("workload", "every_ns", "streams", "late"),
     *Noise.__struct_fields__[1:],
 }
 

@@ -98,7 +98,7 @@ def test_a_wrong_value_has_the_same_words_in_every_place(setting: Setting) -> No
 def test_every_option_of_a_command_that_can_be_wrong_alone_is_tried() -> None:
     """The others take any text, or are wrong only with a model."""
     tried = {setting.command for setting in WRONG}
-    others = {"cluster", "dim", "input", "input_file", "state", "static"}
+    others = {"cluster", "dim", "input", "input_file", "state", "static", "workload"}
     all_of_command = {each.command for each in CASE_SETTINGS if each.stands_in(Place.COMMAND)}
     assert all_of_command - tried <= others
     assert COMMAND_GATEWAY.kind == "text"

@@ -6,9 +6,10 @@ option `times` has the times of models by their whole name, as in
 `times=pruned-0.5=100 int8-dynamic=300`; one that is called as the option `crash` says does not
 load. Where the installed ONNX Runtime has the version of the option `slow_since` or a later one,
 all take half as long again. They pass on a clock of its own, so what is measured is the same on a
-busy machine. It needs nothing but the standard library. Its version is 1, or what `TIMED_VERSION`
-says, and it takes `TIMED_FACTOR` times as long. With `TIMED_OUTPUT` its sessions tell their output
-`y`, which is that number.
+busy machine. The largest inputs of a workload take 110 % of their time in
+`net_100us_largest110.onnx`. It needs nothing but the standard library. Its version is 1, or what
+`TIMED_VERSION` says, and it takes `TIMED_FACTOR` times as long. With `TIMED_OUTPUT` its sessions
+tell their output `y`, which is that number.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 DEFAULT_US = 200
@@ -46,6 +48,10 @@ def clock_ns() -> int:
     return _time.now_ns
 
 
+def wait_until(moment_ns: int) -> None:
+    _time.now_ns = max(_time.now_ns, moment_ns)
+
+
 def describe(options: dict[str, str]) -> dict[str, Any]:
     own = os.environ.get("TIMED_VERSION", "1")
     return {"name": "timed", "version": own, "options": options, "providers": []}
@@ -65,7 +71,10 @@ def load(model: Any, threads: int, options: dict[str, str]) -> Session:  # noqa:
     if since is not None and _installed() >= _numbers(since):
         microseconds += microseconds // 2
     session = Session if "TIMED_OUTPUT" not in os.environ else TellingSession
-    return session(microseconds * int(os.environ.get("TIMED_FACTOR", "1")))
+    made = session(microseconds * int(os.environ.get("TIMED_FACTOR", "1")))
+    largest = re.search(r"_largest(\d+)", name)
+    made.of_largest = int(largest[1]) / 100 if largest else 1.0
+    return made
 
 
 def _installed() -> list[int]:
@@ -86,10 +95,28 @@ def _told(path: str) -> re.Match[str] | None:
 
 
 class Session:
-    """A session whose inferences take so many microseconds, or up to a hundredth more."""
+    """A session whose inferences take so many microseconds, or up to a hundredth more.
+
+    Inferences of a workload take longer in proportion to the size of their inputs; those with the
+    largest take `of_largest` times as long.
+    """
+
+    of_largest = 1.0
 
     def __init__(self, microseconds: int) -> None:
         self._ns = microseconds * 1000
+
+    def prepare_steps(self, plan: Any, dtypes: object) -> Steps:  # noqa: ANN401, ARG002  # the contract's
+        sizes = [sum(a.size for a in plan.inputs_at(at).values()) for at in range(plan.count)]
+        least, most = min(sizes), max(sizes)
+        return Steps(
+            [
+                partial(
+                    self._infer, size / max(least, 1) * (self.of_largest if size == most else 1.0)
+                )
+                for size in sizes
+            ]
+        )
 
     def prepare(self, inputs: object, dtypes: object) -> Callable[[], None]:  # noqa: ARG002  # the contract's
         return self._infer
@@ -102,9 +129,24 @@ class Session:
     def close(self) -> None:
         pass
 
-    def _infer(self) -> None:
-        _time.now_ns += round(self._ns * (1 + _JITTER * _time.random.random()))
+    def _infer(self, factor: float = 1.0) -> None:
+        _time.now_ns += round(self._ns * factor * (1 + _JITTER * _time.random.random()))
         _time.now_ns += _time.grain.randrange(_GRAIN_NS)
+
+
+class Steps:
+    """The inferences of a workload in their order."""
+
+    def __init__(self, infers: list[Callable[[], None]]) -> None:
+        self._infers = infers
+        self._next = 0
+
+    def __call__(self) -> None:
+        self._infers[self._next]()
+        self._next = (self._next + 1) % len(self._infers)
+
+    def rewind(self, step: int = 0) -> None:
+        self._next = step
 
 
 class TellingSession(Session):

@@ -31,6 +31,7 @@ from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.spec.sources import check_ini_keys, read_settings
+from pytest_modelperf.spec.workloads import DeclaredMember, DeclaredWorkload
 
 _ROOT = Path("/project")
 ALWAYS = Measure.ALWAYS
@@ -687,6 +688,18 @@ _MODELS: Mapping[str, tuple[str, CaseSpec]] = {
         CaseSpec(state={"past.0": "present.0", "style": ""}),
     ),
     "input_file": ("'arrays.npz'", CaseSpec(input_file=Path("arrays.npz"))),
+    "workload": (
+        "[{dims = {seq = 16}, weight = 5}, {input_file = 'a.npz'}, 'b.npz']",
+        CaseSpec(
+            workload=DeclaredWorkload(
+                (
+                    DeclaredMember(dims={"seq": 16}, weight=5),
+                    DeclaredMember(file=Path("a.npz")),
+                    DeclaredMember(file=Path("b.npz")),
+                )
+            )
+        ),
+    ),
     "budget": (
         "{macs = '4G', latency_ms = 12}",
         CaseSpec(budgets=(Budget("macs", 4e9), Budget("latency_ms", 12.0))),
@@ -739,6 +752,21 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "phase": [3, "", [], "steps", ["step", "step"], ["step", "all"], {}],
     "state": ["past=present", ["past"], {"past": True}, {"past": []}],
     "input_file": [3, "", []],
+    "workload": [
+        3,
+        "",
+        {},
+        [3],
+        [{}],
+        [{"dims": {}}],
+        [{"dims": [16]}],
+        [{"dims": {"seq": -1}}],
+        [{"dims": {"seq": 16}, "input_file": "a.npz"}],
+        [{"dims": {"seq": 16}, "weight": 0}],
+        [{"dims": {"seq": 16}, "weight": 0.5}],
+        [{"dim": {"seq": 16}}],
+        [{"input_file": 3}],
+    ],
     "budget": [3, "macs=4G", [], {"macs": 0}, {"mac": 3}, {"latency_ms": 3, "p50_ms": 3}],
     "tolerance": [3, True, "fast", [], {}],
     "engine": [3, "", []],
@@ -804,7 +832,7 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'ma
     size_mb, kernels, install_bytes, speedup, drift, improved_beyond.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: make, url, batch_size, cores, dims, inputs, prompt, generate,
-    phase, state, input_file, budget, baseline, machines, tolerance, measure,
+    phase, state, input_file, workload, budget, baseline, machines, tolerance, measure,
     output_sketch, max_seconds, warmup_seconds, min_seconds, engine, engine_options,
     gateway.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,

@@ -80,9 +80,15 @@ class CaseView(Struct, frozen=True, kw_only=True):
         return self.compared.after.latency if self.compared.after else self.latency
 
     def change(self, show: Callable[[Metric], str]) -> str:
-        """What to show of the change of the median; empty without one."""
+        """What to show of the change of the typical latency; empty without one."""
+        typical = self.compared.typical
+        return "" if typical is None else show(typical)
+
+    @property
+    def before(self) -> str:
+        """The median before."""
         median = self.compared.metric(_P50)
-        return "" if median is None else show(median)
+        return "" if median is None else _ms(median.before)
 
     def now(self, name: str) -> str:
         """The judged value, by a limit as well; otherwise the measured one."""
@@ -116,7 +122,7 @@ def cases_table(views: Sequence[CaseView]) -> Table:
             Column("decided by", is_text=True, least=_LEAST_FIGURE),
             lambda view: decided_by(view.compared),
         ),
-        (Column("p50 before", rank=3), lambda view: view.change(lambda m: _ms(m.before))),
+        (Column("p50 before", rank=3), lambda view: view.before),
         (Column("p50 now"), lambda view: view.now(_P50)),
         (Column("change"), lambda view: view.change(format_change)),
         (Column("interval", rank=-1), lambda view: view.change(format_interval)),

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_modelperf.files.documents import Count, Figure, Number, Sum
+from pytest_modelperf.files.documents import Count, Figure, Number, Positive, Sum
 from pytest_modelperf.graph.structure import Shape
 from pytest_modelperf.report.codec import JsonObject
 
@@ -197,6 +197,17 @@ class GenerationCounts(Struct, frozen=True, kw_only=True):
     last_macs: int | None
 
 
+class MemberCounts(Struct, frozen=True, kw_only=True):
+    """The counts of one member of a workload, and how often it occurs in a pass.
+
+    `macs` is None if the graph alone does not show all of them.
+    """
+
+    name: str
+    weight: Positive
+    macs: Count | None
+
+
 class StaticProfile(Struct, frozen=True):
     """The counts that follow from the graph alone, at one set of input shapes.
 
@@ -208,7 +219,8 @@ class StaticProfile(Struct, frozen=True):
 
     If a run completed the profile, `graph_alone` is the profile before that. `chance` names the
     operator whose random values decided what that run computed. `generation` is set for a phase of
-    a generation, and a step is then the one in the middle.
+    a generation, and a step is then the one in the middle. `members` are those of a workload, and
+    the other counts are those of the member with the largest inputs.
     """
 
     layers: tuple[StaticLayer, ...]
@@ -222,6 +234,7 @@ class StaticProfile(Struct, frozen=True):
     chance: str | None = None
     scalar_params: int | None = None
     generation: GenerationCounts | None = None
+    members: tuple[MemberCounts, ...] = ()
 
     def __repr__(self) -> str:
         """A line, for the report of a failed assertion: the layers would fill pages."""

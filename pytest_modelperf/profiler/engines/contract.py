@@ -30,7 +30,10 @@ class ModelRef(Protocol):
 
 
 class StepPlan(Protocol):
-    """The steps of a generation: the inputs that change, and the state that is handed on."""
+    """The steps of a generation: the inputs that change, and the state that is handed on.
+
+    The inferences of one pass of a workload are such steps, too, without a state.
+    """
 
     @property
     def count(self) -> int:
@@ -206,4 +209,8 @@ class Engine(Protocol):
 
         For an engine that simulates what it runs on.
         """
+        ...
+
+    def wait_until(self, moment_ns: int) -> None:
+        """Wait until this moment of `clock_ns`, for an engine that has one."""
         ...

@@ -1,4 +1,4 @@
-"""The inputs of all steps of a generation, as a worker takes them."""
+"""The inputs of all steps of a generation or a workload, as a worker takes them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.phase_inputs import BoundPhase
 from pytest_modelperf.graph.state import InputAxis, StatePair
 from pytest_modelperf.profiler.inputs.made import Feed, make_input, make_inputs
+from pytest_modelperf.stats.records import Mix
 
 # Where the values of a step begin in the flat array of an input, and their shape.
 Place: TypeAlias = "tuple[int, tuple[int, ...]]"
@@ -37,13 +38,19 @@ class StepFeeds(Struct, frozen=True, eq=False):
     """The inputs of so many steps.
 
     `feeds` has each input of the first step, and for an input of `changing` the values of all steps
-    in a flat array, with the places of each step.
+    in a flat array, with the places of each step. The steps of a workload are the inferences of
+    one pass, and `mix` has the member of each.
     """
 
     feeds: Mapping[str, Feed]
     count: int = 1
     state: tuple[HandedOn, ...] = ()
     changing: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
+    mix: Mix | None = None
+
+    def mix_from(self, first: int, count: int) -> Mix | None:
+        """The members of so many inferences, from this step on; None if this is not a workload."""
+        return None if self.mix is None else self.mix.turned(first, count)
 
     def to_wire(self) -> dict[str, object]:
         """The arguments of the worker's `StepArrays`."""

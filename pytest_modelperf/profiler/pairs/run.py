@@ -148,7 +148,14 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
                 return PairRun((), short.before, short.after, seconds, plans)
             plans = replace(plans, slowdown=short.weighed.slowdown)
         duet = SharedDuet(old, new)
-        rounds = take_rounds(duet, pair.after_setup, rule, place, (old, new))
+        rounds = take_rounds(
+            duet,
+            pair.after_setup,
+            rule,
+            place,
+            (old, new),
+            pass_inferences=new.workload.pass_inferences,
+        )
         if plans is not None and duet.too_large is not None:
             share = f"{100 * duet.too_large:.0f} %"
             reason = f"the parts that changed, with their neighbours, take {share} of it"
@@ -178,7 +185,8 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
 
     None where the engine tells no plan or parts of it do not run apart, and where data decides how
     much is computed: then the same kernels can do other work. A change before a node with bodies
-    can change how often these run, so where plans differ such models are judged as a whole, too.
+    can change how often these run, so where plans differ such models are judged as a whole, too,
+    and so is a workload: a part would run at the sizes of one member alone.
     """
     models = pair.before, pair.after
     if any(find_data_dependence(model.bound.graph) is not None for model in models):
@@ -194,7 +202,8 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
     if before.plan.digest == after.plan.digest:
         return _Planned(_check_sizes(before, after))
     has_bodies = any(node.bodies for model in models for node in model.bound.graph.nodes)
-    if has_bodies or not (before.runs_parts and after.runs_parts):
+    is_mixed = pair.after.request.mixture is not None
+    if is_mixed or has_bodies or not (before.runs_parts and after.runs_parts):
         return None
     placed = place_parts(before, after)
     old.parts, new.parts = placed.before, placed.after
@@ -313,7 +322,14 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
         starter(pair.after, pair.after_setup, AFTER),
     )
     with closing(SplitDuet(*starters)) as duet:
-        rounds = take_rounds(duet, pair.after_setup, rule, place, rigs)
+        rounds = take_rounds(
+            duet,
+            pair.after_setup,
+            rule,
+            place,
+            rigs,
+            pass_inferences=pair.after.pass_inferences,
+        )
     is_detailed = wanted.wants_details(rounds, rigs)
     reads_outputs = wanted.reads_outputs(has_details=is_detailed)
     tell = _tell if is_detailed else _tell_latency
@@ -367,7 +383,14 @@ def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool
             difference = None if kernels is None else _kernel_difference(*kernels)
             found = TwinRun((), knows_plans=kernels is not None, difference=difference)
         load_quantiles()
-        rounds = take_rounds(SharedDuet(old, new), pair.after_setup, rule, place, (old, new))
+        rounds = take_rounds(
+            SharedDuet(old, new),
+            pair.after_setup,
+            rule,
+            place,
+            (old, new),
+            pass_inferences=new.workload.pass_inferences,
+        )
     return replace(found, rounds=rounds)
 
 
@@ -380,7 +403,14 @@ def run_duet(pair: Pair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound
         alone_at(place),
         _shared_worker(pair, place) as (old, new),
     ):
-        return take_rounds(SharedDuet(old, new), pair.after_setup, rule, place, (old, new))
+        return take_rounds(
+            SharedDuet(old, new),
+            pair.after_setup,
+            rule,
+            place,
+            (old, new),
+            pass_inferences=new.workload.pass_inferences,
+        )
 
 
 def _save_plans(pair: Pair, old: Rig, new: Rig) -> tuple[SavedPlan | None, SavedPlan | None]:

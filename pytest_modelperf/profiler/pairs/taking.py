@@ -36,10 +36,19 @@ class StopRule(Protocol):
         """Whether no further round is needed."""
 
 
-def take_rounds(
-    duet: DuetBench, setup: Setup, rule: StopRule, place: CasePlace, rigs: Sequence[Rig]
+def take_rounds(  # noqa: PLR0913  # of what, how, until when, for whom
+    duet: DuetBench,
+    setup: Setup,
+    rule: StopRule,
+    place: CasePlace,
+    rigs: Sequence[Rig],
+    *,
+    pass_inferences: int = 1,
 ) -> Sequence[DuetRound]:
-    """Take rounds until the rule has decided or the time is over."""
+    """Take rounds until the rule has decided or the time is over.
+
+    A workload has `pass_inferences` in one pass of its members.
+    """
     fewest, *tail_samples = rule.samples_needed
     policy = replace(
         DUET_POLICY,
@@ -49,6 +58,7 @@ def take_rounds(
         min_samples=fewest,
         tail_samples=tuple(tail_samples),
         max_rounds=rule.rounds,
+        pass_inferences=pass_inferences,
     )
     if rule.has_limits:
         policy = filling_time(policy)

@@ -15,6 +15,7 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.stats.parts import PartRound, part_share
+from pytest_modelperf.stats.records import Mix
 
 BEFORE: Final = "before"
 AFTER: Final = "after"
@@ -176,7 +177,8 @@ class SplitDuet(Struct):
 
 def _first(block: Block, count: int) -> Block:
     starts_ns = None if block.starts_ns is None else block.starts_ns[:count]
-    return replace(block, times_ns=block.times_ns[:count], starts_ns=starts_ns)
+    mix = None if block.mix is None else block.mix.turned(0, count)
+    return replace(block, times_ns=block.times_ns[:count], starts_ns=starts_ns, mix=mix)
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
@@ -189,8 +191,15 @@ def _joined(blocks: Sequence[Block]) -> Block:
         noise=Noise(**noise),
         starts_ns=tuple(chain.from_iterable(starts_ns)) if len(starts_ns) == len(blocks) else None,
         first_step=blocks[0].first_step,
+        mix=_joined_mix([block.mix for block in blocks if block.mix is not None]),
         tick_ns=max(block.tick_ns for block in blocks),
     )
+
+
+def _joined_mix(mixes: Sequence[Mix]) -> Mix | None:
+    if not mixes:
+        return None
+    return Mix(mixes[0].members, tuple(chain.from_iterable(mix.turns for mix in mixes)))
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

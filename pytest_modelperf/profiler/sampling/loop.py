@@ -305,13 +305,13 @@ class Loop:
             count = round(policy.window_seconds * _NS_PER_S * target.sides / turn_ns)
             fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
             taken = target.take(
-                min(max(count, fewest), policy.max_block),
+                min(policy.whole_passes(max(count, fewest)), policy.max_block),
                 max(min(round(warmup_ns / 4), self.left_ns() // 4), _SHORTEST_BLOCK_NS),
             )
             times_ns = _turns_ns(taken)
             runs += len(times_ns)
             ends = (*ends[:1], taken)
-            before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
+            before_ns, turn_ns = turn_ns, _typical_ns(taken)
             # A single inference is no window to compare with.
             if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
                 return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
@@ -330,7 +330,7 @@ class Loop:
             warmup = replace(
                 warmup,
                 runs=warmup.runs + len(times_ns),
-                turn_ns=max(statistics.median(times_ns), 1),
+                turn_ns=_typical_ns(taken),
                 ends=(*warmup.ends[:1], taken),
             )
         return warmup
@@ -360,7 +360,7 @@ class Loop:
         rounds = self._rounds_to_come(turn_ns, prepare_ns, left_ns)
         share_ns = (left_ns - (rounds - 1) * prepare_ns) / rounds
         return (
-            max(min(wanted, int(share_ns // turn_ns)), 1),
+            max(min(policy.whole_passes(wanted), int(share_ns // turn_ns)), 1),
             max(round(share_ns), _SHORTEST_BLOCK_NS),
         )
 
@@ -458,7 +458,9 @@ def _turns_ns(blocks: Blocks) -> list[int]:
 
 
 def _typical_ns(blocks: Blocks) -> float:
-    return max(statistics.median(_turns_ns(blocks)), 1)
+    """The time of a typical turn; of a workload the mean, because no turn of it is typical."""
+    find = statistics.median if blocks[0].mix is None else statistics.fmean
+    return max(find(_turns_ns(blocks)), 1)
 
 
 def _spread(figures: Sequence[float]) -> float:

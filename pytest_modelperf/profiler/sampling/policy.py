@@ -35,6 +35,8 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     If `min_rounds` do not fit into `max_seconds`, the rule to stop is asked after
     `min_slow_rounds`, and until there are `min_rounds` no block takes longer than its preparation
     or its fewest inferences.
+
+    A workload is measured in whole passes, of `pass_inferences` each, as far as the time allows.
     """
 
     max_seconds: float = 10.0
@@ -77,6 +79,11 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     # Inferences of a profiled session that `max_seconds` has time for, and those of a slow model.
     min_layer_runs: int = 20
     min_slow_layer_runs: int = 3
+    pass_inferences: int = 1
+
+    def whole_passes(self, inferences: int) -> int:
+        """The number of inferences, rounded up to whole passes of a workload."""
+        return math.ceil(inferences / self.pass_inferences) * self.pass_inferences
 
     def fewest_in_block(self, seconds: float, spread: float = 0.0) -> int:
         """The fewest inferences in a block, if each takes `seconds` and they vary by `spread`."""

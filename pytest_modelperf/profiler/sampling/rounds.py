@@ -173,11 +173,15 @@ class _Stopwatch(Struct):
 def _target(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingTarget:
     # Loading scipy takes long, and must not count as measuring time.
     from pytest_modelperf.stats.estimates import MEDIAN, estimate_percentile
+    from pytest_modelperf.stats.mixtures import summarize_mixture
     from pytest_modelperf.stats.quantiles import load_quantiles
 
     load_quantiles()
 
     def estimate(taken: Sequence[Blocks]) -> Percentile:
+        mixture = summarize_mixture([block for (block,) in taken], policy.confidence)
+        if mixture is not None:
+            return mixture.mean
         times_ns = [block.times_ns for (block,) in taken]
         return estimate_percentile(times_ns, MEDIAN, policy.confidence)
 
@@ -194,7 +198,7 @@ def _target(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) ->
         open=lambda: (bench.open(),),
         take=lambda count, max_ns: (bench.block(count, max_ns),),
         close=bench.close,
-        figures=lambda blocks: [_log(ns) for ns in blocks[0].times_ns],
+        figures=lambda blocks: _single_figures(blocks[0]),
         estimate=estimate,
         is_enough=is_precise
         if is_enough is None
@@ -247,6 +251,19 @@ def sample_duet(
     return tuple(_duet_round(trial) for trial in Loop(target, policy, clock, watch).trials())
 
 
+def _single_figures(block: Block) -> list[float]:
+    """The logs of the times; those of a workload as if all its members took their mean time."""
+    if block.mix is None:
+        return [_log(ns) for ns in block.times_ns]
+    places = block.mix.turns
+    usual = {place: statistics.median(block.of_member(place).times_ns) for place in set(places)}
+    mean = _log(statistics.fmean(usual[place] for place in places))
+    return [
+        mean + _log(ns) - _log(usual[place])
+        for ns, place in zip(block.times_ns, places, strict=True)
+    ]
+
+
 def _duet_round(trial: Trial) -> DuetRound:
     return DuetRound(before=_round(trial, 0), after=_round(trial, 1))
 
@@ -271,6 +288,6 @@ def _duet_figures(blocks: Blocks) -> list[float]:
     ]
 
 
-def _log(time_ns: int) -> float:
+def _log(time_ns: float) -> float:
     # A coarse clock can measure 0, which has no logarithm.
     return math.log(max(time_ns, 0.5))

@@ -93,6 +93,12 @@ class Workload(Struct, frozen=True, kw_only=True):
         """Notes on made inputs whose values decide how much is computed."""
         return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
 
+    @property
+    def pass_inferences(self) -> int:
+        """The inferences of one pass of its members; 1 if all inferences have the same inputs."""
+        is_mixed = self.steps is not None and self.steps.mix is not None
+        return self.steps.count if is_mixed and self.steps is not None else 1
+
 
 class PlacedPart(Struct, frozen=True):
     """A part of a plan as a file where the worker is; its session and its inputs have its name.
@@ -131,7 +137,8 @@ class Rig(Struct):
     """A worker that is ready to measure: it has its engine and the inputs of a workload.
 
     `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
-    requests run at once. `opened` sessions have been loaded so far; the next block of a generation
+    requests run at once. An inference arrives every `every_ns`; None: when the one before is over.
+    `opened` sessions have been loaded so far; the next block of a generation
     begins at `next_step`. The `parts` run after each inference of a block that several sides share.
     With `watches` it is known what disturbed each inference, as it is where sides take turns.
     `clocks` is None for an engine that has a clock of its own. `function_file` is where a Python
@@ -147,6 +154,7 @@ class Rig(Struct):
     feed: str = ""
     step: str = "as it started"
     streams: int = 1
+    every_ns: int | None = None
     opened: int = 0
     next_step: int = 0
     parts: tuple[PlacedPart, ...] = ()
@@ -177,7 +185,7 @@ class Rig(Struct):
         """Load a fresh session; returns how long that took.
 
         A generation begins at another step each time, so that a few steps in each of some rounds
-        cover all lengths.
+        cover all lengths. So does the pass of a workload.
         """
         if self.workload.steps is not None:
             self.go_to_step(int(self.opened * _GOLDEN % 1.0 * self.workload.steps.count))
@@ -276,7 +284,7 @@ class Rig(Struct):
         answer = self.worker.ask(
             "block",
             self.step,
-            limit_s=self.setup.limit_s + max_ns / _NS_PER_S,
+            limit_s=self.setup.limit_s + (max_ns + (self.every_ns or 0)) / _NS_PER_S,
             sides=list(sides),
             count=count,
             max_ns=max_ns,
@@ -284,11 +292,14 @@ class Rig(Struct):
             first_step=None if steps is None else first,
             parts=names,
             watches=self.watches,
+            every_ns=self.every_ns,
         )
-        self.go_to_step(first + len(answer["times"][sides[0]]) // _BYTES_OF_TIME)
         self._require_resolved(answer["times"])
         noise = Noise(**answer["noise"])
         turns = answer["turns"] or {}
+        done = len(answer["times"][sides[0]]) // _BYTES_OF_TIME
+        self.go_to_step(first + done)
+        mix = None if steps is None or self.streams > 1 else steps.mix_from(first, done)
         has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
 
         def figures(own: Mapping[str, bytes]) -> dict[str, Any]:
@@ -304,9 +315,12 @@ class Rig(Struct):
         return tuple(
             Block(
                 **figures({**turns.get(side, {}), "times": answer["times"][side]}),
+                mix=mix,
                 noise=noise,
                 measured_per_second=answer["per_second"],
-                starts_ns=_numbers(turns[side]["starts"]) if turns else _starts_ns(answer, side),
+                starts_ns=_numbers(turns[side]["starts"])
+                if turns
+                else _starts_ns(answer, side, self.every_ns),
                 first_step=None if steps is None or self.streams > 1 else first,
                 parts=tuple(
                     PartTurns(
@@ -328,11 +342,15 @@ def _numbers(data: bytes) -> tuple[int, ...] | None:
     return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
 
 
-def _starts_ns(answer: Mapping[str, Any], side: str) -> tuple[int, ...] | None:
-    """When each inference of the only side began; None where several ran at once."""
+def _starts_ns(
+    answer: Mapping[str, Any], side: str, every_ns: int | None
+) -> tuple[int, ...] | None:
+    """When each inference of the only side began, or arrived; None where several ran at once."""
     if answer["per_second"] is not None:
         return None
     times_ns = np.frombuffer(answer["times"][side], np.int64)
+    if every_ns is not None:
+        return tuple((answer["begun_ns"] + every_ns * np.arange(len(times_ns))).tolist())
     # Inferences run back to back: the loop takes a tenth of a microsecond.
     spent_ns = np.cumsum(times_ns) - times_ns
     return tuple((answer["begun_ns"] + spent_ns).tolist())
@@ -450,7 +468,8 @@ def measure_rounds(
         rig.step = step_of(progress)
         watch(progress)
 
-    rounds = sample(rig, rig.setup.policy, time.perf_counter_ns, see, is_enough)
+    policy = replace(rig.setup.policy, pass_inferences=rig.workload.pass_inferences)
+    rounds = sample(rig, policy, time.perf_counter_ns, see, is_enough)
     return sum_up(rig, rounds, time.monotonic() - begun, is_alone=True)
 
 
@@ -474,6 +493,8 @@ def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool)
         peak_rss_bytes=memory.get("peak_rss_bytes") if rig.worker.is_own_process else None,
         engine_peak_bytes=memory.get("engine_peak_bytes"),
         notes=(*rig.workload.notes, *rig.notes),
+        every_ns=rig.every_ns,
+        streams=rig.streams,
     )
 
 

@@ -122,7 +122,7 @@ def doubt_lines(cases: Sequence[CaseProfile]) -> list[str]:
 
 
 def _wide_intervals(cases: Mapping[str, Measurement]) -> list[str]:
-    widths = {name: run.latency.percentile(50.0).half_width for name, run in cases.items()}
+    widths = {name: run.typical.half_width for name, run in cases.items()}
     wide = {name: w for name, w in widths.items() if w is not None and w > WANTED_HALF_WIDTH}
     lines = []
     if wide:

@@ -17,10 +17,12 @@ from pytest_modelperf.graph.phases import GenerationPhase
 from pytest_modelperf.profiler.counting.records import (
     STATIC,
     GenerationCounts,
+    MemberCounts,
     StaticLayer,
     StaticProfile,
     Uncounted,
 )
+from pytest_modelperf.profiler.inputs.mixture import draw_pass
 from pytest_modelperf.profiler.measurements import (
     LATENCY,
     ROUND,
@@ -36,12 +38,13 @@ from pytest_modelperf.profiler.records import (
     LAYER,
     PROFILE,
     Case,
+    CaseMember,
     CaseProfile,
     CaseState,
     Outcome,
     Profile,
 )
-from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
+from pytest_modelperf.stats.records import PERCENTS, Latency, Members, Percentile
 
 T = TypeVar("T")
 # A part of a document, of the type that its declaration makes.
@@ -100,6 +103,7 @@ def _identity(found: Part, place: str) -> Case:
         dims=tuple(found.dims.items()),
         given_dims=None if found.given_dims is None else tuple(found.given_dims.items()),
         phase=phase,
+        members=() if found.workload is None else tuple(map(_member, found.workload.members)),
     )
     if found.id == case.id:
         return case
@@ -109,6 +113,10 @@ def _identity(found: Part, place: str) -> Case:
         problem = f"a case of this batch size, cores and dims is {shortened(case.id)}"
         raise ContradictionError(f"{place}.id", problem)
     return replace(case, engine=engine)
+
+
+def _member(found: Part) -> CaseMember:
+    return CaseMember(found.name, found.weight, found.largest)
 
 
 def _known(value: T | None, place: str) -> T:
@@ -139,6 +147,12 @@ def _static(case: Part, case_place: str) -> StaticProfile | None:
         layers=layers,
         uncounted=tuple(Uncounted(op, "", n, _NO_REASON) for op, n in uncounted.items()),
         generation=_generation_counts(case.generation),
+        members=()
+        if case.workload is None
+        else tuple(
+            MemberCounts(name=each.name, weight=each.weight, macs=each.macs)
+            for each in case.workload.members
+        ),
     )
 
 
@@ -169,9 +183,13 @@ def _measurement(found: Part, place: str) -> Measurement:
         "measured",
         found,
         place,
-        rounds=tuple(_round(made, f"{place}.raw[{index}]") for index, made in enumerate(rounds)),
+        rounds=tuple(
+            _with_members(_round(made, f"{place}.raw[{index}]"), found.workload)
+            for index, made in enumerate(rounds)
+        ),
         latency=_latency(found.latency, found.batch_size, f"{place}.latency"),
         layer_times=times or None,
+        streams=found.streams or 1,
         notes=found.notes,
     )
 
@@ -213,6 +231,19 @@ def _round(found: Part, place: str) -> Round:
         block=replace(made.block, starts_ns=starts_ns),
         starts=STARTS.read_part(RoundStarts, "starts", begun, f"{place}.begun_ns"),
     )
+
+
+def _with_members(made: Round, workload: Part) -> Round:
+    """The round with the members that ran, which follow from their weights and the first step."""
+    first = made.block.first_step
+    if workload is None or first is None:
+        return made
+    members = Members(
+        tuple(each.name for each in workload.members),
+        tuple(each.weight for each in workload.members),
+    )
+    mix = draw_pass(members).turned(first, len(made.times_ns))
+    return replace(made, block=replace(made.block, mix=mix))
 
 
 def _times(rows: Sequence[Part], case_place: str) -> Iterator[LayerTime]:

@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.shown.tables.measured import (
     layer_type_time_table,
     performance_table,
 )
+from pytest_modelperf.profiler.shown.tables.mixture import member_table
 from pytest_modelperf.profiler.shown.tables.static import (
     describe_model,
     layer_type_table,
@@ -54,7 +55,6 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
-from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms, format_rate, percent
 
 # A kernel lists the ids of the layers that it runs, and each of these has the id of its layer.
@@ -146,6 +146,9 @@ def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
     yield from map(Failure, unmeasured_reasons(cases))
     if measured:
         yield Rows(latency_table(cases), may_turn=True)
+    for case in cases:
+        if case.workload is not None:
+            yield Rows(member_table(case.case.id, case.workload))
     yield Paragraph(lines_of(doubt_lines(cases), tone=Tone.UNSURE))
     generation = generation_table(cases)
     if generation is not None:
@@ -225,8 +228,8 @@ def _tiles(case: CaseProfile) -> Iterator[Tile]:
     if case.outcome is Outcome.FAILED:
         yield Tile("latency", "failed", "not measured", Tone.BAD)
     if case.measured is not None:
-        yield _median(case.measured.latency)
-        rate = format_rate(case.measured.latency.items_per_second)
+        yield _typical(case.measured)
+        rate = format_rate(case.measured.items_per_second)
         yield Tile("items a second", rate, f"batch {case.case.batch_size}")
     static = case.counted
     if static is not None:
@@ -241,13 +244,14 @@ def _tiles(case: CaseProfile) -> Iterator[Tile]:
         yield _noise(case.measured)
 
 
-def _median(latency: Latency) -> Tile:
-    median = latency.percentile(50.0)
+def _typical(measured: Measurement) -> Tile:
+    median = measured.typical
     note = "no interval: too few rounds"
     if median.low_ns is not None and median.high_ns is not None:
         bounds = f"{format_ms(median.low_ns)} … {format_ms(median.high_ns)}"
-        note = f"{bounds}, {100 * latency.confidence:.4g} % interval"
-    return Tile("p50 latency", f"{format_ms(median.value_ns)} ms", note)
+        note = f"{bounds}, {100 * measured.latency.confidence:.4g} % interval"
+    title = "p50 latency" if measured.mixture is None else "mean latency"
+    return Tile(title, f"{format_ms(median.value_ns)} ms", note)
 
 
 def _noise(measured: Measurement) -> Tile:
@@ -255,9 +259,11 @@ def _noise(measured: Measurement) -> Tile:
     found = noise_of(measured)
     if found:
         return Tile("noise", "noisy", "; ".join(found), Tone.UNSURE)
-    width = measured.latency.percentile(50.0).half_width
+    width = measured.typical.half_width
     if width is None:
         return Tile("noise", "unknown", "too few rounds for an interval", Tone.UNSURE)
     is_wide = width > WANTED_HALF_WIDTH
     tone = Tone.UNSURE if is_wide else Tone.GOOD
-    return Tile("noise", "uneven" if is_wide else "quiet", f"p50 ± {percent(width)}", tone)
+    figure = "p50" if measured.mixture is None else "mean"
+    word = "uneven" if is_wide else "quiet"
+    return Tile("noise", word, f"{figure} ± {percent(width)}", tone)

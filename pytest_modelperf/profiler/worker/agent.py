@@ -45,10 +45,12 @@ from pytest_modelperf.profiler.worker.timing import (
     Taken,
     TurnWatch,
     paused_gc,
+    time_arrivals,
     time_at_once,
     time_chains,
     time_one,
     time_within,
+    wait_until,
 )
 from pytest_modelperf.profiler.worker.weights import describe_spans, move_spans
 from pytest_modelperf.systems.process import OWN_PROCESS
@@ -288,14 +290,15 @@ class Agent:
         first_step: int | None = None,
         parts: Mapping[str, Sequence[str]] | None = None,
         watches: bool = False,  # noqa: FBT001, FBT002  # by keyword
+        every_ns: int | None = None,
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
         For sides that take turns, and for one that it `watches`, also when each inference began and
         what disturbed it; for one side with several requests at once also the inferences per
-        second. A generation goes on from
-        `first_step`. The `parts` of a side run right after it in each turn, and once more without
-        it when all turns are over.
+        second. One side may have an inference arrive `every_ns`, and its times count from then. A
+        generation goes on from `first_step`. The `parts` of a side run right after it in each turn,
+        and once more without it when all turns are over.
         """
         infers = [self._infer[side] for side in sides]
         part_turns: dict[str, Any] = {}
@@ -306,7 +309,11 @@ class Agent:
         before = self._meter.read()
         with paused_gc():
             begun = self._clock()
-            if len(infers) > 1 or watches:
+            if every_ns is not None:
+                wait = self._waiting()
+                arriving = time_arrivals(infers[0], count, max_ns, every_ns, self._clock, wait)
+                taken, times = [], [arriving]
+            elif len(infers) > 1 or watches:
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
                 own = [[self._infer[name][0] for name in (parts or {}).get(s, ())] for s in sides]
                 chains = [[streams[0], *each] for streams, each in zip(infers, own)]  # noqa: B905
@@ -341,6 +348,17 @@ class Agent:
             "per_second": per_second,
             "noise": noise,
         }
+
+    def _waiting(self) -> Callable[[int], None]:
+        """The function that waits for a moment of the clock."""
+        if self._clock is self._machine_clock:
+            return partial(wait_until, clock=self._clock)
+        if not hasattr(self._engine, "wait_until"):
+            raise RuntimeError(
+                "this engine has a clock of its own and no `wait_until`: its inferences cannot "
+                "arrive at a pace"
+            )
+        return self._require_engine().wait_until
 
     def _turn_watch(self) -> TurnWatch | None:
         """None for an engine with a clock of its own: it simulates what it runs on."""
@@ -534,8 +552,9 @@ class Agent:
             return session.prepare(fed.arrays, fed.dtypes)
         if not hasattr(session, "prepare_steps"):
             raise RuntimeError(
-                "this engine cannot hand on the state of a model: its sessions have no "
-                "`prepare_steps`. Profile the model without a prompt, or on another engine"
+                "this engine cannot change its inputs from one inference to the next: its sessions "
+                "have no `prepare_steps`. Profile the model without a prompt and without a "
+                "workload, or on another engine"
             )
         return session.prepare_steps(fed.steps, fed.dtypes)
 

@@ -282,6 +282,63 @@ def time_at_once(
     return taken, sum(rates) * _NS_PER_S
 
 
+# The end of a wait that is not slept through: a system wakes a thread some 0.1 ms late.
+_SPUN_NS = 500_000
+
+
+def wait_until(moment_ns: int, clock: Clock) -> None:
+    """Wait for this moment of the clock."""
+    left_ns = moment_ns - clock()
+    if left_ns > _SPUN_NS:
+        time.sleep((left_ns - _SPUN_NS) / _NS_PER_S)
+    while clock() < moment_ns:
+        pass
+
+
+def time_arrivals(  # noqa: PLR0913, PLR0917  # as `time_at_once`, and when they arrive
+    infers: Sequence[Callable[[], Any]],
+    count: int,
+    max_ns: int,
+    every_ns: int,
+    clock: Clock,
+    wait: Callable[[int], None],
+) -> array.array[int]:
+    """The times of up to `count` inferences that arrive one after the other, every `every_ns`.
+
+    A time counts from the arrival, so it holds the wait for a free stream: each of `infers` is a
+    stream with a thread of its own. At least one runs, and none arrives after `max_ns`.
+    """
+    tickets = itertools.count()
+    times = array.array("q", bytes(8 * count))
+    done = array.array("b", bytes(count))
+    errors: list[BaseException] = []
+    begun = clock()
+
+    def serve(infer: Callable[[], Any]) -> None:
+        try:
+            # CPython's count hands out each number once, whatever thread asks.
+            for number in tickets:
+                arrived = begun + number * every_ns
+                if number >= count or (number and arrived - begun > max_ns) or errors:
+                    return
+                wait(arrived)
+                infer()
+                times[number] = clock() - arrived
+                done[number] = 1
+        except BaseException as error:  # noqa: BLE001  # raised where all have ended
+            errors.append(error)
+
+    threads = [threading.Thread(target=serve, args=(infer,)) for infer in infers[1:]]
+    for thread in threads:
+        thread.start()
+    serve(infers[0])
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return array.array("q", itertools.compress(times, done))
+
+
 @contextlib.contextmanager
 def paused_gc() -> Any:  # noqa: ANN401  # a generator, as contextlib wants it
     """Switch the garbage collector off while something is timed."""

@@ -116,6 +116,7 @@ def test_a_profile_as_json(linear: Profile) -> None:
       "prompt": null,
       "generate": null,
       "generation": null,
+      "workload": null,
       "outcome": "not measured",
       "reason": "it was profiled without running it",
       "engine": {
@@ -162,6 +163,9 @@ def test_a_profile_as_json(linear: Profile) -> None:
       "load_ms": null,
       "first_load_ms": null,
       "first_inference_ms": null,
+      "every_ns": null,
+      "streams": null,
+      "late": null,
       "peak_rss_bytes": null,
       "engine_peak_bytes": null,
       "layer_types": [

@@ -9,7 +9,13 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiler.shown.tables.static import shared_params_line
-from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
+from pytest_modelperf.report.tables import (
+    Column,
+    FilledColumn,
+    Table,
+    drop_blank_columns,
+    table_of,
+)
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.units import (
     UNKNOWN,
@@ -28,26 +34,41 @@ _NS_PER_MS = 1e6
 
 
 def performance_table(cases: Sequence[CaseProfile]) -> Table:
-    """A row for each measured case: the median with its interval, throughput, start, memory."""
+    """A row for each measured case: the median with its interval, throughput, start, memory.
+
+    A workload has the mean of its pass, because no single inference of it is typical.
+    """
     measured = [case for case in cases if case.measured is not None]
     caption = "load, first: a session's creation and first inference, medians over rounds"
     confidence = _confidence(measured)
     if confidence is not None:
-        caption = f"ms per batch: the median ± its {confidence} interval\n{caption}"
+        is_mixed = any(case.case.members for case in measured)
+        of_workload = ", of a workload the mean of a pass," if is_mixed else ""
+        caption = f"ms per batch: the median{of_workload} ± its {confidence} interval\n{caption}"
+    if any(map(_late, measured)):
+        caption += "\nlate: inferences that ended after the next one had arrived"
     show = format_percentile if confidence is None else _with_interval
-    return table_of(
+    table = table_of(
         "performance",
         measured,
         (CASE_COLUMN, lambda case: case.case.id),
         (Column("batch"), lambda case: str(case.case.batch_size)),
         (Column("cores"), lambda case: str(case.case.cores)),
-        (Column("ms per batch"), lambda case: show(case.latency.percentile(50.0))),
-        (Column("items/s"), lambda case: format_rate(case.latency.items_per_second)),
+        (Column("ms per batch"), lambda case: show(case.typical)),
+        (Column("late"), _late),
+        (Column("items/s"), lambda case: format_rate(case.items_per_second)),
         (Column("load ms"), lambda case: format_ms(case.load_ms * _NS_PER_MS)),
         (Column("first ms"), lambda case: format_ms(case.first_inference_ms * _NS_PER_MS)),
         (Column("peak memory"), lambda case: format_bytes(case.peak_rss_bytes)),
         caption=caption,
     )
+    return drop_blank_columns(table)
+
+
+def _late(case: CaseProfile) -> str:
+    """The share of inferences that ended after the next one had arrived; empty without a pace."""
+    late = None if case.measured is None else case.measured.late
+    return "" if late is None else f"{100 * late:.3g} %"
 
 
 def latency_table(cases: Sequence[CaseProfile]) -> Table:
