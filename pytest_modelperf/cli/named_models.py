@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 import traceback
 from contextlib import redirect_stdout
@@ -30,6 +29,9 @@ def find_model(name: str, root: Path | None = None) -> str:
 
 def origin_of(name: str) -> ModelOrigin | None:
     """Return where a model comes from; None if the name is a path."""
+    if ":" not in name:
+        # Most names are paths, for which nothing below has to be imported.
+        return None
     from pytest_modelperf.obtaining.addresses import is_address, read_address
     from pytest_modelperf.profiles.place import is_function
     from pytest_modelperf.spec.readers import read_function
@@ -41,6 +43,8 @@ def origin_of(name: str) -> ModelOrigin | None:
 
 def obtain_model(origin: ModelOrigin, root: Path) -> Path:
     """Return the file of a model; UsageError if its function fails or it cannot be fetched."""
+    import secrets
+
     from pytest_modelperf.obtaining.addresses import fetch_model
     from pytest_modelperf.obtaining.making import Making
     from pytest_modelperf.obtaining.records import OriginKind

@@ -21,7 +21,7 @@ class CaseWords(TypedDict, total=False):
     phase: Literal["prefill", "step"] | Sequence[Literal["prefill", "step"]] | None
     state: Mapping[str, str] | None
     input_file: str | PathLike[str] | None
-    workload: str | PathLike[str] | Sequence[str | Mapping[str, object]] | Mapping[str, object] | None
+    workload: str | PathLike[str] | Sequence[object] | Mapping[str, object] | None
     baseline: str | None
     machine: str | Sequence[str] | None
     tolerance: float | str | Mapping[str, float | str] | None

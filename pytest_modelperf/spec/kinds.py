@@ -218,7 +218,7 @@ KINDS: Mapping[str, Kind] = {
     "workload": Kind(
         readers.read_workload,
         "DeclaredWorkload",
-        "str | PathLike[str] | Sequence[str | Mapping[str, object]] | Mapping[str, object]",
+        "str | PathLike[str] | Sequence[object] | Mapping[str, object]",
         {
             "anyOf": [
                 *_MEMBERS,
