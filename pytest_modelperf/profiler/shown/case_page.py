@@ -36,6 +36,7 @@ CASE_DRAWINGS = Drawings(
             "rounds",
             "layers",
             "types",
+            "icicle_chart",
             "icicle",
             "kernels",
             "graph_places",
