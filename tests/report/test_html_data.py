@@ -738,7 +738,8 @@ def test_a_page_has_everything_in_it_and_names_nothing_to_load() -> None:
     (policy,) = (dict(a)["content"] for _, a in tags if ("http-equiv", POLICY) in a)
     assert str(policy).startswith("default-src 'none';")
     assert [dict(a)["id"] for tag, a in tags if tag == "section"] == [
-        "chart", "time", "rounds", "types", "icicle", "depth", "graph", "kernels", "transitions",
+        "chart", "time", "rounds", "calls",
+        "types", "icicle", "depth", "graph", "kernels", "transitions",
     ]  # fmt: skip
 
 

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import cProfile
 import os
+import re
 from types import CodeType
 from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.programs.records import CallNode, CallProfile, FunctionTime
+from pytest_modelperf.programs.records import CALL_PLACE, CallNode, CallProfile, FunctionTime
 from pytest_modelperf.programs.station import callee
 from pytest_modelperf.programs.trees import SideTree
 
-# Parts of the time that are smaller are left out of the tree.
-_SMALLEST_SHARE = 0.005
+# Parts of the time that are smaller are left out of the tree. What is shown is larger by far, so
+# that a function is in both trees even if it is large in one alone.
+_SMALLEST_SHARE = 0.0005
 _DEEPEST = 60
 _MOST_FUNCTIONS = 400
 _NS_PER_S = 1e9
 _BOOKKEEPING = ("_lsprof.Profiler", "time.perf_counter_ns")
 _CALLER = callee.__file__
+# Of a built-in method, and another one in each process.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_LOCALS = "<locals>."
 _OUR_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
 
 
@@ -53,9 +58,9 @@ class _Function:
     @property
     def place(self) -> str:
         if isinstance(self.code, str):
-            return self.code.strip("<>")
+            return _ADDRESS.sub("", self.code.strip("<>"))
         name = getattr(self.code, "co_qualname", self.code.co_name)
-        return f"{_file_name(self.code.co_filename)}:{name}"
+        return f"{_file_name(self.code.co_filename)}:{name.replace(_LOCALS, '')}"
 
 
 def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> CallProfile:
@@ -101,7 +106,7 @@ class _Tree:
         if len(inner_nodes) <= 1:
             return next(iter(inner_nodes), None)
         ns = sum(node.ns for node in inner_nodes)
-        return CallNode(place="call", ns=ns, calls=1, inner=inner_nodes)
+        return CallNode(place=CALL_PLACE, ns=ns, calls=1, inner=inner_nodes)
 
     def _nodes(
         self, edges: dict[Any, _Edge], scale: float, above: frozenset[Any]
