@@ -419,11 +419,12 @@ STAGE = JsonObject(
 
 
 class CallChange(Struct, frozen=True, kw_only=True):
-    """A function in the tree of calls of a program; None for a side that spends no time there.
+    """A function in the tree of calls of a program; None for a side that does not call it.
 
     Its times include those of the functions that it calls. A tree is a tuple in the order in which
     calls begin: the functions that one calls follow it, one `level` deeper. Small functions are one
-    entry, whose `place` is `12 others`.
+    entry, whose `place` is `12 others`. What a function calls is not known of a side on which it
+    takes less than 0.01 % of the call.
     """
 
     place: str

@@ -102,12 +102,11 @@ def _is_small(found: _Both, least_ns: tuple[float, float]) -> bool:
 
 
 def _typical(found: _Found) -> StageTime | None:
-    """The median of the profiles; None if they show no time."""
-    ns = _typical_ns(found)
-    if not ns:
+    """The median of the profiles; None if they show no calls."""
+    if not any(found):
         return None
     calls = statistics.median(sum(node.calls for node in nodes) for nodes in found)
-    return StageTime(calls=calls, ns=ns)
+    return StageTime(calls=calls, ns=_typical_ns(found)) if calls else None
 
 
 def _typical_ns(found: _Found) -> float:

@@ -18,9 +18,11 @@ from pytest_modelperf.programs.records import CALL_PLACE, CallNode, CallProfile,
 from pytest_modelperf.programs.station import callee
 from pytest_modelperf.programs.trees import SideTree
 
-# Parts of the time that are smaller are left out of the tree. What is shown is larger by far, so
-# that a function is in both trees even if it is large in one alone.
-_SMALLEST_SHARE = 0.0005
+# What a function calls is left out of the tree if the function takes a smaller part of the time.
+# What is shown is larger by far, because a function may be large on one side alone.
+_SMALLEST_SHARE = 0.0001
+# What is called next to the program, such as the loop of a coroutine, counts if it is larger.
+_SMALLEST_ROOT_SHARE = 0.005
 _DEEPEST = 60
 _MOST_FUNCTIONS = 400
 _NS_PER_S = 1e9
@@ -101,8 +103,11 @@ class _Tree:
                     known = edges.setdefault(key, _Edge(0, 0))
                     known.calls += edge.calls
                     known.total += edge.total
-        self._smallest = sum(edge.total for edge in edges.values()) * _SMALLEST_SHARE
-        inner_nodes = self._nodes(edges, 1.0, frozenset())
+        total = sum(edge.total for edge in edges.values())
+        self._smallest = total * _SMALLEST_SHARE
+        least = total * _SMALLEST_ROOT_SHARE
+        roots = {key: edge for key, edge in edges.items() if edge.total >= least}
+        inner_nodes = self._nodes(roots, 1.0, frozenset())
         if len(inner_nodes) <= 1:
             return next(iter(inner_nodes), None)
         ns = sum(node.ns for node in inner_nodes)
@@ -116,11 +121,12 @@ class _Tree:
             time = edge.total * scale
             function = self._functions.get(key)
             # A function below itself is part of the time above.
-            is_out = function is None or key in above or _is_bookkeeping(function)
-            if function is None or is_out or time < self._smallest or len(above) >= _DEEPEST:
+            if function is None or key in above or _is_bookkeeping(function):
                 continue
-            share = time / function.total if function.total else 0.0
-            inner = self._nodes(function.inner, min(share, 1.0), above | {key})
+            inner: tuple[CallNode, ...] = ()
+            if time >= self._smallest and len(above) < _DEEPEST:
+                share = time / function.total if function.total else 0.0
+                inner = self._nodes(function.inner, min(share, 1.0), above | {key})
             if function.is_ours:
                 found.extend(inner)
                 continue
