@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from pytest_modelperf.labels import label
+    from pytest_modelperf.profiler.machine.describe import machine_key
     from pytest_modelperf.spec.case_words import BudgetWords, CaseWords
     from pytest_modelperf.testing.fixture import ModelPerf
     from pytest_modelperf.text.version import __version__
@@ -44,6 +45,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "label",
+    "machine_key",
     "trace",
 ]
 
@@ -55,6 +57,7 @@ _HOMES = {
     "TraceWarning": "tracing",
     "__version__": "text.version",
     "label": "labels",
+    "machine_key": "profiler.machine.describe",
     "trace": "tracing",
 }
 

@@ -27,6 +27,7 @@ from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
+from pytest_modelperf.obtaining.addresses import is_address
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
@@ -43,7 +44,7 @@ from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.report.model import Report
 from pytest_modelperf.report.notebook import report_of
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.declaring import CASE_WORDS, as_written, read_spec
+from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.readers import (
@@ -436,8 +437,15 @@ def _spec(
         if word in words:
             raise UsageError(f"{where}: {word} has no effect here: leave it out.")
     *own, _ = signature(function).parameters
-    known = [*own, *(word for word in CASE_WORDS if word not in {"model", *without})]
+    if isinstance(model, str) and is_address(model):
+        raise UsageError(
+            f"{where}: an address is for tests. Download the model, and give its path."
+        )
+    known = [*own, *(word for word in CASE_WORDS if word not in {*MODEL_WORDS, *without})]
     spec = read_spec({**words, "model": model}, where, Path, known)
+    if spec.origin is not None:
+        # Only a test takes what is not ONNX: the error about the file says so.
+        spec = replace(spec, model=model, origin=None)
     if spec.state and not (spec.prompts or spec.generates):
         raise UsageError(f"{where}: state is about a generation: give prompt and generate too.")
     return spec

@@ -108,6 +108,10 @@ class UsageError(ModelPerfError):
     """The request is wrong or contradicts itself: change it."""
 
 
+class AbsentFileError(UsageError):
+    """A file that is named does not exist: correct the path, or make the file."""
+
+
 class EngineOptionError(UsageError):
     """An engine refuses its options: change them, or install what they name."""
 

@@ -56,7 +56,7 @@ def pytest_terminal_summary(
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
     """Make a named model a skipped test in a run that profiles none."""
-    if file_path.suffix != names.SUFFIX or current_run.run_of(parent.config) is not None:
+    if file_path.suffix not in names.SUFFIXES or current_run.run_of(parent.config) is not None:
         return None
     if all(path != file_path for path, _ in names.named_tests(parent.config)):
         return None

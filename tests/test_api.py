@@ -110,6 +110,14 @@ def test_a_python_function_is_profiled_and_nothing_else() -> None:
         api.sweep(lambda x: x)  # type: ignore[arg-type]  # that is what is tested
 
 
+def test_only_a_test_takes_a_model_by_its_address_or_of_the_runtime(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"an address is for tests\. Download the model"):
+        api.profile("https://host/model.onnx", static=True)
+    (tmp_path / "model.ort").write_bytes(b"\x00\x00\x00\x00ORTM")
+    with pytest.raises(ModelError, match="ONNX Runtime's own format"):
+        api.profile(tmp_path / "model.ort", static=True)
+
+
 def test_errors_name_the_words_of_the_call(model: Path) -> None:
     with pytest.raises(UsageError, match=r"Did you mean 'batch_size'\?"):
         api.profile(model, batchsize=1)  # type: ignore[call-arg]  # that is what is tested

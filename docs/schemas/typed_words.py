@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_modelperf.comparing.limits import FIGURES
+from pytest_modelperf.comparing.budgets import COMPANIONS, FIGURES
 from pytest_modelperf.spec import case_words
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS, THE_MODEL
 from pytest_modelperf.spec.kinds import KINDS
@@ -20,7 +20,7 @@ _HEAD = '''\
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Literal, TypedDict
 
@@ -40,7 +40,9 @@ class BudgetWords(TypedDict, total=False):
 def module_text(of_case: Sequence[Setting] = CASE_SETTINGS) -> str:
     words = [each for each in of_case if each.stands_in(Place.CALL) and each is not THE_MODEL]
     cases = _lines((each.word, f"{KINDS[each.kind].written} | None") for each in words)
-    return _HEAD + cases + _BUDGETS + _lines((word, "float | str") for word in FIGURES)
+    limits = [(word, "float | str | Mapping[str, float | str]") for word in FIGURES]
+    companions = [(word, "float | str") for word in COMPANIONS]
+    return _HEAD + cases + _BUDGETS + _lines((*limits, *companions))
 
 
 def _lines(words: Iterable[tuple[str, str]]) -> str:

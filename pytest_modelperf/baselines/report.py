@@ -227,8 +227,7 @@ def _seen_parts(before: StoredProgram, after: StoredProgram) -> Iterator[str]:
         yield f"Python {before.seen.python} -> {after.seen.python}"
     known, now = before.seen.distributions, after.seen.distributions
     versions = [
-        f"{name} {known.get(name, UNKNOWN)} -> {now.get(name, UNKNOWN)}"
-        for name in _differing(known, now)
+        _version_change(name, known.get(name), now.get(name)) for name in _differing(known, now)
     ]
     if versions:
         yield shorten_list(versions, _MOST)
@@ -236,6 +235,14 @@ def _seen_parts(before: StoredProgram, after: StoredProgram) -> Iterator[str]:
     for names in (_differing(*models), _differing(before.seen.files, after.seen.files)):
         if names:
             yield f"other content of {shorten_list(names, _MOST)}"
+
+
+def _version_change(name: str, before: str | None, after: str | None) -> str:
+    if before is None:
+        return f"now imports {name} {after}"
+    if after is None:
+        return f"no longer imports {name} {before}"
+    return f"{name} {before} -> {after}"
 
 
 def _differing(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[str]:

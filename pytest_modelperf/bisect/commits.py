@@ -1,4 +1,4 @@
-"""The commits of a range that changed a model, along the first parents."""
+"""The commits of a range along the first parents: all of them, or those that changed a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_modelperf.text.quoting import shell_word
 
 OPTION = RefOption("--commits", "modelperf compare old.onnx new.onnx", takes_paths=False)
 _SHORT = 10
-_HEAD = "HEAD"
+HEAD = "HEAD"
 # Settings of git may print the check of a signature before each commit, in another encoding.
 _LOG = ("log", "--no-show-signature", "--encoding=UTF-8")
 
@@ -25,24 +25,8 @@ def commits_between(model: str, text: str) -> VersionRange:
     """
     path = Path(model)
     folder = path.absolute().parent
-    first, separator, last = text.partition("..")
-    if not first or not separator or "..." in text:
-        raise UsageError(
-            f"--commits takes a range such as v1.0..HEAD, not {printable(text)!r}: the fast "
-            "commit, two dots, and the slow one."
-        )
-    good, bad = (find_commit(ref, folder, OPTION) for ref in (first, last or _HEAD))
-    if good.sha == bad.sha:
-        raise UsageError(
-            f"--commits {printable(text)} begins and ends with the commit {good.sha[:_SHORT]}: "
-            "give a commit that is fast and a later one that is slow."
-        )
-    if bad.ask("merge-base", "--is-ancestor", good.sha, bad.sha).code != 0:
-        raise UsageError(
-            f"{good} does not come before {bad}, so no commit lies between them. Give a range "
-            f"whose first commit is part of the second: `git merge-base {shell_word(first)} "
-            f"{shell_word(last or _HEAD)}` names the last common one."
-        )
+    good, bad = (find_commit(ref, folder, OPTION) for ref in read_commits(text))
+    _require_range(good, bad)
     files = sorted({*data_files(good, path), *data_files(bad, path)})
     changes = list(_changes(good, bad, files))
     if not changes:
@@ -56,8 +40,40 @@ def commits_between(model: str, text: str) -> VersionRange:
     return VersionRange(RangeKind.COMMITS, (_version(good), *changes), notes=(note,))
 
 
+def all_commits_between(good: Commit, bad: Commit) -> VersionRange:
+    """All commits from the good one to the bad one."""
+    _require_range(good, bad)
+    return VersionRange(RangeKind.COMMITS, (_version(good), *_changes(good, bad, [])))
+
+
+def read_commits(text: str) -> tuple[str, str]:
+    """The refs of a range such as `v1.0..HEAD`."""
+    first, separator, last = text.partition("..")
+    if not first or not separator or "..." in text:
+        raise UsageError(
+            f"--commits takes a range such as v1.0..HEAD, not {printable(text)!r}: the fast "
+            "commit, two dots, and the slow one."
+        )
+    return first, last or HEAD
+
+
+def _require_range(good: Commit, bad: Commit) -> None:
+    """Raise UsageError unless the good commit comes before the bad one."""
+    if good.sha == bad.sha:
+        raise UsageError(
+            f"the range begins and ends with the commit {good.sha[:_SHORT]}: give a commit that is "
+            "fast and a later one that is slow."
+        )
+    if bad.ask("merge-base", "--is-ancestor", good.sha, bad.sha).code != 0:
+        raise UsageError(
+            f"{good} does not come before {bad}, so no commit lies between them. Give a range "
+            f"whose first commit is part of the second: `git merge-base {shell_word(good.text)} "
+            f"{shell_word(bad.text)}` names the last common one."
+        )
+
+
 def _changes(good: Commit, bad: Commit, files: list[str]) -> Iterator[Version]:
-    """The commits that changed one of these files, the oldest first."""
+    """The commits that changed one of these files, or all for none, the oldest first."""
     listed = bad.ask(
         *_LOG, "-z", "--reverse", "--first-parent", "--topo-order", "--format=%H %s",
         f"{good.sha}..{bad.sha}", "--", *files,

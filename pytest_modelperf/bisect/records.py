@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.files.documents import Figure
+from pytest_modelperf.programs.work import WORK_METRICS
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 
@@ -31,6 +32,7 @@ class BisectFigure(str, Enum):
 
     LATENCY = "latency"
     OUTPUTS = "outputs"
+    WORK = "work"
 
 
 class Version(Struct, frozen=True):
@@ -89,7 +91,7 @@ class Answer(str, Enum):
 
 
 class Judged(Struct, frozen=True):
-    """The ratio of the median latencies of two versions, or how far their outputs are apart.
+    """The ratio of the median latencies of two versions, how far their outputs are apart, or work.
 
     `metric` is None if both are the same model.
     """
@@ -99,9 +101,12 @@ class Judged(Struct, frozen=True):
     comparison: CaseComparison | None = None
 
     @property
+    def metric_ratio(self) -> float | None:
+        return None if self.metric is None else self.metric.ratio
+
+    @property
     def ratio(self) -> float:
-        ratio = None if self.metric is None else self.metric.ratio
-        return 1.0 if ratio is None else ratio
+        return 1.0 if self.metric_ratio is None else self.metric_ratio
 
 
 class BisectStep(Struct, frozen=True, kw_only=True):
@@ -134,14 +139,24 @@ class BisectStep(Struct, frozen=True, kw_only=True):
         return self.metric is not None and self.metric.name == OUTPUTS
 
     @property
+    def is_of_work(self) -> bool:
+        """Whether the work of a call of a program was compared, and not times."""
+        return self.metric is not None and self.metric.name in WORK_METRICS
+
+    @property
+    def more_work(self) -> str | None:
+        """What a call of a program does more, as a sentence; None if it does no more work."""
+        return self.metric.reason if self.metric is not None and self.is_of_work else None
+
+    @property
     def output_share(self) -> Figure | None:
         """How far outputs differ, as a share of their largest value; None if that is not known."""
         return self.metric.after if self.metric is not None and self.is_of_outputs else None
 
     @property
     def change(self) -> float | None:
-        """The relative change that is judged: of the latency, or of the outputs."""
-        if self.judged is None:
+        """The relative change that is judged; None if it is unknown, as of a work that was 0."""
+        if self.judged is None or (self.is_of_work and self.judged.metric_ratio is None):
             return None
         return self.output_share if self.is_of_outputs else self.judged.ratio - 1.0
 
@@ -151,8 +166,8 @@ class BisectStep(Struct, frozen=True, kw_only=True):
 
     @property
     def timed(self) -> BisectStep | None:
-        """The step, unless outputs were compared."""
-        return None if self.is_of_outputs else self
+        """The step, unless outputs or work were compared."""
+        return None if self.is_of_outputs or self.is_of_work else self
 
 
 STEP = JsonObject(
@@ -160,7 +175,7 @@ STEP = JsonObject(
     "version=version.name against=against.name answer allowed ratio=timed.judged.ratio"
     " interval=metric.interval confidence=metric.confidence before_ms=timed.metric.before"
     " after_ms=timed.metric.after same_model=is_same_model rounds=comparison.rounds attempts"
-    " outputs=output_share seconds failure=reason",
+    " outputs=output_share work=more_work seconds failure=reason",
     about="One version compared with a good one; the figures are null if it was not measured.",
     interval=Interval,
 )
@@ -222,7 +237,10 @@ class Search(Struct, frozen=True, kw_only=True):
 
 
 class Bisect(Struct, frozen=True, kw_only=True):
-    """A whole bisect of one case of a model; `options` are those given to the engine."""
+    """A whole bisect of one case of a model, or of a program; `options` are those of the engine.
+
+    The `model` of a program is its test.
+    """
 
     model: str
     engine: str
@@ -240,6 +258,11 @@ class Bisect(Struct, frozen=True, kw_only=True):
         return self.search.verdict
 
     @property
+    def is_of_program(self) -> bool:
+        compared = self.search.ends.comparison
+        return compared is not None and compared.case.program is not None
+
+    @property
     def may_have_more(self) -> bool:
         """Whether the range may have regressions that were not looked for."""
         has_more = len(self.range.versions) > 2
@@ -251,7 +274,7 @@ BISECT = JsonDocument(
     "verdict model engine case by=range.kind good=range.good bad=range.bad versions=range.versions"
     " left_out=range.left_out judges tolerance level seconds all=search.is_whole"
     " regressions=search.regressions steps=search.steps notes=range.notes",
-    about="A whole bisect of one case of a model.",
+    about="A whole bisect of one case of a model, or of a program, whose test is the `model`.",
     good=VERSION,
     bad=VERSION,
     versions=VERSION,

@@ -26,8 +26,13 @@ from pytest_modelperf.bisect.wording import (
     short_name,
 )
 from pytest_modelperf.comparing.advice import describe_doubt
-from pytest_modelperf.comparing.figures import format_change, format_figure, format_interval
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.figures import (
+    format_change,
+    format_figure,
+    format_interval,
+    metric_title,
+)
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.report import case_blocks, case_section
 from pytest_modelperf.comparing.tables import TONES, CaseView
 from pytest_modelperf.comparing.verdict_lines import describe_verdict, verdict_word
@@ -86,18 +91,18 @@ def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = N
         if step.reason is not None
     )
     next_commands = tuple(Code(*each, is_command=True) for each in _next_commands(bisect))
+    model = [("model", bisect.model), ("case", bisect.case)]
     rule = [
-        ("model", bisect.model),
-        ("case", bisect.case),
+        *([("test", bisect.model)] if bisect.is_of_program else model),
         ("engine", bisect.engine),
         ("tolerance", format_share(bisect.tolerance)),
         ("took", format_seconds(bisect.seconds)),
     ]
-    if not _is_of_outputs(bisect):
+    if _is_timed(bisect):
         rule.insert(-1, ("chance of a wrong answer", f"at most {format_share(bisect.level)}"))
     return Report(
         title=f"{bisect.model}: {short_name(bisect.range.good)} to {short_name(bisect.range.bad)}",
-        subject=f"{bisect.model} {bisect.case} on {bisect.engine}: {answer}",
+        subject=f"{_subject(bisect)}: {answer}",
         headline=answer,
         tone=Tone.PLAIN if search.verdict is None else TONES[search.verdict.value],
         opening=(
@@ -122,7 +127,20 @@ def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = N
     )
 
 
+def _subject(bisect: Bisect) -> str:
+    subject = bisect.model if bisect.is_of_program else f"{bisect.model} {bisect.case}"
+    return f"{subject} on {bisect.engine}"
+
+
 # -- the answer
+
+
+# What a version is that is worse, by what was judged.
+_WORSE = {
+    BisectFigure.LATENCY: "slower",
+    BisectFigure.OUTPUTS: "other outputs",
+    BisectFigure.WORK: "more work",
+}
 
 
 def _describe_answer(bisect: Bisect) -> str:
@@ -130,9 +148,8 @@ def _describe_answer(bisect: Bisect) -> str:
     search = bisect.search
     if search.regressions:
         names = ", ".join(map(_culprit, search.regressions))
-        what = "other outputs" if _is_of_outputs(bisect) else "slower"
         since = "since" if bisect.range.kind is RangeKind.RELEASES else "since the commit"
-        return f"{what} {since} {names}"
+        return f"{_WORSE[bisect.judges]} {since} {names}"
     ends = search.ends
     bad, good = ends.version.label, short_name(ends.against)
     if search.verdict is Verdict.UNCHANGED:
@@ -154,6 +171,10 @@ def _is_of_outputs(bisect: Bisect) -> bool:
     return bisect.judges is BisectFigure.OUTPUTS
 
 
+def _is_timed(bisect: Bisect) -> bool:
+    return bisect.judges is BisectFigure.LATENCY
+
+
 def _doubts(bisect: Bisect, wording: Wording) -> Iterator[str]:
     """Advice that would decide inconclusive ends."""
     comparison = bisect.search.ends.comparison
@@ -170,12 +191,14 @@ def _culprit(found: Regression) -> str:
 
 def _describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
     """A regression: where it is, how large, and how sure that is."""
-    before = (
-        f"{short_name(found.last_good)} is the good end"
-        if found.before is None
-        else _describe_step(found.before, bisect)
-    )
-    yield f"{before}; {_describe_step(found.after, bisect)}"
+    # The work of two neighbours says the same as that of each and the good end.
+    if not found.after.is_of_work or found.pair in {None, found.after} or found.is_gradual:
+        before = (
+            f"{short_name(found.last_good)} is the good end"
+            if found.before is None
+            else _describe_step(found.before, bisect)
+        )
+        yield f"{before}; {_describe_step(found.after, bisect)}"
     if found.first_bad.title:
         yield f"commit {short_name(found.first_bad)}: {found.first_bad.title}"
     if found.between:
@@ -188,6 +211,8 @@ def _describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
                 f"; that is not more than {format_outputs(bisect.tolerance)}, so the outputs "
                 "changed in several versions"
             )
+        elif found.is_gradual and not _is_timed(bisect):
+            text += "; that is not more than allowed, so the work grew in several versions"
         elif found.is_gradual:
             text += (
                 f"; that is not shown to be more than {100 * bisect.tolerance:+.4g} %, so the time "
@@ -202,6 +227,8 @@ def _describe_step(step: BisectStep, bisect: Bisect) -> str:
     change = describe_change(step)
     if _is_of_outputs(bisect) and not step.is_same_model:
         return f"the outputs of {new} and {old} {change}"
+    if step.is_of_work:
+        return f"{new} against {old}: {change}"
     return f"{new}: {change} against {old}"
 
 
@@ -229,7 +256,7 @@ def _all_tiles(bisect: Bisect) -> Iterator[CaseTiles]:
 
 
 def _found_tiles(found: Regression, bisect: Bisect) -> Iterator[Tile]:
-    since = "other outputs since" if _is_of_outputs(bisect) else "slower since"
+    since = f"{_WORSE[bisect.judges]} since"
     notes = filter(None, ("or before" if found.between else "", found.first_bad.title))
     yield Tile(since, short_name(found.first_bad), ": ".join(notes))
     yield Tile("last good", short_name(found.last_good), found.last_good.title)
@@ -238,6 +265,8 @@ def _found_tiles(found: Regression, bisect: Bisect) -> Iterator[Tile]:
 
 def _split_change(step: BisectStep) -> tuple[str, str]:
     """The change, and its interval."""
+    if step.is_of_work and step.metric is not None:
+        return _format_work(step.metric), ""
     change, _, interval = describe_change(step).partition(" (")
     return change, interval.removesuffix(")")
 
@@ -247,7 +276,7 @@ def _split_change(step: BisectStep) -> tuple[str, str]:
 
 def _step_table(bisect: Bisect) -> Table:
     is_commits = bisect.range.kind is RangeKind.COMMITS
-    figures = _OUTPUT_COLUMNS if _is_of_outputs(bisect) else _TIME_COLUMNS
+    figures = _COLUMNS[bisect.judges]
     subject: FilledColumn[BisectStep] = (
         Column("subject", is_text=True, rank=1), lambda step: step.version.title,
     )  # fmt: skip
@@ -296,6 +325,23 @@ _TIME_COLUMNS: tuple[FilledColumn[BisectStep], ...] = (
 )
 
 
+_WORK_COLUMNS: tuple[FilledColumn[BisectStep], ...] = (
+    (Column("work", is_text=True), lambda s: "" if s.metric is None else _format_work(s.metric)),
+    (Column("limit"), lambda step: f"{100 * step.allowed:+.1f} %"),
+)
+_COLUMNS = {
+    BisectFigure.LATENCY: _TIME_COLUMNS,
+    BisectFigure.OUTPUTS: _OUTPUT_COLUMNS,
+    BisectFigure.WORK: _WORK_COLUMNS,
+}
+
+
+def _format_work(metric: Metric) -> str:
+    """`inferences 1 -> 3`."""
+    before, after = (format_figure(metric.name, each) for each in (metric.before, metric.after))
+    return f"{metric_title(metric.name)} {before} -> {after}"
+
+
 def _rounds(step: BisectStep) -> int | None:
     return None if step.comparison is None else step.comparison.rounds
 
@@ -304,7 +350,7 @@ def _sheet(bisect: Bisect) -> Sheet:
     """A row for each step."""
     rows = []
     for number, step in enumerate(bisect.search.steps, 1):
-        timed = None if step.is_of_outputs else step.metric
+        timed = None if step.timed is None else step.metric
         rows.append((
             number, step.version.name, step.version.title, step.answer.value, step.against.name,
             *((None,) * 3 if timed is None else (timed.before, timed.after, timed.ratio)),
@@ -389,6 +435,6 @@ def _notes(bisect: Bisect, wording: Wording) -> Iterator[str]:
         what = "changes" if _is_of_outputs(bisect) else "regressions"
         yield f"other {what} in the range were not looked for: --all finds them"
     text = f"{count_of(len(search.steps), 'step')} in {bisect.seconds:.0f} s"
-    if not _is_of_outputs(bisect):
+    if _is_timed(bisect):
         text += f"; the chance of any wrong answer is at most {100 * bisect.level:g} %"
     yield text

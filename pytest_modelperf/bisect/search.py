@@ -57,8 +57,8 @@ class Judge(Protocol):
 class SearchRule(Struct, frozen=True, kw_only=True):
     """The allowed change, the chance of a wrong answer, and whether one regression is enough.
 
-    `judges` is what is compared. Outputs are exact: each version is held against the tolerance
-    itself, and none is asked twice.
+    `judges` is what is compared. Outputs and work are exact: each version is held against the
+    tolerance itself, and none is asked twice.
     """
 
     tolerance: float = DEFAULT_TOLERANCE
@@ -68,7 +68,7 @@ class SearchRule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_exact(self) -> bool:
-        return self.judges is BisectFigure.OUTPUTS
+        return self.judges is not BisectFigure.LATENCY
 
 
 def find_regressions(

@@ -39,7 +39,7 @@ from pytest_modelperf.revisions.commits import RefOption, find_commit, taken_fro
 from pytest_modelperf.text.escaping import printable
 
 # The time of the second attempt, relative to that of the first.
-_MORE_TIME = 4.0
+MORE_TIME = 4.0
 _METRICS = {BisectFigure.LATENCY: "latency_p50", BisectFigure.OUTPUTS: OUTPUTS}
 
 # Compares the two versions of a question with the time and the level that the question gives.
@@ -136,6 +136,22 @@ def telling(watch: Watch) -> Callable[[str], None]:
     return tell
 
 
+def numbered(watch: Watch, question: Question) -> Watch:
+    """Shows the progress of a comparison as that of a step of the search."""
+
+    def see(progress: Progress) -> None:
+        watch(
+            replace(
+                progress,
+                case_id=question.other.label,
+                case_number=question.number,
+                cases=question.planned,
+            )
+        )
+
+    return see
+
+
 def compare_outputs_here(asked: BisectRequest, open_side: OpenSide) -> CompareVersions:
     """Compares the outputs of two versions by one inference of each on this machine."""
 
@@ -170,17 +186,7 @@ class _Judge(Struct):
     case_id: str = ""
 
     def __call__(self, question: Question) -> Judged:
-        def see(progress: Progress) -> None:
-            self.watch(
-                replace(
-                    progress,
-                    case_id=question.other.label,
-                    case_number=question.number,
-                    cases=question.planned,
-                )
-            )
-
-        compared = self.compare(question, see)
+        compared = self.compare(question, numbered(self.watch, question))
         if self.is_one_model:
             self._require_same(compared.after)
         (case,) = compared.cases
@@ -201,10 +207,10 @@ def setup_at(setup: Setup, attempt: int) -> Setup:
     """The setup, with more time after the first attempt."""
     if not attempt:
         return setup
-    policy = replace(setup.policy, max_seconds=_MORE_TIME * setup.policy.max_seconds)
+    policy = replace(setup.policy, max_seconds=MORE_TIME * setup.policy.max_seconds)
     stretch = setup.stretch_seconds
     if stretch is not None:
-        stretch *= _MORE_TIME
+        stretch *= MORE_TIME
     return replace(setup, policy=policy, stretch_seconds=stretch)
 
 

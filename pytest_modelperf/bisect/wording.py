@@ -18,6 +18,8 @@ def describe_change(step: BisectStep) -> str:
         return "the same model"
     if step.is_of_outputs:
         return describe_output_change(step)
+    if step.is_of_work:
+        return step.more_work or "no more work"
     metric = step.metric
     if metric is None or metric.ratio is None:
         return "unknown"

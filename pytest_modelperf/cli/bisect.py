@@ -29,6 +29,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
+from pytest_modelperf.cli.programs import is_test
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
@@ -73,6 +74,16 @@ class RangeOptions(Struct, frozen=True):
                 "as in --good 1.20.1 --bad 1.31.1, or --commits with a range such as v1.0..HEAD."
             )
 
+    def commit_ends(self) -> tuple[str | None, str | None]:
+        """The good and the bad commit of a program, as they were typed."""
+        if self.commits is None:
+            return self.good, self.bad
+        if self.good is not None or self.bad is not None:
+            raise UsageError("--commits names both ends: leave out --good and --bad.")
+        from pytest_modelperf.bisect.commits import read_commits
+
+        return read_commits(self.commits)
+
 
 class RuleOptions(Struct, frozen=True):
     """What makes a version worse, and whether one that is found ends the search."""
@@ -99,8 +110,18 @@ class RuleOptions(Struct, frozen=True):
 
 @click.command(short_help="Find the version that made a model slower or changed its outputs.")
 @click.argument("model", type=click.Path())
-@click.option("--good", metavar="VERSION", help="The release of the engine that is fast.")
-@click.option("--bad", metavar="VERSION", help="The release of the engine that is slow.")
+@click.option(
+    "--good",
+    metavar="VERSION",
+    help="The release of the engine that is fast; of a test, the commit.  [default for a test: the "
+    "accepted commit]",
+)
+@click.option(
+    "--bad",
+    metavar="VERSION",
+    help="The release of the engine that is slow; of a test, the commit.  [default for a test: "
+    "HEAD]",
+)
 @click.option(
     "--package",
     metavar="NAME",
@@ -164,6 +185,9 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
 ) -> None:
     """Find the release of the engine, or the commit of MODEL, since which it is slower.
 
+    MODEL may be a test that checks a program, as in tests/test_read.py::test_page. Then the commit
+    is found since which the program does more work or is slower, among those since it was accepted.
+
     Each release gets an environment of its own, which is made once and kept. Each version runs in
     turn with the good one, and the range is halved until two neighbours are left. Exit code 1 if
     the bad end is slower than the good one. With --outputs, the outputs of one inference of each
@@ -175,7 +199,11 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     modelperf bisect model.onnx --commits v1.0..HEAD --json bisect.json --html bisect.html
     modelperf bisect model.onnx --good 1.20.1 --bad 1.31.1 --outputs 0.01
     modelperf bisect model.onnx --commits v1.0..HEAD --cluster tcp://scheduler:8786
+    modelperf bisect tests/test_read.py::test_page
     """  # noqa: D301  # click: keep the lines of the paragraph
+    if is_test(model):
+        _bisect_test(model, searched, judged, measuring, outputs)
+        return
     is_shown = outputs.check(model, input_file=cases.input_file)
     searched.check()
     place.check()
@@ -196,8 +224,28 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     else:
         result = _bisect_here(asked, package, run)
     _show(result, outputs, is_shown=is_shown)
-    if result.search.regressions:
-        raise SystemExit(_WORSE)
+
+
+def _bisect_test(
+    test: str,
+    searched: RangeOptions,
+    judged: RuleOptions,
+    measuring: MeasuringSettings,
+    outputs: OutputOptions,
+) -> None:
+    """Search the commits of the program of a test."""
+    from pytest_modelperf.cli.programs import TypedLimits, bisect_program
+    from pytest_modelperf.comparing.limits import read_tolerances
+
+    is_shown = outputs.check()
+    limits = TypedLimits(
+        tolerances=read_tolerances(judged.tolerance, "--tolerance")
+        if is_given("tolerance")
+        else None,
+        max_seconds=measuring.max_seconds if is_given("max_seconds") else None,
+    )
+    result = bisect_program(test, searched.commit_ends(), limits, finds_all=judged.finds_all)
+    _show(result, outputs, is_shown=is_shown)
 
 
 def _check_outputs(place: ClusterOptions) -> None:
@@ -288,8 +336,11 @@ def _bisect_on_cluster(
 
 
 def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
+    """Show and write the report, and end with the exit status."""
     from pytest_modelperf.bisect.records import BISECT
     from pytest_modelperf.bisect.report import bisect_report
 
     report = bisect_report(result, COMMAND_WORDING, dt.datetime.now(dt.timezone.utc))
     write_report(report, partial(BISECT.dump, result), outputs, is_shown=is_shown)
+    if result.search.regressions:
+        raise SystemExit(_WORSE)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
+from pytest_modelperf.cli.named_models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -28,6 +29,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, write, write_report
+from pytest_modelperf.cli.programs import is_test
 from pytest_modelperf.cli.setting_options import setting_option
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
@@ -53,7 +55,12 @@ _BASELINES = "baselines"
 
 @click.command(short_help="Compare two versions of a model in time and work.")
 @click.argument("before", metavar="A", type=click.Path())
-@click.argument("after", metavar="B", type=click.Path())
+@click.argument("after", metavar="[B]", type=click.Path(), required=False)
+@click.option(
+    "--ref",
+    metavar="REF",
+    help="Compare the program of the test A with this branch, tag or commit.",
+)
 @setting_option(STATIC_ONLY)
 @case_options
 @measuring_options(has_note=True)
@@ -82,7 +89,8 @@ _BASELINES = "baselines"
 def compare(  # noqa: PLR0913  # one parameter per group of options
     *,
     before: str,
-    after: str,
+    after: str | None,
+    ref: str | None,
     static_only: bool,
     plugins: tuple[str, ...],
     cases: CaseSpec,
@@ -96,7 +104,9 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
 
     Both run in turn on one machine, so its noise affects both alike. A may be the folder of a
     baseline; then its twin runs. A and B may be the same model in two interpreters, or on two
-    engines.
+    engines. Each can be a function that returns a model (package.module:function), or an address
+    with the digest of its file. If A is a test that checks a program, the program in the work tree
+    is compared with the one at --ref, or with another version of a dependency.
 
     \b
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
@@ -107,12 +117,23 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --batch 1,8 --cluster tcp://scheduler:8786
     modelperf compare old.onnx new.onnx --prompt 128 --generate 64
+    modelperf compare old.onnx tools.export:encoder
     modelperf compare old.onnx new.onnx --static
+    modelperf compare --ref v1.0 tests/test_read.py::test_page
     """  # noqa: D301  # click: keep the lines of the paragraph
+    if is_test(before):
+        _compare_test(before, after, ref, interpreters, cases, measuring, outputs)
+        return
+    if after is None or ref is not None:
+        raise UsageError(
+            "compare takes two models, as in `modelperf compare old.onnx new.onnx`, or --ref and a "
+            "test, as in `modelperf compare --ref v1.0 tests/test_read.py::test_page`."
+        )
     is_shown = outputs.check(before, after, input_file=cases.input_file)
     interpreters.check(static=static_only, is_on_cluster=place.is_given, gateway=measuring.gateway)
     place.check(static=static_only)
     extensions = load_extensions(plugins)
+    before, after = find_model(before), find_model(after)
     from pytest_modelperf.comparing.limits import Tolerances
 
     request, tolerances = request_of(cases), cases.tolerances or Tolerances()
@@ -134,6 +155,31 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
             )
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here, is_shown=is_shown)
+    _end_by(result, is_shown=is_shown)
+
+
+def _compare_test(  # noqa: PLR0913, PLR0917  # all that the command was given for a test
+    test: str,
+    other: str | None,
+    ref: str | None,
+    interpreters: InterpreterOptions,
+    cases: CaseSpec,
+    measuring: MeasuringSettings,
+    outputs: OutputOptions,
+) -> None:
+    """Compare two versions of the program of a test."""
+    from pytest_modelperf.cli.programs import TypedLimits, compare_program
+
+    if other is not None:
+        raise UsageError(
+            f"{printable(test)} is a test, whose program is compared with an older version of "
+            f"itself: leave out {printable(other)}, and give --ref."
+        )
+    is_shown = outputs.check()
+    seconds = measuring.max_seconds if is_given("max_seconds") else None
+    limits = TypedLimits(tolerances=cases.tolerances, max_seconds=seconds)
+    result = compare_program(test, ref, interpreters.requirement_a, limits)
+    _write_comparison(result, outputs, COMMAND_WORDING, is_here=True, is_shown=is_shown)
     _end_by(result, is_shown=is_shown)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pytest_modelperf.cli.named_models import obtain_model, origin_of, table_line
+from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
     from pytest_modelperf.init.planning import Wishes
     from pytest_modelperf.init.records import FileChange, Project
     from pytest_modelperf.init.surveying import Survey
+    from pytest_modelperf.obtaining.records import ModelOrigin
     from pytest_modelperf.report.model import Report
 
+_FROM = "--from"
+_FROM_EXAMPLE = "modelperf init --from"
 _SERVICES = ("github", "gitlab", "none")
 _NO_SERVICE = "none"
 _UNANSWERED = 2
@@ -31,8 +36,27 @@ _ENGINE = "onnxruntime"
 _MOST_COMMITTED = 10
 
 
-@click.command(short_help="Find the models of a project, and set up their tests.")
-@click.argument("places", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
+class _InitCommand(click.Command):
+    """Keeps the words after `--from --`, a program, as the object of the context."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if _FROM in args:
+            args = split_program(context, args)
+        return super().parse_args(context, args)
+
+    def collect_usage_pieces(self, _: click.Context) -> list[str]:
+        return ["[OPTIONS] [PATH]... [--from -- PROGRAM [ARGS]...]"]
+
+
+@click.command(cls=_InitCommand, short_help="Find the models of a project, and set up their tests.")
+@click.argument("places", metavar="[PATH]...", nargs=-1, type=click.Path())
+@click.option(
+    _FROM,
+    "is_from_program",
+    is_flag=True,
+    help="Run a program, and write the sizes and session options that it uses. The program stands "
+    "after two dashes, as the last words.",
+)
 @click.option(
     "--yes", "-y", "says_yes", is_flag=True, help="Write every change without a question."
 )
@@ -57,9 +81,12 @@ _MOST_COMMITTED = 10
     default=None,
     help="Measure for 10 s how noisy this machine is.  [default: if a file was written]",
 )
+@click.pass_context
 def init(  # noqa: PLR0913  # each is an answer
+    context: click.Context,
     *,
-    places: tuple[Path, ...],
+    places: tuple[str, ...],
+    is_from_program: bool,
     says_yes: bool,
     tables: bool | None,
     ci: str | None,
@@ -73,10 +100,18 @@ def init(  # noqa: PLR0913  # each is an answer
     run changes nothing. Without PATH the whole project is searched, but for caches, environments,
     build folders, and what git ignores.
 
+    A PATH can be a function that returns a model (package.module:function), or an address with the
+    digest of its file: then the table says where the model comes from.
+
+    With --from a PROGRAM runs first, such as a benchmark. Only the models that its sessions of
+    ONNX Runtime load get a table, with the sizes that they ran at most often.
+
     \b
     modelperf init
     modelperf init --yes --ci gitlab --no-noise
     modelperf init models/encoder.onnx
+    modelperf init tools.export:encoder
+    modelperf init --from -- python bench.py
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.init.planning import plan_setup
     from pytest_modelperf.init.project import find_project, untracked_files
@@ -86,16 +121,31 @@ def init(  # noqa: PLR0913  # each is an answer
         next_report,
         notes_report,
         nothing_found,
+        nothing_used,
         survey_report,
     )
     from pytest_modelperf.init.settling import settle_changes, write_changes
 
     here = Path.cwd()
     project = find_project(here)
-    with shown_progress() as progress:
-        survey = _survey(project, [here / each for each in places], progress)
-    if not survey.search.models:
-        raise UsageError(nothing_found(survey))
+    origins = [found for each in places if (found := origin_of(each)) is not None]
+    within = [here / each for each in places if origin_of(each) is None]
+    if not places:
+        within = [project.root]
+    if is_from_program:
+        if origins:
+            raise UsageError(
+                f"{_FROM} finds files that a program loads, and {printable(str(origins[0]))} is "
+                "not a file: leave one out."
+            )
+        survey = _survey_program(project, within, context.obj)
+        if not survey.used:
+            raise UsageError(nothing_used(survey))
+    else:
+        with shown_progress() as progress:
+            survey = _survey(project, within, origins, progress)
+        if not survey.search.models:
+            raise UsageError(nothing_found(survey))
     _show(survey_report(survey))
     wishes = _wishes(project, tables=tables, ci=ci, gitattributes=gitattributes)
     plan = plan_setup(project, survey.tables, survey.baselines, wishes)
@@ -119,8 +169,9 @@ def init(  # noqa: PLR0913  # each is an answer
     if noise or (noise is None and settled.accepted):
         _measure_noise()
     written = [change.name for change in settled.accepted]
-    if len(survey.sizes) <= _MOST_COMMITTED:
-        written += untracked_files(project, tuple(survey.sizes))
+    if len(survey.tables) <= _MOST_COMMITTED:
+        files = [path for path in survey.tables if path not in survey.origins]
+        written += untracked_files(project, files)
     baselines = inner_path(survey.baselines, project.root)
     _show(next_report(project, written, baselines, here))
 
@@ -134,14 +185,52 @@ def _show(report: Report) -> None:
     show_report(partial(render_report, report), None, is_shown=True)
 
 
-def _survey(project: Project, places: Sequence[Path], progress: ProgressLine) -> Survey:
-    from pytest_modelperf.init.surveying import survey_project
+def _survey(
+    project: Project,
+    places: Sequence[Path],
+    origins: Sequence[ModelOrigin],
+    progress: ProgressLine,
+) -> Survey:
+    from pytest_modelperf.init.surveying import NamedOrigin, survey_project
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.sizing.finding import find_sizes
 
     # One inference with the sizes shows that they work.
     find = partial(find_sizes, setup=Setup(wording=COMMAND_WORDING))
-    return survey_project(project, places or [project.root], find, progress.show)
+    named = [
+        NamedOrigin(
+            each.baseline or each.short_name, table_line(each), obtain_model(each, project.root)
+        )
+        for each in origins
+    ]
+    return survey_project(project, places, find, progress.show, named)
+
+
+def _survey_program(
+    project: Project, places: Sequence[Path], program: tuple[str, ...] | None
+) -> Survey:
+    """Run a program, and survey what it used; UsageError if it failed or used no model."""
+    from msgspec.structs import replace
+
+    from pytest_modelperf.init.surveying import survey_project
+    from pytest_modelperf.init.used_models import survey_used
+    from pytest_modelperf.tracing.launch_text import explain_no_sessions
+    from pytest_modelperf.tracing.session_runs import run_program
+
+    if not program:
+        raise UsageError(f"--from takes a program after two dashes: {_FROM_EXAMPLE} -- python x.py")
+    # Settings that mean nothing are an error before the program has run.
+    survey = survey_project(project, places, None)
+    ran = run_program(program, _FROM_EXAMPLE)
+    shown = " ".join(map(shell_word, program))
+    if not ran.launch.has_ended_well:
+        raise UsageError(
+            f"the program ended with exit code {ran.launch.exit_code}, so nothing was written: "
+            f"{shown}"
+        )
+    if not ran.sessions:
+        raise UsageError(explain_no_sessions(ran.launch))
+    return survey_used(replace(survey, program=shown), ran.sessions)
 
 
 def _wishes(
@@ -177,7 +266,10 @@ def _ask(change: FileChange) -> bool:
 
 def _refuse_to_write(changes: Sequence[FileChange]) -> None:
     """Tell how to agree where nobody can be asked, and end."""
-    command = " ".join(map(shell_word, ["modelperf", *sys.argv[1:], "--yes"]))
+    # The words after --from belong to the program.
+    typed = sys.argv[1:]
+    place = typed.index(_FROM) if _FROM in typed else len(typed)
+    command = " ".join(map(shell_word, ["modelperf", *typed[:place], "--yes", *typed[place:]]))
     names = ", ".join(printable(change.name) for change in changes)
     click.echo(
         f"\nnothing was written: {names} would change, and standard input is no terminal to ask "

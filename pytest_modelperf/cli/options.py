@@ -47,6 +47,20 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.spec.case_spec import CaseSpec
 
+_SEPARATOR = "--"
+
+
+def split_program(context: click.Context, words: Sequence[str]) -> list[str]:
+    """Return the words before two dashes; those after them become the object of the context.
+
+    They are a program and its arguments, which no command of ours reads.
+    """
+    if _SEPARATOR not in words:
+        return list(words)
+    place = words.index(_SEPARATOR)
+    context.obj = tuple(words[place + 1 :])
+    return list(words[:place])
+
 
 def takes_records(**records: type[Struct]) -> Option:
     """Passes option values to a command in records; each record takes its fields by their names.

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
+from pytest_modelperf.cli.named_models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -191,7 +192,9 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
 ) -> None:
     """Profile MODEL: how long it takes and what it costs, in total, by layer type, and by layer.
 
-    With --engine callable, MODEL is a Python function: package.module:function.
+    MODEL is a path, a function that returns a model (package.module:function), or an address with
+    the digest of its file (https://host/model.onnx#sha256=...). With --engine callable, it is a
+    Python function that is measured itself.
 
     \b
     modelperf profile model.onnx --batch 1,8 --cores 1,2
@@ -206,8 +209,10 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --requirement onnxruntime==1.22.0
     modelperf profile model.onnx --batch 1,8 --cluster tcp://scheduler:8786 --machine board
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
+    modelperf profile tools.export:encoder --batch 8
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
     from pytest_modelperf.profiler.shown.tables.layer_columns import SPARSITY_COLUMNS
 
     is_shown = outputs.check(model, input_file=cases.input_file)
@@ -219,6 +224,8 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     place.check(static=static_only, roofline=rooflines.option)
     kept = keeping.open(model, static=static_only)
     extensions = load_extensions(plugins)
+    if static_only or measuring.engine != CALLABLE_ENGINE:
+        model = find_model(model)
     request = replace(
         request_of(cases),
         sparsity=layers.sparsity or any(name in SPARSITY_COLUMNS for name in columns),

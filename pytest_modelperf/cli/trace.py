@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pytest_modelperf.cli.options import is_given, takes_records
+from pytest_modelperf.cli.options import is_given, split_program, takes_records
 from pytest_modelperf.cli.output import show
 from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
@@ -22,7 +22,6 @@ DEFAULT_FILE = "trace.json"
 _GROUPINGS = ("operator", "type", "layer")
 _ORDERS = ("total", "mean", "max", "calls", "name")
 _HOOK_ACTIONS = ("install", "remove", "status")
-_SEPARATOR = "--"
 _EXAMPLE = "`modelperf trace -- python program.py`"
 
 
@@ -30,12 +29,8 @@ class _TraceCommand(click.Command):
     """Keeps the words after `--`, a program and its arguments, as the object of the context."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        if _SEPARATOR in args:
-            place = args.index(_SEPARATOR)
-            context.obj = tuple(args[place + 1 :])
-            args = args[:place]
         context.allow_extra_args = True
-        left = super().parse_args(context, args)
+        left = super().parse_args(context, split_program(context, args))
         if left:
             raise UsageError(
                 f"a trace is summed up of one FILE, and there is {printable(left[0])} behind it. "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pytest_modelperf.comparing.limits import (
+from pytest_modelperf.comparing.budgets import (
     FIGURES,
-    LEAST_MEMORY_BYTES,
-    LEAST_SIZE_BYTES,
-    OUTPUTS,
+    MISSES,
+    SLOWEST,
+    FigureSource,
 )
-from pytest_modelperf.comparing.records import Metric, TimeChange
+from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, LEAST_SIZE_BYTES, OUTPUTS
+from pytest_modelperf.comparing.records import IMPROVEMENT, Metric, TimeChange
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
@@ -48,6 +49,13 @@ _TITLES = {
     "tokens_per_second": "tokens/s",
     CACHE: "cache/token",
     "drift": "drift",
+    SLOWEST: "slowest inference",
+    MISSES: "missed deadlines",
+    IMPROVEMENT: "improvement",
+    "real_time_factor": "real-time factor",
+    "kernels": "kernels",
+    "install_bytes": "installed size",
+    "speedup": "speedup",
     "start_ms": "start",
     "first_item_ms": "first item",
     "item_ms": "item",
@@ -62,11 +70,17 @@ _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second", "tokens_per_second"})
 # Figures of processes, which differ a little.
 _OF_PROCESSES = frozenset({"memory_bytes"})
+# Figures without a unit that are known from samples.
+_RATIOS = frozenset({MISSES, "real_time_factor", "speedup"})
 # These figures may grow by so many bytes, if that is more than the share.
 _LEAST_BYTES = {"memory_bytes": LEAST_MEMORY_BYTES, "size_bytes": LEAST_SIZE_BYTES}
 _BYTES_PER_KB = 1000
 # These figures are ratios, and shown as changes.
-_CHANGES = frozenset(figure.metric for figure in FIGURES.values() if figure.is_change)
+_CHANGES = frozenset(
+    figure.metric
+    for figure in FIGURES.values()
+    if figure.source in {FigureSource.HISTORY, FigureSource.BASELINE}
+)
 # For these figures more is better, and a limit is a minimum.
 _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
@@ -86,7 +100,7 @@ def is_time(name: str) -> bool:
 
 def is_sampled(name: str) -> bool:
     """Whether it is estimated from many samples, so that more time makes it more precise."""
-    return is_time(name) or name in _RATES or name in {*_OF_PROCESSES, GROWTH}
+    return is_time(name) or name in _RATES or name in {*_OF_PROCESSES, *_RATIOS, GROWTH}
 
 
 def format_figure(name: str, value: float | None) -> str:
@@ -106,6 +120,9 @@ _SPECIAL: Mapping[str, Callable[[float], str]] = {
     GROWTH: lambda value: f"{value / _BYTES_PER_KB:.2f} KB".replace("-0.00", "0.00"),
     CACHE: lambda value: format_bytes(round(value)),
     OUTPUTS: lambda value: f"{100 * value:.3g} %",
+    MISSES: lambda value: f"{100 * value:.3g} %",
+    "real_time_factor": lambda value: f"{value:.3g}",
+    "speedup": lambda value: f"{value:.3g}x",
     **dict.fromkeys(_CHANGES, lambda value: signed_percent(value - 1.0)),
 }
 

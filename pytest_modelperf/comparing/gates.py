@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import StoredLatency, StoredProcess
-from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, Tolerances
+from pytest_modelperf.baselines.records import StoredLatency
+from pytest_modelperf.comparing.limits import MEMORY, Tolerances
 from pytest_modelperf.comparing.records import Measure, Metric, Verdict
+from pytest_modelperf.comparing.time_limits import (
+    COLD_ROUNDS,
+    LIMIT_LOOKS,
+    PASS_LEVEL,
+    STARTS,
+    LatencyLimit,
+    MissLimit,
+    StartFigure,
+    TimeLimit,
+)
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.rounds import BlockPair
 from pytest_modelperf.stats.allowed_rounds import rounds_within
-from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision, Decision, RatioAnswer
+from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
 from pytest_modelperf.stats.duet import (
     DuetRule,
     judge_duet,
@@ -39,17 +48,9 @@ from pytest_modelperf.stats.stored import judge_stored
 
 # The chance that a whole run raises a false alarm, shared by all of its cases.
 RUN_LEVEL = 0.01
-# The chance that a model just at its tolerance passes, for each case.
-PASS_LEVEL = 0.05
 # The median's share of the level of a case; the other figures have the rest.
 _MEDIAN_SHARE = 0.9
 _MEDIAN = 50.0
-# The rounds after which limits are checked; they are checked once more after the last round. The
-# first ones are for models so slow that the usual time is too short for the usual rounds.
-_LIMIT_LOOKS = (1, 3, *plan_looks(100))
-# The chance that one of these checks passes a figure just at its limit.
-LIMIT_PASS_LEVEL = PASS_LEVEL / (len(_LIMIT_LOOKS) + 1)
-
 _VERDICTS = {
     RatioAnswer.WORSE: Verdict.REGRESSED,
     RatioAnswer.NOT_WORSE: Verdict.PASSED,
@@ -58,59 +59,9 @@ _VERDICTS = {
 }
 
 
-class StartFigure(Struct, frozen=True):
-    """A time that each side has once a round: its metric, and where a round and a file have it."""
-
-    metric: str
-    of: Callable[[Round], int]
-    stored: Callable[[StoredProcess], tuple[int, ...]]
-
-
-# The times that each round has once, by the word that names each in a tolerance.
-_STARTS: Mapping[str, StartFigure] = {
-    LOAD: StartFigure("load_ms", lambda made: made.load_ns, lambda made: made.load_ns),
-    FIRST: StartFigure(
-        "first_inference_ms", lambda made: made.first_ns, lambda made: made.first_ns
-    ),
-}
-# The figures of these times, as reports name them.
-START_METRICS = frozenset(start.metric for start in _STARTS.values())
 _NS_PER_MS = 1e6
-# The first session of a process also pays for what the engine loads once.
-_COLD_ROUNDS = 1
-# The figures beside percentiles that share the smaller part of the level: those above, and memory.
-_OTHER_FIGURES = len(_STARTS) + 1
-
-
-class LatencyLimit(Struct, frozen=True, tag=True):
-    """The largest value that a percentile of the latency may have."""
-
-    percent: float
-    ns: float
-
-    def judge(
-        self, rounds: Sequence[Round], level: float, limited: Collection[float] = ()
-    ) -> BudgetDecision:
-        """The decision; the `limited` percentiles have levels of their own."""
-        times_ns = [made.times_ns for made in rounds]
-        return judge_percentile(times_ns, self.percent, self.ns, level, LIMIT_PASS_LEVEL, limited)
-
-
-class StartLimit(Struct, frozen=True, tag=True):
-    """The largest value that a time may have which each round has once."""
-
-    metric: str
-    ms: float
-
-    def judge(
-        self,
-        rounds: Sequence[Round],
-        level: float,
-        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
-    ) -> BudgetDecision:
-        (of,) = (start.of for start in _STARTS.values() if start.metric == self.metric)
-        warm = rounds[_COLD_ROUNDS:] or rounds
-        return judge_typical([of(made) / _NS_PER_MS for made in warm], self.ms, level)
+# The figures beside percentiles that share the smaller part of the level: starts, and memory.
+_OTHER_FIGURES = len(STARTS) + 1
 
 
 class Gate(Struct, frozen=True, kw_only=True):
@@ -125,12 +76,12 @@ class Gate(Struct, frozen=True, kw_only=True):
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
-    limits: tuple[LatencyLimit | StartLimit, ...] = ()
+    limits: tuple[TimeLimit, ...] = ()
     level: float = RUN_LEVEL
     pass_level: float = PASS_LEVEL
     rounds: int = LOOKS[-1]
     judges_starts: bool = True
-    starts: tuple[str, ...] = tuple(_STARTS)
+    starts: tuple[str, ...] = tuple(STARTS)
     measure: Measure = Measure.ALWAYS
 
     def divided(self, cases: int) -> Gate:
@@ -145,7 +96,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     @property
     def trusts_plans(self) -> bool:
         """Whether the same plan is an answer: it says nothing of starts, memory or outputs."""
-        others = any(self.tolerances.names(name) for name in (*_STARTS, MEMORY))
+        others = any(self.tolerances.names(name) for name in (*STARTS, MEMORY))
         return self.measure is Measure.CHANGED and not others and self.tolerances.outputs is None
 
     @property
@@ -163,18 +114,19 @@ class Gate(Struct, frozen=True, kw_only=True):
     @property
     def limit_level(self) -> float:
         """Error level of one interim check of a limit."""
-        return self.level / (len(_LIMIT_LOOKS) + 1)
+        return self.level / (len(LIMIT_LOOKS) + 1)
 
     @property
     def samples_needed(self) -> tuple[int, ...]:
         """How many samples of each side each awaited percentile needs, the fewest first."""
         awaited = {*self.tolerances.awaited, *self._limited_percents, _MEDIAN}
-        return tuple(needed_samples(percent) for percent in sorted(awaited))
+        of_misses = (each.samples_needed for each in self.limits if isinstance(each, MissLimit))
+        return tuple(sorted({*map(needed_samples, awaited), *of_misses}))
 
     @property
     def has_limits(self) -> bool:
         """Whether there are limits that longer rounds decide sooner: those of the latency."""
-        return bool(self._limited_percents)
+        return any(isinstance(each, LatencyLimit | MissLimit) for each in self.limits)
 
     @property
     def _limited_percents(self) -> tuple[float, ...]:
@@ -225,7 +177,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         awaited only while it looks worse than allowed. Parts can decide before the median of the
         whole is known, which reports show.
         """
-        if len(rounds) not in {*plan_early_looks(self.rounds), *_LIMIT_LOOKS}:
+        if len(rounds) not in {*plan_early_looks(self.rounds), *LIMIT_LOOKS}:
             # There is no answer between two looks.
             return False
         pairs = block_pairs(rounds)
@@ -234,7 +186,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         answers = {p: _judge(rounds, self.rule(p), p).answer for p in self.percents}
         if RatioAnswer.WORSE in answers.values():
             return True
-        judged = {name: _STARTS[name] for name in self.starts} if self.judges_starts else {}
+        judged = {name: STARTS[name] for name in self.starts} if self.judges_starts else {}
         starts = {name: _start_pairs(rounds, start) for name, start in judged.items()}
         rules = {name: self.figure_rule(name) for name in judged}
         tick_ns = _tick_ns(rounds)
@@ -257,7 +209,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def fits(self, rounds: Sequence[Round]) -> bool:
         """Whether each limit is known to be kept, or one is known to be exceeded."""
-        if self.limits and len(rounds) not in _LIMIT_LOOKS:
+        if self.limits and len(rounds) not in LIMIT_LOOKS:
             return False
         limited = self._limited_percents
         answers = [limit.judge(rounds, self.limit_level, limited).answer for limit in self.limits]
@@ -348,7 +300,7 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
     """
     metrics = []
     for name in gate.starts:
-        start = _STARTS[name]
+        start = STARTS[name]
         pairs, rule = _start_pairs(rounds, start), gate.figure_rule(name)
         shown = pairs or [(start.of(each.before), start.of(each.after)) for each in rounds]
         decision = judge_once_a_round(
@@ -371,7 +323,7 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
 
 def _start_pairs(rounds: Sequence[DuetRound], start: StartFigure) -> list[tuple[int, int]]:
     """The time of both sides in each round, without the cold ones."""
-    return [(start.of(each.before), start.of(each.after)) for each in rounds[_COLD_ROUNDS:]]
+    return [(start.of(each.before), start.of(each.after)) for each in rounds[COLD_ROUNDS:]]
 
 
 def _tick_ns(rounds: Sequence[DuetRound]) -> int:
@@ -459,7 +411,7 @@ def stored_start_metrics(
     do not count.
     """
     metrics = []
-    for name, start in _STARTS.items():
+    for name, start in STARTS.items():
         rule = gate.figure_rule(name)
         medians = [_start_median(start.stored(process)) for process in stored.processes]
         recorded = [each for each in medians if each is not None]
@@ -483,7 +435,7 @@ def stored_start_metrics(
 
 def _start_median(times_ns: Sequence[int]) -> float | None:
     """The median without the cold rounds; None if there is no other."""
-    warm = times_ns[_COLD_ROUNDS:]
+    warm = times_ns[COLD_ROUNDS:]
     return median(warm) if warm else None
 
 

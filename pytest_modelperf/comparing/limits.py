@@ -1,8 +1,7 @@
-"""Limits for a case: budgets, which are absolute, and tolerances, relative to a baseline."""
+"""Tolerances: how much worse than its baseline each figure of a case may be."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -11,19 +10,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import Remedy, UsageError
-from pytest_modelperf.files.documents import MOST_FIGURE
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.given_numbers import as_float
-from pytest_modelperf.text.units import parse_count
 from pytest_modelperf.text.words import suggestion
 
 DEFAULT_TOLERANCE = 0.03
 # The tail that is judged by default. Its samples are few, so its tolerance is larger.
 DEFAULT_TAIL, DEFAULT_TAIL_TOLERANCE = 95.0, 0.10
 
-_PERCENT_NAMES = {f"p{percent:g}": percent for percent in PERCENTS}
+PERCENT_NAMES = {f"p{percent:g}": percent for percent in PERCENTS}
 # The counts that are judged. They are exact, so their default tolerance is 0.
 _COUNTS = ("macs", "params")
 # Further figures by the words of tolerances, and their default tolerances.
@@ -44,117 +41,14 @@ _NAMED = (*_FIGURE_SHARES, OUTPUTS)
 # The medians of the phases of a generation, by the words of tolerances.
 PHASE_WORDS: Mapping[str, Phase] = {"ttft": Phase.PREFILL, "token": Phase.STEP}
 # Every figure that a tolerance can name.
-TOLERANCE_WORDS = (*_PERCENT_NAMES, *_COUNTS, *_NAMED, *PHASE_WORDS)
+TOLERANCE_WORDS = (*PERCENT_NAMES, *_COUNTS, *_NAMED, *PHASE_WORDS)
 # Memory may grow by this much in any case: the allocator of the system grows in steps.
 LEAST_MEMORY_BYTES = 4 << 20
 # Unless a tolerance names the size, a file may grow by this much: exporters write notes into it.
 LEAST_SIZE_BYTES = 1 << 20
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
-_BYTES_PER_KB = 1_000
 # Larger than the relative error of a share, and of its product with a count.
 _ROUNDING = 1e-15
-_BYTES_PER_MB = 1_000_000
-
-
-class Figure(Struct, frozen=True):
-    """A figure that a budget can be set on; `metric` is its name in reports.
-
-    `scale` is the number of units of the metric in one unit of the budget. Where `is_least`, more
-    is better, and the budget is the smallest allowed value. `percent` is the percentile of a
-    latency. Figures that are not `is_timed` follow from the file alone, but for the one with
-    `is_change`: the change since the start of the history, whose budget is a share. A figure with a
-    `phase` belongs to that phase of a generation alone.
-    """
-
-    metric: str
-    scale: float = 1.0
-    percent: float | None = None
-    is_least: bool = False
-    is_count: bool = False
-    is_timed: bool = True
-    is_change: bool = False
-    phase: Phase | None = None
-
-    def is_of(self, phase: Phase | None) -> bool:
-        """Whether a case of this phase has the figure; a phase of None is a plain case."""
-        return self.phase is None or self.phase is phase
-
-
-# Each figure by its word in markers and tables. A megabyte has a million bytes.
-FIGURES: Mapping[str, Figure] = {
-    "latency_ms": Figure("latency_p50", percent=50.0),
-    **{
-        f"{name.replace('.', '_')}_ms": Figure(f"latency_{name}", percent=percent)
-        for name, percent in _PERCENT_NAMES.items()
-    },
-    "items_per_second": Figure("items_per_second", percent=50.0, is_least=True),
-    "ttft_ms": Figure("ttft_ms", percent=50.0, phase=Phase.PREFILL),
-    "token_ms": Figure("token_ms", percent=50.0, phase=Phase.STEP),
-    "tokens_per_second": Figure("tokens_per_second", percent=50.0, is_least=True, phase=Phase.STEP),
-    "cache_bytes_per_token": Figure("cache_bytes_per_token", is_timed=False, phase=Phase.STEP),
-    "load_ms": Figure("load_ms"),
-    "first_inference_ms": Figure("first_inference_ms"),
-    "peak_memory_mb": Figure("peak_rss_bytes", _BYTES_PER_MB),
-    "growth_kb_per_inference": Figure("growth_bytes_per_inference", _BYTES_PER_KB),
-    "macs": Figure("macs", is_count=True, is_timed=False),
-    "flops": Figure("flops", is_count=True, is_timed=False),
-    "params": Figure("params", is_count=True, is_timed=False),
-    "size_mb": Figure("size_bytes", _BYTES_PER_MB, is_timed=False),
-    "drift": Figure("drift", is_timed=False, is_change=True),
-}
-
-
-class Budget(Struct, frozen=True):
-    """An absolute limit, in the unit of its metric; of a drift, the largest ratio."""
-
-    word: str
-    limit: float
-
-    @property
-    def figure(self) -> Figure:
-        return FIGURES[self.word]
-
-
-def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]:
-    """The budgets of a marker or a table; a UsageError begins with `where`."""
-    budgets = tuple(_read_budget(word, value, where) for word, value in values.items())
-    by_metric: dict[str, str] = {}
-    for budget in budgets:
-        other = by_metric.setdefault(budget.figure.metric, budget.word)
-        if other != budget.word:
-            raise UsageError(f"{where}: {other} and {budget.word} are the same budget: give one.")
-    return budgets
-
-
-def _read_budget(word: str, value: object, where: str) -> Budget:
-    figure = FIGURES.get(word)
-    if figure is None:
-        raise UsageError(
-            f"{where}: there is no budget {printable(word)!r}.{suggestion(word, FIGURES)} "
-            f"There are: {', '.join(FIGURES)}."
-        )
-    if figure.is_change:
-        return Budget(word, 1.0 + read_share(value, f"{where}: {word}"))
-    number = _read_number(value, is_count=figure.is_count)
-    if number is None or not 0 < number * figure.scale <= MOST_FIGURE:
-        example = '4.1e9, or "4.1G"' if figure.is_count else "12.5"
-        raise UsageError(
-            f"{where}: {word} takes a positive number such as {example}, not {value!r}."
-        )
-    return Budget(word, number * figure.scale)
-
-
-def _read_number(value: object, *, is_count: bool) -> float | None:
-    if not isinstance(value, str):
-        return as_float(value)
-    if is_count:
-        # A count of a thousand digits overflows.
-        with contextlib.suppress(ValueError, OverflowError):
-            return parse_count(value)
-    try:
-        return float(value)
-    except ValueError:
-        return None
 
 
 _MEDIAN = 50.0
@@ -232,7 +126,7 @@ class Tolerances(Struct, frozen=True):
 
 def check_static(tolerances: Tolerances) -> None:
     """UsageError for a tolerance of a figure that only a run tells, where nothing runs."""
-    words = [name for name, percent in _PERCENT_NAMES.items() if percent in tolerances.named]
+    words = [name for name, percent in PERCENT_NAMES.items() if percent in tolerances.named]
     words += [name for name, _ in (*tolerances.figures, *tolerances.phases) if name != SIZE]
     if words:
         raise UsageError(
@@ -272,7 +166,7 @@ def read_median_tolerance(value: str, where: str) -> float:
         return read_share(value, where)
     given = _split_pairs(value, where)
     found = read_tolerances(given, where)
-    others = [name for name in given if _PERCENT_NAMES.get(name) != _MEDIAN]
+    others = [name for name in given if PERCENT_NAMES.get(name) != _MEDIAN]
     if others:
         raise UsageError(
             f"{where}: the median alone is judged, not {others[0]}: give p50 or a share."
@@ -294,7 +188,7 @@ def _with_default_tail(given: Mapping[float, float], others: Mapping[str, float]
 
 
 def _read_percent(name: str, where: str) -> float:
-    percent = _PERCENT_NAMES.get(name.replace("_", "."))
+    percent = PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
         raise UsageError(
             f"{where}: {printable(name)!r} is no figure with a tolerance."

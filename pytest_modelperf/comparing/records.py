@@ -79,6 +79,8 @@ VERDICT_ORDER = (
     Verdict.PASSED,
     Verdict.UNCHANGED,
 )
+# The figure that limits how much better than its baseline a case may be.
+IMPROVEMENT = "improvement"
 # A case that could not be measured may have shown one of these, and nothing else.
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 
@@ -95,7 +97,8 @@ class Metric(Struct, frozen=True):
     interval. `confidence` is the confidence of the interval. `rounds_needed` estimates how many
     rounds would decide an open metric, and `samples_needed` how many inferences of each side it
     lacks. `reason` is the change that made this figure worse, if that is known. `least` is a bound
-    of a figure without a value: a percentile is no less than a lower one.
+    of a figure without a value: a percentile is no less than a lower one. `detail` says what the
+    figure is of, such as `deadline 20 ms`.
     """
 
     name: str
@@ -115,6 +118,7 @@ class Metric(Struct, frozen=True):
     samples_needed: int | None = None
     reason: str | None = None
     least: float | None = None
+    detail: str | None = None
 
     @property
     def decides(self) -> bool:
@@ -138,7 +142,7 @@ class Metric(Struct, frozen=True):
 METRIC = JsonObject(
     Metric,
     "name before after ratio interval confidence detectable allowed limit after_interval least"
-    " reason gated awaited verdict",
+    " detail reason gated awaited verdict",
     **dict.fromkeys(("before", "after", "detectable", "allowed", "limit", "least"), _FIGURE),
     interval=Interval,
     after_interval=Interval,
@@ -553,6 +557,11 @@ class CaseComparison(Struct, frozen=True):
             m for m in self.metrics
             if m.gated and m.limit is None and m.verdict is Verdict.REGRESSED
         )  # fmt: skip
+
+    @property
+    def is_too_good(self) -> bool:
+        """Whether it is better than its baseline by more than a budget allows."""
+        return any(m.name == IMPROVEMENT and m.verdict is Verdict.OVER_BUDGET for m in self.metrics)
 
     @property
     def engines(self) -> tuple[str, ...]:

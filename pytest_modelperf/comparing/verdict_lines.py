@@ -30,6 +30,7 @@ from pytest_modelperf.comparing.limits import (
     Tolerances,
 )
 from pytest_modelperf.comparing.records import (
+    IMPROVEMENT,
     RECORDED,
     XFAILED,
     CaseComparison,
@@ -165,6 +166,8 @@ def describe_metric(
         return f"{text}, {describe_allowed(metric)}" if has_limit else text
     if metric.limit is not None:
         text = f"{title} {format_after(metric)}"
+        if metric.detail is not None and has_allowed:
+            text += f", {printable(metric.detail)}"
     elif metric.name == OUTPUTS:
         text = _describe_outputs(metric)
     elif metric.before is None and metric.ratio is None and is_time(metric.name):
@@ -193,6 +196,9 @@ _ONLY_SCALARS = (
 )
 
 
+_HOW_TO_ACCEPT = (
+    "it is much better than its baseline: record it again, so that the baseline stays true"
+)
 _WHERE_BUDGETS_ARE = (
     "it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it "
     "as it is"
@@ -317,7 +323,9 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
         yield "params", _ONLY_SCALARS
     for note in case.notes:
         yield "note", printable(note)
-    if any(metric.verdict is Verdict.OVER_BUDGET for metric in case.metrics):
+    if case.is_too_good:
+        yield "budget", _HOW_TO_ACCEPT
+    if any(m.verdict is Verdict.OVER_BUDGET and m.name != IMPROVEMENT for m in case.metrics):
         yield "budget", _WHERE_BUDGETS_ARE
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -85,7 +85,9 @@ def bind_phase(
     """The phase that a binding asks for; UsageError if the model does not have it."""
     if binding.phase is None:
         return None
-    state = find_state(inputs, outputs, binding.state, model)
+    # The size of the prompt may be given too.
+    dims = binding.dims if binding.phase.generate else None
+    state = find_state(inputs, outputs, binding.state, model, dims)
     missing = _missing(state, binding.phase, model)
     if missing:
         raise UsageError(f"{missing}.")
@@ -104,9 +106,14 @@ def phases_of_model(
     outputs: Sequence[DeclaredInput],
     generation: Generation,
     model: str,
+    dims: Mapping[str, int] | None = None,
 ) -> tuple[GenerationPhase, ...]:
-    """The phases that a model has of a generation; UsageError if it has none of them."""
-    state = find_state(inputs, outputs, generation.state, model)
+    """The phases that a model has of a generation; UsageError if it has none of them.
+
+    `dims` are sizes that the user gives.
+    """
+    given = dims if generation.generate else None
+    state = find_state(inputs, outputs, generation.state, model, given)
     missing = {phase: _missing(state, phase, model) for phase in generation.phases}
     found = tuple(phase for phase, reason in missing.items() if not reason)
     if not found:
@@ -117,6 +124,11 @@ def phases_of_model(
 def _missing(state: State, phase: GenerationPhase, model: str) -> str:
     """Why a model lacks a phase; empty if it has it."""
     if phase.phase is Phase.PREFILL and not state.has_prefill:
+        if state.is_window:
+            return (
+                f"with the size that is given, each inference of {model} takes a window of "
+                f"{state.chunk:,}, so it has no prefill: leave out prompt, or the size"
+            )
         return (
             f"{model} takes {state.chunk} new token{'' if state.chunk == 1 else 's'} at a time, so "
             "it has no prefill: the exporter may have written that as a model of its own"

@@ -9,9 +9,10 @@ from collections.abc import Set as AbstractSet
 from typing import NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import Remedy, UsageError
-from pytest_modelperf.graph.binding import DeclaredInput, Dim, find_batch
+from pytest_modelperf.graph.binding import DeclaredInput, Dim, dim_name, find_batch
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list, suggestion
 
@@ -89,10 +90,10 @@ class LengthInput(Struct, frozen=True):
 class State(Struct, frozen=True):
     """How a model takes over its state.
 
-    `tokens` are the inputs with an entry for each new token; `chunk` is their number where the
-    model fixes it. `masks` have an entry for each token that can be seen, along the axis. `branch`
-    is the input that chooses the branch with a past. `fixed` are the other inputs, which stay the
-    same: among them caches that no output replaces.
+    `tokens` are the inputs with an entry for each new token; `chunk` is their number if the model
+    fixes it, or the user gives it and it `is_window`. `masks` have an entry for each token that can
+    be seen, along the axis. `branch` is the input that chooses the branch with a past. `fixed` are
+    the other inputs, which stay the same: among them caches that no output replaces.
     """
 
     pairs: tuple[StatePair, ...]
@@ -103,6 +104,7 @@ class State(Struct, frozen=True):
     lengths: tuple[LengthInput, ...] = ()
     branch: str | None = None
     fixed: tuple[str, ...] = ()
+    is_window: bool = False
 
     @property
     def has_prefill(self) -> bool:
@@ -120,13 +122,20 @@ def find_state(
     outputs: Sequence[DeclaredInput],
     named: Mapping[str, str] | None = None,
     model: str = "the model",
+    dims: Mapping[str, int] | None = None,
 ) -> State:
     """The state of a model, found by the names and shapes that exporters give.
 
     `named` are pairs of past and present that the user names; an empty present says that the
-    input stays as it is. UsageError lists the inputs and outputs if the state is not understood.
+    input stays as it is. `dims` are sizes that the user gives: the one of the tokens is that of the
+    window that each inference takes. UsageError lists the inputs and outputs if the state is not
+    understood.
     """
-    return _Finder(inputs, outputs, named or {}, model).find()
+    state = _Finder(inputs, outputs, named or {}, model).find()
+    window = _window(state.tokens, inputs, dims or {})
+    if state.chunk is None and window is not None:
+        return replace(state, chunk=window, is_window=True)
+    return state
 
 
 def time_axes(
@@ -451,6 +460,19 @@ class _Finder:
             f"  outputs: {_listed(self.outputs)}",
         )
         raise error
+
+
+def _window(
+    tokens: Sequence[InputAxis], inputs: Sequence[DeclaredInput], dims: Mapping[str, int]
+) -> int | None:
+    """The size that the user gives to the dimension of the tokens."""
+    declared = {each.name: each for each in inputs}
+    for token in tokens:
+        own = declared[token.name]
+        name = dim_name(own, token.axis, (own.dims or ())[token.axis])
+        if name is not None and name in dims:
+            return dims[name]
+    return None
 
 
 def _by_stem(names: Sequence[str], direction: frozenset[str]) -> dict[tuple[str, ...], list[str]]:

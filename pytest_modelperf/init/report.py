@@ -40,15 +40,25 @@ def survey_report(survey: Survey) -> Report:
     project, search = survey.project, survey.search
     models = count_of(len(search.models), "model")
     looked = f"{models} in {count_of(search.folders, 'folder')}{_skipped(search.skipped)}"
+    opening = Line(text=looked)
+    if survey.program:
+        models = count_of(len(survey.used), "model")
+        inferences = count_of(sum(used.count for used in survey.used.values()), "inference")
+        opening = Line(word=survey.program, text=f"{models} of this project, {inferences}")
     return Report(
         title="The models of a project",
         subject=f"project: {project.root} ({project.reason})",
-        opening=(Line(text=looked),),
+        opening=(opening,),
         blocks=tuple(_survey_blocks(survey)),
     )
 
 
 def _survey_blocks(survey: Survey) -> Iterator[ReportBlock]:
+    if survey.program:
+        yield Rows(_used_table(survey))
+        lines = tuple(_remark_lines(survey.unused))
+        yield Section(title="models without a table", blocks=(Paragraph(lines),))
+        return
     if survey.search.models:
         yield Rows(_models_table(survey))
     if any(found.guessed for found in survey.sizes.values()):
@@ -77,6 +87,13 @@ def nothing_found(survey: Survey) -> str:
     remarks = (": ".join(filter(None, (line.word, line.text))) for line in lines)
     advice = "Export a model into the project, or name one: modelperf init models/model.onnx"
     return "\n".join([printable(f"{text}."), *(f"  {printable(r)}" for r in remarks), advice])
+
+
+def nothing_used(survey: Survey) -> str:
+    """The message of an error if a program ran no model of the project: what it ran instead."""
+    lines = (f"{line.word}: {line.text}" for line in _remark_lines(survey.unused))
+    text = f"the program ran no ONNX model of {survey.project.root}: {survey.program}"
+    return "\n".join([printable(text), *(f"  {printable(line)}" for line in lines)])
 
 
 def change_report(change: FileChange) -> Report:
@@ -139,6 +156,29 @@ def _models_table(survey: Survey) -> Table:
     columns = tuple(Column(title, is_text=True) for title in ("model", "table", "sizes"))
     caption = f"and {count_of(left, 'more model')}" if left > 0 else ""
     return Table("", columns, tuple(rows), caption=caption)
+
+
+def _used_table(survey: Survey) -> Table:
+    """A row for each model, and one for each further size that gets a case."""
+    rows = []
+    for path, used in survey.used.items():
+        state = "there" if path in survey.declared else "new"
+        for place, case in enumerate(used.cases):
+            own = (path, state, used.options_text) if place == 0 else ("", "", "")
+            rows.append((*own[:2], f"{case.count:,}", case.text, own[2]))
+        if used.left:
+            left = sum(case.count for case in used.left)
+            sizes = f"{count_of(len(used.left), 'other size')}, without a case"
+            rows.append(("", "", f"{left:,}", sizes, ""))
+    columns = (
+        Column("model", is_name=True),
+        Column("table", is_text=True),
+        Column("inferences"),
+        Column("sizes", is_text=True),
+        # The changes show them, too.
+        Column("options", is_text=True, rank=1),
+    )
+    return Table("", columns, tuple(rows))
 
 
 def _describe_sizes(found: FoundSizes) -> str:

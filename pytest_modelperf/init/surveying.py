@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.init.records import ModelSearch, Project, Remark
 from pytest_modelperf.init.searching import Tell, find_models
+from pytest_modelperf.init.used_sizes import UsedModel, used_lines
 from pytest_modelperf.sizing.pasted import GUESSED, reason_lines, table_lines
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.spec.model_tables import MODELS, ModelTables, read_models
@@ -21,11 +23,27 @@ from pytest_modelperf.text.escaping import printable
 FindSizes = Callable[[Path], FoundSizes]
 
 
+class NamedOrigin(Struct, frozen=True):
+    """A model that the user names by its origin: the name of its table, and its file by now.
+
+    `line` is the key of the table that says where the model comes from.
+    """
+
+    name: str
+    line: str
+    path: Path
+
+
 class Survey(Struct, frozen=True, kw_only=True):
     """The models of a project.
 
     `declared` have a table already. `sizes` are those of the models that get one. `unsized` are
     those whose sizes were not found, so that only the user can write their tables.
+
+    `origins` have the first line of the tables of models that are made or fetched.
+
+    `program` is a command that was run for its models, and empty without one: then `used` has what
+    it used of them, and `unused` the models that cannot get a table by it.
     """
 
     project: Project
@@ -34,33 +52,53 @@ class Survey(Struct, frozen=True, kw_only=True):
     declared: tuple[str, ...] = ()
     sizes: Mapping[str, FoundSizes] = field(default_factory=dict)
     unsized: tuple[Remark, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
+    used: Mapping[str, UsedModel] = field(default_factory=dict)
+    unused: tuple[Remark, ...] = ()
 
     @property
     def tables(self) -> Mapping[str, str]:
         """The lines of each new table as TOML."""
-        return {path: _lines(found) for path, found in self.sizes.items()}
+        sized = {
+            path: self.origins.get(path, "") + _lines(found) for path, found in self.sizes.items()
+        }
+        used = {
+            path: used_lines(found, self.program)
+            for path, found in self.used.items()
+            if path not in self.declared
+        }
+        return {**sized, **used}
 
 
 def survey_project(
     project: Project,
     places: Sequence[Path],
-    find_sizes: FindSizes,
+    find_sizes: FindSizes | None,
     tell: Tell = lambda _: None,
+    origins: Sequence[NamedOrigin] = (),
 ) -> Survey:
-    """The survey of these files and folders; UsageError for settings that mean nothing."""
+    """The survey of these files, folders and origins; UsageError for settings that mean nothing.
+
+    Without `find_sizes` no sizes are found.
+    """
     pyproject = project.root / PYPROJECT
     table = read_table(pyproject) or {}
     tables = read_models(table.get(MODELS, {}), f"{PYPROJECT}, [tool.{PREFIX}.{MODELS}")
     baselines = project.root / str(table.get(BASELINE_DIR.table_key, BASELINE_DIR.default))
     search = find_models(project, places, baselines, tell)
+    files = {each.name: each.path for each in origins}
+    search = replace(search, models=(*files, *search.models))
     declared = tuple(path for path in search.models if _is_declared(path, tables))
     sizes: dict[str, FoundSizes] = {}
     unsized: list[Remark] = []
     new = [path for path in search.models if path not in set(declared)]
     for number, path in enumerate(new, 1):
+        if find_sizes is None:
+            break
         tell(f"finding sizes, {number} of {len(new)}: {printable(path)}")
         try:
-            found = find_sizes(project.root / path)
+            found = find_sizes(files.get(path, project.root / path))
         except ModelPerfError as error:
             unsized.append(Remark(path, str(error)))
             continue
@@ -75,6 +113,7 @@ def survey_project(
         declared=declared,
         sizes=sizes,
         unsized=tuple(unsized),
+        origins={each.name: f"{each.line}\n" for each in origins},
     )
 
 

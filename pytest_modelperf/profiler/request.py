@@ -86,20 +86,25 @@ class ProfileRequest(Struct, frozen=True):
         return tuple((name, binding.dims[name]) for name in self.dims if name in names)
 
 
-def phases_of(file: ModelFile, generation: Generation) -> tuple[GenerationPhase, ...]:
+def phases_of(
+    file: ModelFile, generation: Generation, dims: Mapping[str, int] | None = None
+) -> tuple[GenerationPhase, ...]:
     """The phases that a model has of a generation, by its inputs and outputs.
 
-    UsageError if it has none.
+    `dims` are sizes that the user gives. UsageError if it has none.
     """
     declared = declared_inputs(file.proto), declared_outputs(file.proto)
-    return phases_of_model(*declared, generation, file.name)
+    return phases_of_model(*declared, generation, file.name, dims)
 
 
 def chosen_phases(
     request: ProfileRequest, file: ModelFile
 ) -> tuple[tuple[Generation, GenerationPhase], ...]:
     """The phases of a request that the model has; UsageError if its lengths have none of them."""
-    known = dict.fromkeys(phase for each in request.generations for phase in phases_of(file, each))
+    dims = {name: sizes[0] for name, sizes in request.dims.items()}
+    known = dict.fromkeys(
+        phase for each in request.generations for phase in phases_of(file, each, dims)
+    )
     wanted = phases_of_all(request.generations, request.phases)
     if not wanted:
         chosen = " and ".join(phase.value for phase in request.phases)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pytest_modelperf.baselines.program import CallWork, ProgramFigures, StoredRow
 from pytest_modelperf.profiler.measurements import (
@@ -78,10 +78,18 @@ def program_figures(
         p50_ms=latency.median_ns / _NS_PER_MS,
         p95_ms=latency.p95_ms,
         first_item_ms=median_ms([turn.first_ns for turn in found]),
-        item_ms=median_ms([item_ns(turn) for turn in found]),
+        item_ms=median_ms([_item_ns(turn) for turn in found]),
         start_ms=median_ms([each.start_ns for each in reached]),
         peak_rss_bytes=_largest(peaks),
     )
+
+
+def item_times(turns: Sequence[Sequence[Turn]]) -> Mapping[str, Sequence[Sequence[int]]]:
+    """The times of the items of a generator in each process, by their figures."""
+    return {
+        name: [[round(ns) for turn in each if (ns := find(turn)) is not None] for each in turns]
+        for name, find in ITEM_FIGURES.items()
+    }
 
 
 def median_ms(found: Sequence[float | None]) -> float | None:
@@ -90,9 +98,14 @@ def median_ms(found: Sequence[float | None]) -> float | None:
     return statistics.median(known) / _NS_PER_MS if known else None
 
 
-def item_ns(turn: Turn) -> float | None:
-    """The time per item of a generator."""
+def _item_ns(turn: Turn) -> float | None:
     return turn.wall_ns / turn.items if turn.items else None
+
+
+ITEM_FIGURES: Mapping[str, Callable[[Turn], float | None]] = {
+    "first_item_ms": lambda turn: turn.first_ns,
+    "item_ms": _item_ns,
+}
 
 
 def program_rows(turns: Sequence[Turn], work: CallWork) -> Iterator[StoredRow]:

@@ -15,7 +15,13 @@ from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CallChange, CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.programs.call_trees import merged_calls
-from pytest_modelperf.programs.calls import item_ns, measured_alone, median_ms, side_run
+from pytest_modelperf.programs.calls import (
+    ITEM_FIGURES,
+    item_times,
+    measured_alone,
+    median_ms,
+    side_run,
+)
 from pytest_modelperf.programs.causes import grown_functions
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.judging import (
@@ -190,7 +196,7 @@ def _compared(
         calls=found.causes.calls,
     )
     measured = measured_alone(turns[1], reached[1], [made.peaks_bytes[1] for made in rounds])
-    return CheckedProgram(comparison=comparison, measured=measured)
+    return CheckedProgram(comparison=comparison, measured=measured, items=item_times(turns[1]))
 
 
 def _with_reason(metric: Metric, reasons: Sequence[str]) -> Metric:
@@ -279,7 +285,7 @@ def _item_metrics(rounds: Sequence[ProgramRound]) -> Iterator[Metric]:
     sides = [
         [turn for made in rounds for turn in (made.before, made.after)[side]] for side in (0, 1)
     ]
-    for name, find in (("first_item_ms", lambda turn: turn.first_ns), ("item_ms", item_ns)):
+    for name, find in ITEM_FIGURES.items():
         old, new = (median_ms([find(turn) for turn in turns]) for turns in sides)
         if old is not None and new is not None:
             yield Metric(name, old, new, Verdict.PASSED, gated=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -58,8 +59,12 @@ class ProgramCheck(Struct, frozen=True, kw_only=True):
 
 
 class CheckedProgram(Struct, frozen=True, kw_only=True):
-    """A checked program: its comparison, how it ran now if it did, and what is stored of it."""
+    """A checked program: its comparison, how it ran now if it did, and what is stored of it.
+
+    `items` are the times of the items of a generator by their figures, a sequence for each process.
+    """
 
     comparison: CaseComparison
     measured: Measurement | None = None
     recording: StoredProgram | None = None
+    items: Mapping[str, Sequence[Sequence[int]]] = {}

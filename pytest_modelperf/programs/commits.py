@@ -87,7 +87,9 @@ def require_committed(seen: ProgramSources, top: Path) -> None:
 def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
     """The files that the program read and that git ignores, such as a model that was downloaded."""
     submodules = tuple(f"{place}/" for place in _gitlinks(top))
-    places = [place for place in sorted(seen.files) if not place.startswith(submodules)]
+    models = (model.path for model in seen.models if model.path is not None)
+    read = sorted({*seen.files, *models})
+    places = [place for place in read if not place.startswith(submodules)]
     if not places:
         return ()
     # This command refuses literal paths. One that starts with a dot has no other meaning.

@@ -171,13 +171,14 @@ class JudgedProgram(Struct, frozen=True):
 
 
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:
-    """Whether no further round is needed."""
-    answer = _judge_memory(rounds, gate).answer
-    if answer is RatioAnswer.WORSE:
-        return True
+    """Whether no further round is needed.
+
+    More memory alone ends no rounds: they also show whether, and why, a call takes longer.
+    """
     if not gate.is_decided(duet_rounds(rounds, work, basis_of(rounds))):
         return False
-    return answer is not RatioAnswer.OPEN or not (
+    is_open = gate.judges_starts and _judge_memory(rounds, gate).is_open
+    return not is_open or not (
         gate.tolerances.names(MEMORY)
         or once_a_round_looks_worse(_peaks(rounds), gate.figure_rule(MEMORY))
     )
@@ -194,6 +195,7 @@ def memory_metric(rounds: Sequence[ProgramRound], gate: Gate) -> Metric | None:
         (statistics.median(old for old, _ in pairs), statistics.median(new for _, new in pairs)),
         decision,
         gate.figure_rule(MEMORY).tolerance,
+        is_gated=gate.judges_starts,
         is_awaited=gate.tolerances.names(MEMORY),
     )
 

@@ -27,6 +27,7 @@ class StationPlace(Struct, frozen=True, kw_only=True):
     folder relative to it. `sys_path` is that of the parent; None: that of another Python. `paths`
     are import paths relative to the top folder that go first. `cores` are the processors to run on.
     `scratch` is a folder for the temporary files and the cache of pytest, and for models in memory.
+    `at` names the version of the side now in messages.
     """
 
     side: Side
@@ -40,6 +41,7 @@ class StationPlace(Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
     cores: tuple[int, ...] | None = None
     scratch: str
+    at: str = "in the work tree"
 
 
 class Begin(Struct, frozen=True, kw_only=True):

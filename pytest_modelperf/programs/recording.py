@@ -13,7 +13,12 @@ from pytest_modelperf.baselines.program import CallWork, ProgramSources, StoredP
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.programs.calls import measured_alone, program_figures, program_rows
+from pytest_modelperf.programs.calls import (
+    item_times,
+    measured_alone,
+    program_figures,
+    program_rows,
+)
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.commits import require_committed
 from pytest_modelperf.programs.models import MacsCounter
@@ -70,12 +75,20 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
     comparison = CaseComparison(
         asked.case, (), (), notes=notes, outcome=Verdict.NEW, seconds=time.monotonic() - begun
     )
-    return CheckedProgram(comparison=comparison, measured=alone.measurement(), recording=recording)
+    return CheckedProgram(
+        comparison=comparison,
+        measured=alone.measurement(),
+        recording=recording,
+        items=item_times(alone.turns),
+    )
 
 
-def measure_program(asked: ProgramCheck) -> Measurement:
-    """Measure a program alone, for its budgets."""
-    return _measure(asked, "measure", _MEASURED_ROUNDS).measurement()
+def measure_program(asked: ProgramCheck, comparison: CaseComparison) -> CheckedProgram:
+    """Measure a program alone, for its budgets, with a comparison that did not run it."""
+    alone = _measure(asked, "measure", _MEASURED_ROUNDS)
+    return CheckedProgram(
+        comparison=comparison, measured=alone.measurement(), items=item_times(alone.turns)
+    )
 
 
 def _measure(

@@ -68,6 +68,7 @@ _NOT_INHERITED = (
     "COV_CORE_CONFIG",
     "COV_CORE_DATAFILE",
     "COV_CORE_SOURCE",
+    "MODELPERF_SESSION_LOG",
     "MODELPERF_TRACE",
     "PYTEST_ADDOPTS",
     "PYTEST_CURRENT_TEST",
@@ -75,7 +76,7 @@ _NOT_INHERITED = (
 _LOG_LINES = 15
 _LOG_BYTES = 1 << 16
 _END_SECONDS = 10
-_WHERE: Mapping[Side, str] = {"before": "at the accepted commit", "after": "in the work tree"}
+_OLDER = "in the older version"
 _Kind = TypeVar("_Kind", bound=Answer)
 
 
@@ -237,7 +238,7 @@ class SideStation:
 
     def _receive(self, kind: type[_Kind]) -> _Kind:
         answer = read_message(_stream(self._process.stdout), ANSWERS)
-        side, where = self.place.side, _WHERE[self.place.side]
+        side, where = self.place.side, self._where
         test = self.place.test
         if isinstance(answer, kind):
             return answer
@@ -258,8 +259,12 @@ class SideStation:
         shown = f". Its last output:\n{text}" if text else ""
         code = self._process.returncode
         return self._error(
-            f"the process of {self.place.test} {_WHERE[self.place.side]} ended with {code}{shown}"
+            f"the process of {self.place.test} {self._where} ended with {code}{shown}"
         )
+
+    @property
+    def _where(self) -> str:
+        return _OLDER if self.place.side == "before" else self.place.at
 
     def _error(self, message: str) -> MeasureError:
         error = MeasureError(printable_lines(message))

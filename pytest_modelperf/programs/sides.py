@@ -82,11 +82,11 @@ class BothSides:
         return str(self._scratch / f"{side[0]}-{self._started}")
 
     def _require_own_files(self, reached: tuple[Reached, Reached]) -> None:
-        """Raise UsageError if the side before runs code of the work tree."""
+        """Raise UsageError if a side with a tree of its own runs code of the work tree."""
         if self._before.tree == self._after.tree:
             return
         old, new = reached
-        shared = set(old.of_worktree)
+        shared = {*old.of_worktree, *new.of_worktree}
         if old.source is not None and old.source == new.source:
             source = Path(old.source)
             if source.is_absolute() and source.is_relative_to(self._after.worktree):
@@ -94,7 +94,7 @@ class BothSides:
         if shared:
             named = shorten_list(sorted(map(printable, shared)), _MOST_NAMED)
             raise UsageError(
-                f"the side at the accepted commit read files of the work tree: {named}. So both "
+                f"the older version read files of the work tree: {named}. So both "
                 "sides would run the same code. Name the folder that it imports from, as in "
                 'modelperf.check(..., paths=["src"]).'
             )
@@ -123,7 +123,7 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
         # Imported here: most checks need no environment.
         from pytest_modelperf.programs.environments import python_with
 
-        seen = stored.seen if stored is not None else _seen_now(asked, scratch)
+        seen = stored.seen if stored is not None else seen_now(asked, scratch)
         asked.tell(f"make an environment with {asked.against}")
         return replace(place, python=str(python_with(asked.against, seen, top)), sys_path=None)
     if asked.against is not None:
@@ -144,7 +144,8 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
     return place
 
 
-def _seen_now(asked: ProgramCheck, scratch: Path) -> ProgramSources:
+def seen_now(asked: ProgramCheck, scratch: Path) -> ProgramSources:
+    """What the program reads in the work tree."""
     with start_station(replace(asked.place, scratch=str(scratch / "seen"))) as station:
         station.wait_reached()
         seen = station.seen()

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from pytest_modelperf.baselines.program import ProgramSources
-from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.files.git import FETCH_SECONDS, ask_git
 from pytest_modelperf.programs.commits import ignored_files
 from pytest_modelperf.programs.contents import file_has_digest
@@ -26,25 +26,54 @@ def complete_tree(tree: Path, seen: ProgramSources, top: Path) -> None:
     A file that git ignores is linked to the one of the work tree. UsageError if that is not the
     recorded one, or if a file of Git LFS cannot be had.
     """
+    models = {model.path: model.sha256 for model in seen.models if model.path is not None}
     for place in ignored_files(seen, top):
-        _link(top / place, tree / place, place, seen.files[place])
-    _download({place for place in seen.files if _is_pointer(tree / place)}, tree)
+        source = top / place
+        if place in seen.files:
+            found = [source] if _is_recorded(source, seen.files[place]) else []
+        else:
+            found = _files_of_model(source, models[place])
+        if not found:
+            raise UsageError(
+                f"{printable(place)} is not in git, and is not the file that the program read when "
+                "it was recorded. Bring that one back, or record the test again with "
+                "`pytest --modelperf --modelperf-update-baseline`."
+            )
+        for each in found:
+            _link(each, tree / os.path.relpath(each, top), place)
+    _download({place for place in {*seen.files, *models} if _is_pointer(tree / place)}, tree)
 
 
-def _link(source: Path, target: Path, place: str, digest: str) -> None:
+def _is_recorded(source: Path, digest: str) -> bool:
+    try:
+        return file_has_digest(source, digest)
+    except OSError:
+        return False
+
+
+def _files_of_model(source: Path, digest: str | None) -> list[Path]:
+    """A model and its external data; empty if it is not the recorded one.
+
+    The digest of what the graph cannot be read from is None.
+    """
+    # Imported here: it loads onnx, and most models are in git.
+    from pytest_modelperf.graph.model_file import external_files, open_model
+
+    if digest is None:
+        return [source] if source.is_file() else []
+    try:
+        model = open_model(source)
+        if model.sha256() != digest:
+            return []
+        return [source, *external_files(model).values()]
+    except ModelError:
+        return []
+
+
+def _link(source: Path, target: Path, place: str) -> None:
     if target.exists() and not _is_ours(source, target):
         # The commit has it: git ignores it today.
         return
-    try:
-        is_recorded = file_has_digest(source, digest)
-    except OSError:
-        is_recorded = False
-    if not is_recorded:
-        raise UsageError(
-            f"{printable(place)} is not in git, and is not the file that the program read when it "
-            "was recorded. Bring that one back, or record the test again with "
-            "`pytest --modelperf --modelperf-update-baseline`."
-        )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)

@@ -16,6 +16,8 @@ from pytest_modelperf.text.words import count_of
 
 # The MACs of one inference of a model, by the digest of the model and the inputs.
 CountMacs = Callable[[str, Sequence[str]], "int | None"]
+# The figures of the work of a call.
+WORK_METRICS = ("sessions_made", "inferences", "macs")
 _MOST_SHAPES = 3
 
 
@@ -100,10 +102,11 @@ def work_metrics(compared: WorkComparison, tolerances: Tolerances) -> tuple[Metr
     """The exact figures of the work; a figure that grew beyond its tolerance is worse."""
     before, after = compared.before, compared.after
     share = tolerances.of_figure(WORK)
-    counts: Sequence[tuple[str, int | None, int | None]] = (
-        ("sessions_made", before.made, after.made),
-        ("inferences", before.inferences, after.inferences),
-        ("macs", before.macs, after.macs),
+    counts = zip(
+        WORK_METRICS,
+        (before.made, before.inferences, before.macs),
+        (after.made, after.inferences, after.macs),
+        strict=True,
     )
     first = compared.differences[0] if compared.differences else None
     found = []

@@ -8,8 +8,37 @@ from pytest_modelperf.spec.setting import MODEL, Place, Setting
 THE_MODEL = Setting(
     "model",
     "model",
-    "the path of a model, its bytes, an `onnx.ModelProto`, or a Python function",
+    "the path of a model, its address with a digest, its bytes, an `onnx.ModelProto`, or a Python "
+    "function",
     places=(Place.CALL,),
+)
+FIXTURE = Setting(
+    "fixture",
+    "fixture",
+    "the fixture whose value is the model",
+    places=(Place.CALL,),
+    example='"exported_encoder"',
+    guide="late-models.md#from-a-fixture",
+    field="origin",
+)
+MAKE = Setting(
+    "make",
+    "function",
+    "a function that returns the model, as `package.module:function`",
+    places=MODEL,
+    example='"tools.export:encoder"',
+    guide="late-models.md#from-a-function",
+    field="origin",
+)
+URL = Setting(
+    "url",
+    "address",
+    "the address of the model, with the SHA-256 of the file",
+    places=(Place.MODEL,),
+    example='"https://host/encoder.onnx#sha256='
+    'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"',
+    guide="late-models.md#from-a-server",
+    field="origin",
 )
 BATCH_SIZE = Setting(
     "batch_size",

@@ -12,9 +12,11 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 
 if TYPE_CHECKING:
-    from pytest_modelperf.comparing.limits import Budget, Tolerances
+    from pytest_modelperf.comparing.budgets import Budget
+    from pytest_modelperf.comparing.limits import Tolerances
     from pytest_modelperf.comparing.records import Measure
     from pytest_modelperf.graph.model_file import ModelSource
+    from pytest_modelperf.obtaining.records import ModelOrigin
     from pytest_modelperf.profiler.request import ProfileRequest
 
 TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
@@ -24,14 +26,16 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
     """A model as a table, a marker or a call declares it; each combination of its sizes is a case.
 
     None: use the setting of the run. The table of a model names it by its path, so its spec has no
-    `model`. `baseline` is the path that names the baseline, if that is not the model's own. Each
-    case runs on each of the `machines`. A model with state generates after prompts of each length
-    in `prompts` as many tokens as each number in `generates`; these `phases` of it are cases.
-    `state` names inputs, and the outputs that they take over. Without `cores`, a model runs on one
-    core, and a Python function on all that this machine has.
+    `model`. A model that does not exist yet has an `origin`. `baseline` is the path that names the
+    baseline, if that is not the model's own. Each case runs on each of the `machines`. A model with
+    state generates after prompts of each length in `prompts` as many tokens as each number in
+    `generates`; these `phases` of it are cases. `state` names inputs, and the outputs that they
+    take over. Without `cores`, a model runs on one core, and a Python function on all that this
+    machine has.
     """
 
     model: TestedModel | None = None
+    origin: ModelOrigin | None = None
     batch_sizes: tuple[int | None, ...] = (None,)
     cores: tuple[int, ...] = ()
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Literal, TypedDict
 
@@ -10,6 +10,8 @@ from typing import Literal, TypedDict
 class CaseWords(TypedDict, total=False):
     """The arguments of `perf_case` beside the model, and of a call of the fixture."""
 
+    fixture: str | None
+    make: str | Callable[[], object] | None
     batch_size: int | Sequence[int] | None
     cores: int | Sequence[int] | None
     dims: Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]] | None
@@ -35,24 +37,38 @@ class CaseWords(TypedDict, total=False):
 class BudgetWords(TypedDict, total=False):
     """The arguments of `perf_budget`."""
 
-    latency_ms: float | str
-    p50_ms: float | str
-    p90_ms: float | str
-    p95_ms: float | str
-    p97_ms: float | str
-    p99_ms: float | str
-    p99_9_ms: float | str
-    items_per_second: float | str
-    ttft_ms: float | str
-    token_ms: float | str
-    tokens_per_second: float | str
-    cache_bytes_per_token: float | str
-    load_ms: float | str
-    first_inference_ms: float | str
-    peak_memory_mb: float | str
-    growth_kb_per_inference: float | str
-    macs: float | str
-    flops: float | str
-    params: float | str
-    size_mb: float | str
-    drift: float | str
+    latency_ms: float | str | Mapping[str, float | str]
+    p50_ms: float | str | Mapping[str, float | str]
+    p90_ms: float | str | Mapping[str, float | str]
+    p95_ms: float | str | Mapping[str, float | str]
+    p97_ms: float | str | Mapping[str, float | str]
+    p99_ms: float | str | Mapping[str, float | str]
+    p99_9_ms: float | str | Mapping[str, float | str]
+    max_ms: float | str | Mapping[str, float | str]
+    deadline_ms: float | str | Mapping[str, float | str]
+    real_time_factor: float | str | Mapping[str, float | str]
+    items_per_second: float | str | Mapping[str, float | str]
+    ttft_ms: float | str | Mapping[str, float | str]
+    token_ms: float | str | Mapping[str, float | str]
+    tokens_per_second: float | str | Mapping[str, float | str]
+    cache_bytes_per_token: float | str | Mapping[str, float | str]
+    first_item_ms: float | str | Mapping[str, float | str]
+    item_ms: float | str | Mapping[str, float | str]
+    load_ms: float | str | Mapping[str, float | str]
+    first_inference_ms: float | str | Mapping[str, float | str]
+    peak_memory_mb: float | str | Mapping[str, float | str]
+    growth_kb_per_inference: float | str | Mapping[str, float | str]
+    macs: float | str | Mapping[str, float | str]
+    flops: float | str | Mapping[str, float | str]
+    params: float | str | Mapping[str, float | str]
+    size_mb: float | str | Mapping[str, float | str]
+    kernels: float | str | Mapping[str, float | str]
+    install_bytes: float | str | Mapping[str, float | str]
+    speedup: float | str | Mapping[str, float | str]
+    drift: float | str | Mapping[str, float | str]
+    improved_beyond: float | str | Mapping[str, float | str]
+    misses: float | str
+    audio_seconds: float | str
+    frame_rate: float | str
+    distribution: float | str
+    over: float | str

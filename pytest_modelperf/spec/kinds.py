@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.limits import FIGURES, TOLERANCE_WORDS, read_tolerances
+from pytest_modelperf.comparing.budgets import COMPANIONS, FIGURES
+from pytest_modelperf.comparing.limits import TOLERANCE_WORDS, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.spec import readers
@@ -80,13 +81,17 @@ class Kind(Struct, frozen=True):
 
 
 KINDS: Mapping[str, Kind] = {
+    "address": Kind(readers.read_url, "ModelOrigin", "str", _TEXT),
     "budgets": Kind(
         readers.read_budget_table,
         "tuple[Budget, ...]",
-        "Mapping[str, float | str]",
+        "Mapping[str, float | str | Mapping[str, float | str]]",
         {
             "type": "object",
-            "properties": {word: {"type": ["number", "string"]} for word in FIGURES},
+            "properties": {
+                **{word: {"anyOf": [_SHARE, _table_of(_SHARE)]} for word in FIGURES},
+                **dict.fromkeys(COMPANIONS, _SHARE),
+            },
             "additionalProperties": False,
         },
         nothing=(),
@@ -103,7 +108,9 @@ KINDS: Mapping[str, Kind] = {
         },
         parse=parse_dims,
     ),
+    "fixture": Kind(readers.read_fixture, "ModelOrigin", "str", _TEXT),
     "flag": Kind(readers.read_flag, "bool", "bool", {"type": "boolean"}, parse=parse_flag),
+    "function": Kind(readers.read_function, "ModelOrigin", "str | Callable[[], object]", _TEXT),
     "gateway": Kind(readers.read_gateway, "str", "str", _TEXT),
     "inner_path": Kind(readers.read_inner_path, "str", "str", _TEXT),
     "lengths": Kind(

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
+from pytest_modelperf.spec.case_definitions import CASE_SETTINGS, MAKE, URL
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.kinds import read
 from pytest_modelperf.spec.readers import read_inner_path, read_keys
@@ -77,7 +77,12 @@ def read_models(models: object, place: str) -> ModelTables:
             raise UsageError(
                 f"{where}: there is another table of {printable(pattern)}: make them one."
             )
-        specs[pattern] = _read_spec(table, where)
+        specs[pattern] = spec = _read_spec(table, where)
+        if spec.origin is not None and not _WILD.isdisjoint(pattern):
+            raise UsageError(
+                f"{where} is a pattern, and {MAKE.table_key} and {URL.table_key} are about one "
+                "model: write its path."
+            )
     return ModelTables(specs)
 
 
@@ -89,6 +94,11 @@ def _with_single_stars(pattern: str) -> str:
 
 def _read_spec(table: object, where: str) -> CaseSpec:
     given = read_keys(table, MODEL_KEYS, where)
+    if MAKE.table_key in given and URL.table_key in given:
+        raise UsageError(
+            f"{where} has {MAKE.table_key} and {URL.table_key}, and a model comes from one place: "
+            "leave one out."
+        )
     return CaseSpec(
         **{
             setting.field: read(setting, given[key], f"{where}: {key}")

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pytest_modelperf.comparing.limits import Budget, read_budgets
+from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.obtaining.addresses import read_address
+from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.text.escaping import printable
@@ -102,6 +104,31 @@ def read_model(value: object, where: str) -> TestedModel:
             f"not {type(value).__name__}."
         )
     return cast("TestedModel", value)
+
+
+def read_fixture(value: object, where: str) -> ModelOrigin:
+    name = read_text(value, where).strip()
+    if not name.isidentifier():
+        raise _wrong(value, where, "the name of a fixture")
+    return ModelOrigin(OriginKind.FIXTURE, name)
+
+
+def read_function(value: object, where: str) -> ModelOrigin:
+    """A function that returns a model, or the name of one."""
+    if callable(value):
+        name = getattr(value, "__qualname__", type(value).__name__)
+        module = getattr(value, "__module__", None)
+        named = f"{module}:{name}" if module else str(name)
+        return ModelOrigin(OriginKind.FUNCTION, named, function=value)
+    name = read_text(value, where).strip()
+    module, _, path = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
+        raise _wrong(value, where, "a function as 'package.module:function'")
+    return ModelOrigin(OriginKind.FUNCTION, name)
+
+
+def read_url(value: object, where: str) -> ModelOrigin:
+    return read_address(read_text(value, where).strip(), where)
 
 
 def read_pairs(value: object, where: str) -> Mapping[str, str]:

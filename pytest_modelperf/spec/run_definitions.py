@@ -213,6 +213,14 @@ PRUNE = Setting(
     guide="baselines.md#in-git",
     has_result=True,
 )
+NO_CACHE = Setting(
+    "no_cache",
+    "flag",
+    "make models again that functions return, even if nothing changed that they were made from",
+    places=RUN,
+    default=False,
+    guide="late-models.md#from-a-function",
+)
 JSON = Setting(
     "json",
     "place",

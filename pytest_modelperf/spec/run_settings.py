@@ -55,6 +55,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
     uncommitted: bool
     strict: bool
     prune: bool
+    no_cache: bool
     json: str | None
     markdown: str | None
     html: str | None

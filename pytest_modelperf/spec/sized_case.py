@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.limits import PHASE_WORDS, Budget
+from pytest_modelperf.comparing.budgets import Budget, FigureSource
+from pytest_modelperf.comparing.limits import PHASE_WORDS
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.phases import Phase, phases_of_all
+from pytest_modelperf.obtaining.records import ModelOrigin
 from pytest_modelperf.profiler.inputs.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.spec.case_spec import CaseSpec, TestedModel
 
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
 class SizedCase(Struct, frozen=True):
     """A spec with the sizes of one case.
 
-    `request` makes exactly this case. `machine` is the key or tag of the machine that runs it;
-    None: any.
+    `request` makes exactly this case. A model that does not exist yet is its origin, and what the
+    case takes from the model is not known: a batch size that was not given is 1. `machine` is the
+    key or tag of the machine that runs it; None: any.
     """
 
     spec: CaseSpec
-    model: TestedModel
+    model: TestedModel | ModelOrigin
     request: ProfileRequest
     case: Case
     machine: str | None = None
@@ -44,6 +47,18 @@ class SizedCase(Struct, frozen=True):
         return self.id if self.machine is None else f"{self.id}@{self.machine}"
 
     @property
+    def origin(self) -> ModelOrigin | None:
+        """Where the model comes from, if it does not exist yet."""
+        return self.model if isinstance(self.model, ModelOrigin) else None
+
+    @property
+    def existing_model(self) -> TestedModel:
+        """The model; it exists when its test has been set up."""
+        if isinstance(self.model, ModelOrigin):
+            raise TypeError(f"{self.model} was not resolved")
+        return self.model
+
+    @property
     def is_function(self) -> bool:
         """Whether the model is Python code: nothing in it can be counted or stored."""
         return is_function(self.spec, self.model)
@@ -57,6 +72,13 @@ class SizedCase(Struct, frozen=True):
     def budgets(self) -> tuple[Budget, ...]:
         """The budgets of its spec that a case of its phase has a figure for."""
         return tuple(each for each in self.spec.budgets if each.figure.is_of(self.phase))
+
+    @property
+    def sizes(self) -> tuple[object, ...]:
+        """The sizes that make it one of the cases of its spec."""
+        request = self.request
+        fixed = (request.batch_sizes, request.cores, dict(request.dims))
+        return (*fixed, request.generations, request.phases, self.machine)
 
     @property
     def conditions(self) -> tuple[object, ...]:
@@ -75,12 +97,14 @@ def _place(source: object) -> object:
     return os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
 
 
-def is_function(spec: CaseSpec, model: TestedModel) -> bool:
+def is_function(spec: CaseSpec, model: TestedModel | ModelOrigin) -> bool:
     return callable(model) or spec.engine == "callable"
 
 
 def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
     """All cases; ModelError or BindingError if the model cannot have these sizes."""
+    if spec.origin is not None and spec.model is None:
+        return _late_cases(spec, spec.origin)
     model = spec.model
     if model is None:
         raise TypeError("a spec without a model has no cases")
@@ -88,6 +112,52 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
     if is_function(spec, model):
         _require_no_baseline(spec)
     parts = _parts(spec, model, whole)
+    # Read once for all cases: what names the batch size is in the model.
+    return _combined(spec, model, parts, _batch_sizes(spec, model, whole))
+
+
+def _late_cases(spec: CaseSpec, origin: ModelOrigin) -> tuple[SizedCase, ...]:
+    """The cases that the sizes make, whatever the model is."""
+    if spec.engine == "callable":
+        raise UsageError(
+            f"the engine callable runs a Python function, and {origin} has a model: leave it out."
+        )
+    whole = spec.request()
+    parts = tuple(
+        replace(whole, generations=(generation,), phases=(phase.phase,))
+        for generation, phase in phases_of_all(whole.generations, whole.phases)
+    )
+    if whole.generations and not parts:
+        raise UsageError(
+            "phase chooses a phase that these lengths do not have: give prompt for a prefill and "
+            "generate for steps."
+        )
+    _require_phases(spec, [part.phases[0] for part in parts])
+    return _combined(spec, origin, parts or (whole,))
+
+
+def found_case(case: SizedCase, model: TestedModel, baseline: str | None) -> SizedCase:
+    """The same case of the model, now that it exists; UsageError if the model does not have it."""
+    spec = replace(case.spec, model=model, baseline=baseline)
+    for each in cases_of(spec):
+        if each.sizes == case.sizes:
+            return each
+    phase = "" if case.phase is None else case.phase.value
+    raise UsageError(
+        f"{case.origin} has no {phase} of a generation with these lengths: choose another one by "
+        "phase, or give other lengths."
+    )
+
+
+def _combined(
+    spec: CaseSpec,
+    model: TestedModel | ModelOrigin,
+    parts: Sequence[ProfileRequest],
+    batch_sizes: Sequence[int] | None = None,
+) -> tuple[SizedCase, ...]:
+    """The case of each combination; without known batch sizes, those that were given."""
+    from pytest_modelperf.profiler.records import Case
+
     requests = [
         replace(
             part,
@@ -99,11 +169,8 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
         for sizes in combine_sizes(spec.dims)
         for part in parts
     ]
-    from pytest_modelperf.profiler.records import Case
-
-    # Read once for all cases: what names the batch size is in the model.
-    batch_sizes = _batch_sizes(spec, model, whole)
     bindings = [next(request.bindings()) for request in requests]
+    batch_sizes = batch_sizes or [binding.batch_size or 1 for binding in bindings]
     return tuple(
         SizedCase(
             spec,
@@ -138,8 +205,9 @@ def _require_no_baseline(spec: CaseSpec) -> None:
 def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[ProfileRequest, ...]:
     """The request for each phase of a generation; the whole where nothing is generated.
 
-    UsageError for words about phases that the model lacks.
+    UsageError for words about phases that the model lacks, and about items.
     """
+    _require_no_items(spec)
     if not whole.generations:
         _require_phases(spec, ())
         return (whole,)
@@ -157,6 +225,15 @@ def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[P
     ]
     _require_phases(spec, [part.phases[0] for part in parts])
     return tuple(parts)
+
+
+def _require_no_items(spec: CaseSpec) -> None:
+    words = [b.word for b in spec.budgets if b.figure.source is FigureSource.ITEMS]
+    if words:
+        raise UsageError(
+            f"{words[0]} is about the items of a generator that modelperf.check runs, and a model "
+            f"yields none: leave out {words[0]}."
+        )
 
 
 def _require_phases(spec: CaseSpec, phases: Sequence[Phase]) -> None:

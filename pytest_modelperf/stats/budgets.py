@@ -80,7 +80,7 @@ def _judge_alone(
     is_far = _is_far_below(rounds, share, limit_ns, pass_level)
     replicates, factor = rounds, 1.0
     if len(rounds) < FEWEST_ROUNDS:
-        replicates, factor = _parts(rounds), SESSION_FACTOR
+        replicates, factor = in_parts(rounds), SESSION_FACTOR
     found = estimate_percentile(replicates, percent, confidence)
     if found.value_ns is None or len(replicates) < 2:
         few = _judge_few(replicates, limit_ns, level, pass_level) if percent == MEDIAN else None
@@ -111,7 +111,7 @@ def _judge_alone(
     )
 
 
-def _parts(rounds: Sequence[Times]) -> list[Times]:
+def in_parts(rounds: Sequence[Times]) -> list[Times]:
     """The inferences of a few rounds in parts of equal length: means of batches.
 
     See Conway, "Some tactical problems in digital simulation", Management Science 10 (1963).

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import Budget, FigureSource
 from pytest_modelperf.comparing.figures import GROWTH
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.environments.installed_size import InstalledSize, installed_size
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.doctor.growth import measure_growth
 from pytest_modelperf.profiler.measured_cases import measure_case
+from pytest_modelperf.profiler.model_in_worker import started_rig
+from pytest_modelperf.profiler.pairs.plans import save_plan
 from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.sampling.policy import coarsened, deciding_limits, filling_time
@@ -69,6 +75,30 @@ def growth_for_budgets(bound: BoundCheck) -> Growth | None:
         return None
     level = bound.check.gate.limit_level
     return measure_growth(prepare(bound.model), bound.check.setup, bound.place, level)
+
+
+def kernels_for_budgets(bound: BoundCheck) -> int | None:
+    """The number of kernels of the plan, if a budget limits it; None if the engine shows none."""
+    if bound.context.is_static or not _has_source(bound, FigureSource.PLAN):
+        return None
+    model = prepare(bound.model)
+    with started_rig(model, bound.check.setup, bound.place) as rig:
+        saved = save_plan(rig, model.static.weight_bytes)
+    return None if saved is None else saved.plan.digest.kernels
+
+
+def installed_for_budgets(budgets: Sequence[Budget]) -> Mapping[str, InstalledSize]:
+    """The sizes of the distributions that budgets limit, by the names that they give."""
+    return {
+        name: installed_size(name)
+        for budget in budgets
+        if budget.figure.source is FigureSource.INSTALLED
+        and isinstance(name := budget.companion, str)
+    }
+
+
+def _has_source(bound: BoundCheck, source: FigureSource) -> bool:
+    return any(budget.figure.source is source for budget in bound.check.budgets)
 
 
 def require_measured(profile: CaseProfile) -> CaseProfile:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
+from pytest_modelperf.comparing.budgets import MISSES, SLOWEST, Budget, FigureSource
 from pytest_modelperf.comparing.figures import CACHE, GROWTH
-from pytest_modelperf.comparing.gates import START_METRICS, LatencyLimit, StartLimit
-from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.time_limits import (
+    LIMIT_PASS_LEVEL,
+    START_METRICS,
+    LatencyLimit,
+    MissLimit,
+    SlowestLimit,
+    StartLimit,
+    TimeLimit,
+)
+from pytest_modelperf.environments.installed_size import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.stats.budgets import FEWEST_ROUNDS, SESSION_FACTOR, compare_with_limit
+from pytest_modelperf.stats.budgets import (
+    FEWEST_ROUNDS,
+    SESSION_FACTOR,
+    compare_with_limit,
+    judge_percentile,
+)
+from pytest_modelperf.stats.deadlines import SEEN_CONFIDENCE, seen_share
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.text.words import count_of
@@ -29,13 +44,17 @@ _VERDICTS = {
 _SUMMED = frozenset({"macs", "flops"})
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
+_MEDIAN = 50.0
 
 
 class LimitedFigures(Struct, frozen=True):
     """The figures of a case that budgets limit. A Python function has no counts.
 
     `observed` is what an earlier run of this very case completed of its counts.
-    `cache_bytes_per_token` is None for a case that generates nothing.
+    `cache_bytes_per_token` is None for a case that generates nothing. `kernels` are those of the
+    plan of the engine. `installed` are the sizes of distributions by the names that budgets give
+    them. `items` are the times of the items of a generator by the metrics of budgets, a sequence
+    for each process.
     """
 
     counted: StaticProfile | None
@@ -45,19 +64,26 @@ class LimitedFigures(Struct, frozen=True):
     growth: Growth | None = None
     observed: StoredStatic | None = None
     cache_bytes_per_token: int | None = None
+    kernels: int | None = None
+    installed: Mapping[str, InstalledSize] = {}
+    items: Mapping[str, Sequence[Sequence[int]]] = {}
 
 
-def time_limits(
-    budgets: Sequence[Budget], batch_size: int
-) -> tuple[LatencyLimit | StartLimit, ...]:
+def time_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[TimeLimit, ...]:
     """The limits that budgets set on the times of rounds."""
     limits = (_time_limit(budget, batch_size) for budget in budgets)
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _time_limit(budget: Budget, batch_size: int) -> LatencyLimit | StartLimit | None:
+def _time_limit(budget: Budget, batch_size: int) -> TimeLimit | None:
     """The limit on a time; None for another figure."""
     figure = budget.figure
+    if not figure.is_timed:
+        return None
+    if figure.metric == SLOWEST:
+        return SlowestLimit(budget.limit * _NS_PER_MS)
+    if figure.metric == MISSES and isinstance(budget.companion, float):
+        return MissLimit(budget.limit * _NS_PER_MS, budget.companion)
     if figure.percent is not None:
         return LatencyLimit(figure.percent, _limit_ns(budget, batch_size))
     return StartLimit(figure.metric, budget.limit) if figure.metric in START_METRICS else None
@@ -65,11 +91,7 @@ def _time_limit(budget: Budget, batch_size: int) -> LatencyLimit | StartLimit | 
 
 def static_budget_metrics(budgets: Sequence[Budget], figures: LimitedFigures) -> tuple[Metric, ...]:
     """The budgets of counts and sizes. Counts that only a run can tell are bounds."""
-    return tuple(
-        _static(budget, figures)
-        for budget in budgets
-        if not (budget.figure.is_timed or budget.figure.is_change)
-    )
+    return tuple(_static(budget, figures) for budget in budgets if budget.figure.is_exact)
 
 
 def timed_budget_metrics(
@@ -81,9 +103,23 @@ def timed_budget_metrics(
     return tuple(_timed(budgets, figures, figures.measured, level))
 
 
+def budget_notes(
+    budgets: Sequence[Budget], measured: Measurement | None, machine: str
+) -> tuple[str, ...]:
+    """What a reader of the budgets has to know: how they were judged, and by which limits."""
+    notes = (
+        few_rounds_note(budgets, measured),
+        _slowest_note(budgets, measured),
+        _machine_note(budgets, machine),
+    )
+    return tuple(note for note in notes if note is not None)
+
+
 def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
     """A note if there were too few rounds to show how much sessions differ."""
-    has_limit = any(budget.figure.percent is not None for budget in budgets)
+    has_limit = any(
+        budget.figure.is_latency and budget.figure.metric != SLOWEST for budget in budgets
+    )
     if measured is None or not has_limit or len(measured.rounds) >= FEWEST_ROUNDS:
         return None
     sessions = count_of(len(measured.rounds), "session")
@@ -91,6 +127,25 @@ def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> 
         f"budgets are judged by the inferences of {sessions}, with bounds "
         f"{100 * (SESSION_FACTOR - 1.0):g} % further away for sessions that did not run"
     )
+
+
+def _slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
+    """A note on what the slowest of some inferences shows of others, if a budget limits it."""
+    if measured is None or not any(budget.figure.metric == SLOWEST for budget in budgets):
+        return None
+    samples = sum(len(made.times_ns) for made in measured.rounds)
+    return (
+        f"with a confidence of {100 * SEEN_CONFIDENCE:g} %, fewer than "
+        f"{100 * seen_share(samples):.3g} % of all take longer than the slowest of {samples:,}"
+    )
+
+
+def _machine_note(budgets: Sequence[Budget], key: str) -> str | None:
+    """A note on the limits that are those of this machine, and by which pattern."""
+    chosen = [
+        f"{budget.word} by {pattern!r}" for budget in budgets for pattern, _ in budget.by_machine
+    ]
+    return f"limits of the machine {key}: {', '.join(chosen)}" if chosen else None
 
 
 class _Figure(Struct, frozen=True):
@@ -103,7 +158,14 @@ class _Figure(Struct, frozen=True):
 
 def _static(budget: Budget, figures: LimitedFigures) -> Metric:
     name = budget.figure.metric
-    whole = {"size_bytes": figures.size_bytes, CACHE: figures.cache_bytes_per_token}
+    if name == "install_bytes":
+        found = figures.installed[str(budget.companion)]
+        return replace(_exact(budget, _Figure(found.total)), detail=found.describe())
+    whole = {
+        "size_bytes": figures.size_bytes,
+        CACHE: figures.cache_bytes_per_token,
+        "kernels": figures.kernels,
+    }
     return _exact(budget, _Figure(whole[name]) if name in whole else _counted(name, figures))
 
 
@@ -145,10 +207,15 @@ def _timed(
             yield _exact(budget, _Figure(measured.peak_rss_bytes))
         elif figure.metric == GROWTH:
             yield _of_growth(budget, figures.growth)
-        elif decision is not None and figure.percent is not None:
-            metric = _of_latency(budget, decision, figures.batch_size)
+        elif decision is not None and figure.is_latency:
             times_ns = [made.times_ns for made in measured.rounds]
-            yield _with_needs(_with_least(metric, decision), decision, times_ns)
+            if figure.metric == MISSES:
+                metric = _of_misses(budget, decision)
+            else:
+                metric = _of_latency(budget, decision, figures.batch_size)
+            if figure.metric == SLOWEST:
+                metric = replace(metric, detail=f"of {sum(map(len, times_ns)):,}")
+            yield _with_needs(metric, decision, times_ns)
         elif decision is not None:
             found = (decision.value, decision.low, decision.high)
             metric = _metric(budget, decision.answer, found, decision.confidence)
@@ -159,18 +226,44 @@ def _timed(
 
 def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Metric:
     found = (decision.value, decision.low, decision.high)
+    detail, unit_ns = None, _NS_PER_MS
+    if isinstance(budget.companion, float):
+        unit_ns = budget.companion * batch_size * _NS_PER_S
+        detail = f"for {budget.companion * batch_size:.4g} s of input"
     if budget.figure.is_least:
         value, high, low = (None if ns is None else _rate(batch_size, ns) for ns in found)
     else:
-        value, low, high = (None if ns is None else ns / _NS_PER_MS for ns in found)
-    return _metric(budget, decision.answer, (value, low, high), decision.confidence)
+        value, low, high = (None if ns is None else ns / unit_ns for ns in found)
+    metric = _metric(budget, decision.answer, (value, low, high), decision.confidence)
+    # A figure without a value may have a bound.
+    has_bound = decision.value is None and decision.low is not None
+    return replace(metric, detail=detail, least=low if has_bound else None)
 
 
-def _with_least(metric: Metric, decision: BudgetDecision) -> Metric:
-    """The figure with the bound that is known of it, if it has no value."""
-    if decision.value is not None or decision.low is None:
-        return metric
-    return replace(metric, least=decision.low / _NS_PER_MS)
+def _of_misses(budget: Budget, decision: BudgetDecision) -> Metric:
+    found = (decision.value, decision.low, decision.high)
+    metric = _metric(budget, decision.answer, found, decision.confidence)
+    return replace(metric, limit=decision.limit, detail=f"deadline {budget.limit:g} ms")
+
+
+def item_metrics(
+    budgets: Sequence[Budget], figures: LimitedFigures, level: float
+) -> tuple[Metric, ...]:
+    """The budgets of the items of a generator."""
+    return tuple(
+        _of_items(budget, figures.items.get(budget.figure.metric, ()), level)
+        for budget in budgets
+        if budget.figure.source is FigureSource.ITEMS
+    )
+
+
+def _of_items(budget: Budget, times_ns: Sequence[Sequence[int]], level: float) -> Metric:
+    if not any(times_ns):
+        return _exact(budget, _Figure(None))
+    known = [times for times in times_ns if times]
+    limit_ns = budget.limit * _NS_PER_MS
+    decision = judge_percentile(known, _MEDIAN, limit_ns, level, LIMIT_PASS_LEVEL)
+    return _with_needs(_of_latency(budget, decision, 1), decision, known)
 
 
 def _with_needs(
@@ -219,6 +312,8 @@ def _metric(
 def _limit_ns(budget: Budget, batch_size: int) -> float:
     if budget.figure.is_least:
         return _rate(batch_size, budget.limit)
+    if isinstance(budget.companion, float):
+        return budget.limit * budget.companion * batch_size * _NS_PER_S
     return budget.limit * _NS_PER_MS
 
 

@@ -8,17 +8,26 @@ from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.records import Growth
-from pytest_modelperf.testing.budget_figures import growth_for_budgets, with_memory
+from pytest_modelperf.testing.budget_figures import (
+    growth_for_budgets,
+    installed_for_budgets,
+    kernels_for_budgets,
+    with_memory,
+)
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
-    few_rounds_note,
+    budget_notes,
     static_budget_metrics,
     timed_budget_metrics,
 )
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
 from pytest_modelperf.testing.drift import judge_drift
+from pytest_modelperf.testing.improvement import improvement_metric
+from pytest_modelperf.testing.speedup import judge_speedup
 
+NO_PLAN = "the engine shows no plan of this model, so its kernels are not counted"
 NOTHING_RAN = "budgets of figures that are measured are not judged, for nothing ran"
 
 
@@ -28,19 +37,20 @@ def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
         return replace(result, comparison=_without_reason(result.comparison))
     result = replace(result, profile=with_memory(bound, result.profile))
     try:
-        growth = growth_for_budgets(bound)
+        figures = _limited_figures(bound, result, growth_for_budgets(bound))
+        speedup = judge_speedup(bound)
     except MeasureError as error:
         failure = error.worded(bound.check.setup.wording)
         return replace(result, comparison=replace(result.comparison, failure=failure))
-    figures = _limited_figures(bound, result, growth)
     counts = static_budget_metrics(bound.check.budgets, figures)
     level = bound.check.gate.limit_level
     timed = timed_budget_metrics(bound.timed_budgets, figures, level)
     drift = judge_drift(bound, result)
+    others = [each for each in (speedup, _improvement(bound, result)) if each is not None]
     measured = result.profile.measured
     comparison = replace(
         result.comparison,
-        metrics=_insert(result.comparison.metrics, (*timed, *drift.metrics, *counts)),
+        metrics=_insert(result.comparison.metrics, (*timed, *others, *drift.metrics, *counts)),
         notes=(*_notes(bound, result, counts), *drift.notes),
         after=result.comparison.after or side_run(measured),
     )
@@ -71,7 +81,17 @@ def _limited_figures(
         growth,
         result.observed,
         None if generation is None else generation.cache_bytes,
+        kernels_for_budgets(bound),
+        installed_for_budgets(bound.check.budgets),
     )
+
+
+def _improvement(bound: BoundCheck, result: CaseResult) -> Metric | None:
+    """How much better than its baseline the case is, unless this run records it for that."""
+    context = bound.context
+    if context.against is not None or context.update is UpdateMode.IMPROVED:
+        return None
+    return improvement_metric(bound.check.budgets, result.comparison)
 
 
 def _insert(judged: tuple[Metric, ...], metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
@@ -87,12 +107,12 @@ def _notes(bound: BoundCheck, result: CaseResult, counts: tuple[Metric, ...]) ->
     if counted is not None and any(metric.is_open for metric in counts):
         # They name what only a run can count.
         notes = tuple(dict.fromkeys((*notes, *counted.notes)))
-    if bound.context.is_static and any(
-        b.figure.is_timed or b.figure.is_change for b in bound.check.budgets
-    ):
+    budgets, measured = bound.check.budgets, result.profile.measured
+    if bound.context.is_static and any(budget.figure.needs_run for budget in budgets):
         notes = (*notes, NOTHING_RAN)
-    few = few_rounds_note(bound.timed_budgets, result.profile.measured)
-    return notes if few is None else (*notes, few)
+    if any(metric.name == "kernels" and metric.is_open for metric in counts):
+        notes = (*notes, NO_PLAN) if not bound.context.is_static else notes
+    return (*notes, *budget_notes(budgets, measured, bound.machine.key))
 
 
 def _without_reason(comparison: CaseComparison) -> CaseComparison:

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
 from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.engine_change import (
     installed_builds,
     requirement_of,
 )
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import CaseComparison, Measure
 from pytest_modelperf.comparing.short_runs import Slowdowns
 from pytest_modelperf.environments.making import make_environment

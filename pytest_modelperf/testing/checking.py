@@ -51,6 +51,11 @@ class Checked(Struct, frozen=True):
     before: Measurement | None = None
     upgrade: CaseOutcome | None = None
 
+    def with_note(self, note: str) -> Checked:
+        comparison = self.outcome.comparison
+        noted = replace(comparison, notes=(*comparison.notes, note))
+        return replace(self, outcome=replace(self.outcome, comparison=noted))
+
     @property
     def outcomes(self) -> tuple[CaseOutcome, ...]:
         return (self.outcome,) if self.upgrade is None else (self.outcome, self.upgrade)
@@ -82,6 +87,7 @@ class Checker(Struct, frozen=True):
         TooFewCoresError if this machine cannot run it, another error if the model, what is asked
         of it, or its baseline cannot be used.
         """
+        check = self._with_limits_here(check)
         require_history(self.context, check)
         stopwatch = Stopwatch(self.context.watch)
         bound = None
@@ -96,6 +102,13 @@ class Checker(Struct, frozen=True):
         outcome = make_outcome(self.context, check, facts, result, stopwatch.seconds)
         checked = Checked(outcome, result.profile, result.before)
         return checked if bound is None else _with_upgrade(checked, bound)
+
+    def _with_limits_here(self, check: CaseCheck) -> CaseCheck:
+        """The check with the limits of the machine that it runs on."""
+        if not any(budget.by_machine for budget in check.budgets):
+            return check
+        key = self.context.machine_of(check.setup).key
+        return replace(check, budgets=tuple(b.of_machine(key) for b in check.budgets))
 
     def measure(self, check: CaseCheck) -> CaseProfile:
         """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""

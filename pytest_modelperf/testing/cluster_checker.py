@@ -18,6 +18,7 @@ from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.profiling import profile_jobs
 from pytest_modelperf.cluster.records import Job, ModelContent
 from pytest_modelperf.cluster.wire import from_text
+from pytest_modelperf.comparing.budgets import FigureSource
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
@@ -167,6 +168,11 @@ class ClusterChecker(Struct, frozen=True):
                 "the budget drift needs the history, which the machines of a cluster do not have: "
                 f"run this test without {CLUSTER.flag}, or leave drift out and type `modelperf "
                 "history --fail-on-drift` after the run."
+            )
+        if any(budget.figure.source is FigureSource.OTHER_MODEL for budget in check.budgets):
+            raise UsageError(
+                "the budget speedup needs a second model, which is not sent to a cluster: run this "
+                f"test without {CLUSTER.flag}, or leave speedup out."
             )
         stored = self._stored(check)
         names = self._names(check, stored)

@@ -8,9 +8,9 @@ from statistics import NormalDist
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.gates import PASS_LEVEL
-from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.time_limits import PASS_LEVEL
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.chain import chain_lines
 from pytest_modelperf.history.records import (

@@ -99,7 +99,10 @@ class KnownTests(Struct):
             case = case_of(item)
             if case is not None:
                 self.tests.add(item.nodeid)
-            if case is not None and not case.is_function:
+            if case is not None and case.origin is not None:
+                # The model decides which cases of its baseline they are.
+                self.open.add(item.nodeid)
+            elif case is not None and not case.is_function:
                 # Its test reports a model without a name for its baseline.
                 with suppress(UsageError):
                     conditions = (case.conditions, run.settings.engine_for(case.spec))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.obtaining.records import ModelOrigin
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
@@ -15,7 +16,7 @@ from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 
 def failed_outcome(
     item: pytest.Item,
-    model: TestedModel,
+    model: TestedModel | ModelOrigin,
     message: str,
     case: Case | None = None,
     baseline: str | None = None,
@@ -43,7 +44,9 @@ def source_of(item: pytest.Item) -> Source:
     return Source(path=path, line=line + 1 if has_line and line is not None else None)
 
 
-def _facts_of(model: TestedModel) -> ModelFacts:
+def _facts_of(model: TestedModel | ModelOrigin) -> ModelFacts:
+    if isinstance(model, ModelOrigin):
+        return ModelFacts.named(model.name)
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         return ModelFacts.named(path.name, str(path))

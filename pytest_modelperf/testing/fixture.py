@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.declaring import read_spec
-from pytest_modelperf.spec.readers import read_model
+from pytest_modelperf.spec.readers import read_model, read_text
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
@@ -36,6 +36,7 @@ _T = TypeVar("_T")
 # pytest indents the lines of an error by this much.
 _MARGIN = 8
 _PHASE = ", and phase='prefill' or phase='step'"
+_ENGINE_BEFORE = "engine_before"
 # The words of a comparison that runs in this process.
 _WORDS_HERE = ("cores", "tolerance", "max_seconds", "warmup_seconds")
 
@@ -116,6 +117,7 @@ class ModelPerf:
         before: TestedModel,
         after: TestedModel,
         *arguments: object,
+        engine_before: str | None = None,
         **words: Unpack[CaseWords],
     ) -> CaseComparison:
         """Two models side by side in a duet at one case, for a test to assert what it wants.
@@ -123,12 +125,16 @@ class ModelPerf:
         A side can be any callable, such as a torch module: then both run in this process. A
         callable gets the `arguments` as they are, and an ONNX model gets them as its inputs, in
         their order, or by name if there is one dict. `cores`, `tolerance`, `max_seconds` and
-        `warmup_seconds` say how.
+        `warmup_seconds` say how. Of two ONNX models, `engine_before` runs the first one on another
+        engine, without `engine_options`.
         """
         __tracebackhide__ = True
         is_here = callable(before) or callable(after)
+        given: dict[str, object] = {**words}
+        if engine_before is not None:
+            given[_ENGINE_BEFORE] = engine_before
         compare = self._compared_here if is_here else self._compared
-        return self._attempt(after, lambda: compare(before, after, arguments, words))
+        return self._attempt(after, lambda: compare(before, after, arguments, given))
 
     @property
     def profile(self) -> PerfProfile:
@@ -196,9 +202,16 @@ class ModelPerf:
                 "'x:f32:1x3', or by input_file=; arrays are for callables."
             )
         models = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
-        cases = [self._case({"model": model, **words}) for model in models]
-        run = self._run
+        run, engine = self._run, None
+        if _ENGINE_BEFORE in words:
+            name = read_text(words[_ENGINE_BEFORE], f"modelperf: {_ENGINE_BEFORE}")
+            engine = run.checker.context.extensions.engines.find(name)
+        shared = {word: value for word, value in words.items() if word != _ENGINE_BEFORE}
+        cases = [self._case({"model": model, **shared}) for model in models]
         old, new = (run.case_check(self._item, case, has_baseline=False) for case in cases)
+        if engine is not None:
+            # The options are those of the other engine.
+            old = replace(old, setup=replace(old.setup, engine=engine, options={}))
         if not run.settings.static_only:
             new = run.spend_level(self._item, replace(new, budgets=()))
         return run.checker.compare(old, new)
@@ -219,7 +232,10 @@ class ModelPerf:
                 f"modelperf.compare: {unknown[0]} is for two ONNX models, and a callable gets the "
                 f"inputs that follow it. There are: {', '.join(_WORDS_HERE)}."
             )
+        from pytest_modelperf.testing.program_check import require_run
+
         run = self._run
+        require_run(run.config)
         if run.settings.static_only:
             pytest.skip("needs a run, and --modelperf-static-only is given")
         old, new = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
@@ -266,6 +282,9 @@ class ModelPerf:
 
     def _case(self, words: Mapping[str, object], *, sparsity: bool = False) -> SizedCase:
         """The one case that a call names."""
+        from pytest_modelperf.testing.program_check import require_run
+
+        require_run(self._run.config)
         spec = read_spec(words, "modelperf", self._find)
         cases = cases_of(replace(spec, budgets=read_mark_budgets(self._item)))
         if len(cases) > 1:
@@ -274,7 +293,10 @@ class ModelPerf:
                 f"size of each{_PHASE if cases[0].phase else ''}, or mark the test with "
                 "@pytest.mark.perf_case."
             )
-        self._asked = replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
+        case = cases[0]
+        if case.origin is not None:
+            case = self._run.late_models.find_case(self._item, case, {}).case
+        self._asked = replace(case, request=replace(case.request, sparsity=sparsity))
         return self._asked
 
 

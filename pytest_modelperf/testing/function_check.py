@@ -5,16 +5,22 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measured_cases import measure_function
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
-from pytest_modelperf.testing.budget_figures import require_measured, setup_for_limits
+from pytest_modelperf.testing.budget_figures import (
+    installed_for_budgets,
+    require_measured,
+    setup_for_limits,
+)
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
-    few_rounds_note,
+    budget_notes,
+    static_budget_metrics,
     time_limits,
     timed_budget_metrics,
 )
@@ -43,18 +49,25 @@ def check_function(context: CheckContext, check: CaseCheck, watch: Watch) -> Che
     found = _not_run(check) if is_static else _run(context, check, watch)
     (profile,) = found.cases
     case, measured = profile.case, profile.measured
-    figures = LimitedFigures(None, None, case.batch_size, measured)
-    metrics = timed_budget_metrics(check.budgets, figures, check.gate.limit_level)
-    few = few_rounds_note(check.budgets, measured)
+    installed = installed_for_budgets(check.budgets)
+    figures = LimitedFigures(None, None, case.batch_size, measured, installed=installed)
+    metrics = (
+        *timed_budget_metrics(_timed(check), figures, check.gate.limit_level),
+        *static_budget_metrics(check.budgets, figures),
+    )
     notes = [
-        *([few] if few is not None else []),
+        *budget_notes(check.budgets, measured, context.machine.key),
         *([NOTHING_JUDGED] if not check.budgets else []),
         *([NOTHING_RECORDED] if context.update is not None else []),
         *([NO_OLDER_VERSION] if context.against is not None else []),
-        *([NOTHING_RAN] if is_static and check.budgets else []),
+        *([NOTHING_RAN] if is_static and _timed(check) else []),
     ]
     comparison = CaseComparison(case, metrics, (), notes=tuple(notes), after=side_run(measured))
     return CheckedFunction(found.model, CaseResult(with_run(comparison, measured), profile))
+
+
+def _timed(check: CaseCheck) -> list[Budget]:
+    return [budget for budget in check.budgets if budget.figure.is_timed]
 
 
 def _require_times(check: CaseCheck) -> None:
@@ -63,7 +76,7 @@ def _require_times(check: CaseCheck) -> None:
     Its module is imported once, so no round but the first one has a time to load.
     """
     for budget in check.budgets:
-        if budget.figure.percent is None and budget.word != _MEMORY:
+        if not budget.figure.is_of_code:
             raise UsageError(
                 f"{budget.word} is for models, and this is a Python function: leave it out, and "
                 "limit its latency or peak_memory_mb."

@@ -27,7 +27,12 @@ from pytest_modelperf.testing.ending import (
     in_github,
     path_in_repository,
 )
-from pytest_modelperf.testing.items import OnnxItem, UnreadableItem, check_item
+from pytest_modelperf.testing.items import (
+    OnnxItem,
+    UnreadableItem,
+    check_item,
+    find_late_case,
+)
 from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
 from pytest_modelperf.testing.left_out import file_above, files_above
 from pytest_modelperf.testing.markers import (
@@ -35,6 +40,7 @@ from pytest_modelperf.testing.markers import (
     case_ids,
     read_cases,
     read_mark_budgets,
+    use_fixtures_named,
 )
 from pytest_modelperf.testing.model_collection import ModelCollection
 from pytest_modelperf.testing.names import (
@@ -169,6 +175,11 @@ class RunHooks:
         self.live(progress)
 
     # -- collection
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, collector: pytest.Collector, obj: object) -> None:
+        """Have tests use the fixtures that their markers name, so that parameters are known."""
+        use_fixtures_named(collector, obj)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         definition = metafunc.definition
@@ -311,6 +322,12 @@ class RunHooks:
         item.stash[OUTCOMES] = []
         item.stash[_TOLD] = 0
         self.run.begin(item)
+
+    # After all others: then the fixtures of the test have their values.
+    @pytest.hookimpl(trylast=True, specname="pytest_runtest_setup")
+    def pytest_find_late_case(self, item: pytest.Item) -> None:
+        __tracebackhide__ = _is_of_user
+        find_late_case(self.run, item)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
@@ -518,6 +535,11 @@ def check_sendable(sent: Iterable[object]) -> None:
                 f"pytest-xdist sends its workers no text with bytes that are no UTF-8, such as "
                 f"{printable(text)}: give the file or the folder another name, or leave out -n."
             )
+
+
+def _is_of_user(error: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Whether an error has frames of the user: pytest says so if it has to hide all frames."""
+    return not error.errisinstance(pytest.fail.Exception)
 
 
 def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:

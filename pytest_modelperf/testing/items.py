@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,10 @@ from pytest_modelperf.spec.declaring import spec_by_table
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
-from pytest_modelperf.testing.markers import read_mark_budgets
+from pytest_modelperf.testing.markers import path_below, read_mark_budgets
 from pytest_modelperf.testing.names import ALL_CASES, SWITCHED_OFF, named_tests
-from pytest_modelperf.testing.run import PerfFailure, Run, path_below
-from pytest_modelperf.testing.wording import in_table
+from pytest_modelperf.testing.run import PerfFailure, Run, case_of
+from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -102,19 +102,26 @@ class OnnxItem(_ModelItem):
             kept = [each for each in spec.budgets if each.figure.metric not in metrics]
             self.case = replace(self.case, spec=replace(spec, budgets=(*kept, *late)))
 
+    @property
+    def table_path(self) -> str:
+        """The path that the table of the model has."""
+        run = run_of(self.config)
+        inner = None if run is None else path_below(self.path, run.settings.root)
+        return inner or self.path.name
+
     def runtest(self) -> None:
         run = run_of(self.config)
         if run is None:
             raise RuntimeError("models are collected as cases only where --modelperf is given")
+        case = case_of(self) or self.case
         try:
-            check_item(run, self, self.case)
+            check_item(run, self, case)
         except PerfFailure as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         except ModelPerfError as error:
-            path = path_below(self.path, run.settings.root) or self.path.name
-            message = in_table(error, path, has_table=run.settings.spec_for(path) is not None)
-            run.note_failure(self, self.case, message)
-            raise pytest.fail.Exception(message, pytrace=False) from None
+            path = self.table_path
+            has_table = run.settings.spec_for(path) is not None
+            raise _failed(run, self, in_table(error, path, has_table=has_table)) from None
 
 
 class SkippedItem(_ModelItem):
@@ -140,6 +147,31 @@ class UnreadableItem(_ModelItem):
         if run is not None:
             run.note_failed_model(self, self.path, self.message)
         pytest.fail(self.message, pytrace=False)
+
+
+def find_late_case(run: Run, item: pytest.Item) -> None:
+    """Find the model of a test's case, if it did not exist at collection; fail the setup if not."""
+    __tracebackhide__ = True
+    case = case_of(item)
+    if case is None or case.origin is None:
+        return
+    fixtures: Mapping[str, object] = getattr(item, "funcargs", {})
+    try:
+        run.find_case(item, case, fixtures)
+    except ModelPerfError as error:
+        if isinstance(item, OnnxItem):
+            message = in_table(error, item.table_path, has_table=True)
+        else:
+            message = in_python(error)
+        raise _failed(run, item, message) from None
+
+
+def _failed(run: Run, item: pytest.Item, message: str) -> BaseException:
+    """Keep the message for the reports, and return the failure of the test."""
+    case = case_of(item)
+    if case is not None:
+        run.note_failure(item, case, message)
+    return pytest.fail.Exception(message, pytrace=False)
 
 
 def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.limits import Budget, read_budgets
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.comparing.budgets import Budget, read_budgets
+from pytest_modelperf.errors import AbsentFileError, UsageError
+from pytest_modelperf.obtaining.records import ModelOrigin
+from pytest_modelperf.spec.case_definitions import FIXTURE
 from pytest_modelperf.spec.case_spec import TestedModel
-from pytest_modelperf.spec.declaring import as_written, read_spec
+from pytest_modelperf.spec.declaring import MODEL_WORDS, as_written, read_spec
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
@@ -29,6 +32,10 @@ class _Mark(Struct, frozen=True):
     depth: int
     words: Mapping[str, Any]
 
+    @property
+    def names_model(self) -> bool:
+        return any(word in self.words for word in MODEL_WORDS)
+
 
 def read_cases(node: pytest.Item, find: FindModel) -> tuple[SizedCase, ...]:
     """The cases of a test, in the order that its markers stand in; UsageError names the test.
@@ -40,16 +47,18 @@ def read_cases(node: pytest.Item, find: FindModel) -> tuple[SizedCase, ...]:
     marks = [_Mark(depth, _words(mark, where)) for depth, mark in _marks(node, CASE)]
     if not marks:
         return ()
-    depth_of_models = min((m.depth for m in marks if "model" in m.words), default=None)
+    depth_of_models = min((m.depth for m in marks if m.names_model), default=None)
     if depth_of_models is None:
         raise UsageError(f"{where} names no model: give model='model.onnx'.")
-    groups = [m for m in marks if "model" in m.words and m.depth == depth_of_models]
-    shared = [m for m in marks if "model" not in m.words]
+    groups = [m for m in marks if m.names_model and m.depth == depth_of_models]
+    shared = [m for m in marks if not m.names_model]
     budgets = read_mark_budgets(node)
     cases: list[SizedCase] = []
     for group in reversed(groups):
         words = _merge([group, *shared], where)
-        spec = read_spec({**words, "model": group.words["model"]}, where, find)
+        # A model is not compared with another one, as a value with several elements cannot be.
+        own = {word: group.words[word] for word in MODEL_WORDS if word in group.words}
+        spec = read_spec({**words, **own}, where, find, may_be_late=True)
         cases += cases_of(replace(spec, budgets=budgets))
     return tuple(cases)
 
@@ -68,6 +77,31 @@ def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
         read_budgets(written, where)
         marks.append(_Mark(depth, written))
     return read_budgets(_merge(marks, where), where)
+
+
+def use_fixtures_named(collector: pytest.Collector, function: object) -> None:
+    """Have tests use the fixtures whose values are models: those of a function, class or module.
+
+    pytest reads the parameters of fixtures that a test uses before it makes tests of a function.
+    """
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function):
+        return
+    for name in _fixtures_named(collector.own_markers):
+        collector.add_marker(pytest.mark.usefixtures(name))
+    for name in _fixtures_named(_own_marks(function)):
+        pytest.mark.usefixtures(name)(function)
+
+
+def _own_marks(function: object) -> Sequence[pytest.Mark]:
+    return [getattr(each, "mark", each) for each in getattr(function, "pytestmark", ())]
+
+
+def _fixtures_named(marks: Sequence[pytest.Mark]) -> tuple[str, ...]:
+    """The fixtures that these markers name as models, and do not use yet."""
+    named = [mark.kwargs.get(FIXTURE.word) for mark in marks if mark.name == CASE]
+    used = {name for mark in marks if mark.name == "usefixtures" for name in mark.args}
+    return tuple(dict.fromkeys(n for n in named if isinstance(n, str) and n not in used))
 
 
 def case_ids(cases: Iterable[SizedCase], where: str) -> list[str]:
@@ -113,8 +147,20 @@ class FindModel:
             near = [each for folder in tried for each in sorted(folder.parent.glob("*.onnx"))]
             shown = ", ".join(printable(str(each)) for each in near[:_MAX_NEAR])
             hint = f" There are: {shown}." if near and path.suffix == SUFFIX else ""
-            raise UsageError(f"there is no file {printable(text)} in {places}.{hint}")
+            raise AbsentFileError(f"there is no file {printable(text)} in {places}.{hint}")
         return found
+
+
+def path_below(path: Path, root: Path) -> str | None:
+    """The path of a file as tables name it; None if it is not below the root.
+
+    The project may be reached by a link, and the file named by where it really lies.
+    """
+    real = path.parent.resolve() / path.name
+    for place, top in ((path, root), (real, root.resolve())):
+        if place.is_relative_to(top):
+            return place.relative_to(top).as_posix()
+    return None
 
 
 def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
@@ -155,7 +201,9 @@ def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
     return merged
 
 
-def _name(model: TestedModel) -> str:
+def _name(model: TestedModel | ModelOrigin) -> str:
+    if isinstance(model, ModelOrigin):
+        return model.short_name
     if isinstance(model, Path):
         return model.stem
     return str(getattr(model, "__name__", "model"))

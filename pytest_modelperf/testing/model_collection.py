@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.testing.ending import KnownTests
 from pytest_modelperf.testing.items import OnnxFile
-from pytest_modelperf.testing.names import SUFFIX, named_tests, split_argument
+from pytest_modelperf.testing.names import SUFFIXES, named_tests, split_argument
+from pytest_modelperf.testing.table_tests import TablesFile
 from pytest_modelperf.text.escaping import printable
 
 
@@ -35,13 +35,14 @@ class ModelCollection:
 
     def add_models(self) -> None:
         """Add the models of the tables to the arguments, unless tests were named."""
-        if self.config.args_source is pytest.Config.ArgsSource.ARGS:
+        if self._are_tests_named:
             return
         if self.config.invocation_params.dir != self.config.rootpath:
             return
         named = {path for path, _ in named_tests(self.config)}
         skipped = self.config.getini("norecursedirs")
         is_ignored = self._ignored_by_pytest(skipped)
+        self._add_tables(named)
         for path in find_models(self.settings, skipped):
             if is_ignored(path):
                 below = [each for each in path.parents if self.settings.root in each.parents]
@@ -61,6 +62,29 @@ class ModelCollection:
             for path in self.reached
             if self.settings.root in path.parents and _has_name_of(path, skipped)
         }
+
+    def _add_tables(self, named: Collection[Path]) -> None:
+        """Add the file of the tables for the models that are made, fetched or absent."""
+        file = self.settings.root / PYPROJECT
+        if self.has_late_tables and file.is_file() and not {file, *file.parents} & set(named):
+            self.config.args.append(f"{os.curdir}/{PYPROJECT}")
+
+    @property
+    def _are_tests_named(self) -> bool:
+        return self.config.args_source is pytest.Config.ArgsSource.ARGS
+
+    @cached_property
+    def absent(self) -> frozenset[str]:
+        """The tables that name no file."""
+        skipped = self.config.getini("norecursedirs")
+        return frozenset(absent_tables(self.settings, skipped))
+
+    @property
+    def has_late_tables(self) -> bool:
+        """Whether a table has a model that is made, fetched or absent."""
+        return bool(self.absent) or any(
+            spec.origin is not None for _, spec in self.settings.models.items()
+        )
 
     def _ignored_by_pytest(self, skipped: Sequence[str]) -> Callable[[Path], bool]:
         """The function that tells whether pytest ignores a path, for more than a folder's name.
@@ -160,8 +184,15 @@ class ModelCollection:
         return any(True for pattern in patterns for _ in path.rglob(pattern))
 
     @pytest.hookimpl
-    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
-        if file_path.suffix != SUFFIX:
+    def pytest_collect_file(
+        self, file_path: Path, parent: pytest.Collector
+    ) -> OnnxFile | TablesFile | None:
+        if file_path == self.settings.root / PYPROJECT and self.has_late_tables:
+            # A user who names folders asks for what is in them.
+            is_asked = not self._are_tests_named or file_path in self.named
+            absent = self.absent if is_asked else ()
+            return TablesFile.from_parent(parent, path=file_path, absent=absent)
+        if file_path.suffix not in SUFFIXES:
             return None
         if file_path in self.named or self._is_configured(file_path):
             return OnnxFile.from_parent(parent, path=file_path)
@@ -179,7 +210,10 @@ class ModelCollection:
         inner = path.relative_to(root).as_posix()
         is_twin = path.is_relative_to(self.settings.baseline_dir)
         models = self.settings.models
-        return models.own(inner) is not None or (not is_twin and bool(models.globs_of(inner)))
+        own = models.own(inner)
+        if own is not None:
+            return own.origin is None
+        return not is_twin and bool(models.globs_of(inner))
 
     def find_reached(self) -> Iterator[Path]:
         """The models of the tables that this run collects, or may collect."""
@@ -190,23 +224,31 @@ class ModelCollection:
 
 
 def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]:
-    """The files that the tables name; UsageError for a table that names none.
+    """The files that the tables name, but for models that are made or fetched.
 
     A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one
     of `skipped`, unless it has the name of the folder itself.
     """
     for pattern in settings.models:
-        found = sorted(
-            path
-            for path in settings.root.glob(pattern)
-            if path.is_file() and not _is_left_out(path, pattern, settings, skipped)
-        )
-        if not found:
-            raise UsageError(
-                f'[tool.modelperf.models."{printable(pattern)}"] names no file below '
-                f"{printable(str(settings.root))}: is the path right, and is the model there?"
-            )
-        yield from found
+        yield from _files_of(pattern, settings, skipped)
+
+
+def absent_tables(settings: RunSettings, skipped: Sequence[str]) -> Iterator[str]:
+    """The tables that name no file, though their models are files."""
+    for pattern, spec in settings.models.items():
+        if spec.origin is None and not _files_of(pattern, settings, skipped):
+            yield pattern
+
+
+def _files_of(pattern: str, settings: RunSettings, skipped: Sequence[str]) -> Sequence[Path]:
+    spec = settings.models.own(pattern)
+    if spec is not None and spec.origin is not None:
+        return ()
+    return sorted(
+        path
+        for path in settings.root.glob(pattern)
+        if path.is_file() and not _is_left_out(path, pattern, settings, skipped)
+    )
 
 
 def _can_be_given(path: str) -> bool:

@@ -20,6 +20,8 @@ FIXTURE = "modelperf"
 # The argument that parametrizes a test by its cases.
 CASE_ARGUMENT = "_modelperf_case"
 SUFFIX = ".onnx"
+# Those of files that are models: the second one is ONNX Runtime's own format.
+SUFFIXES = (SUFFIX, ".ort")
 # The name of the test that stands for all cases of a model.
 ALL_CASES = "cases"
 # As `pytest --markers` shows them.
@@ -29,7 +31,7 @@ MARKERS = (
         "an ONNX model, and hold it against its baseline"
     ),
     (
-        f"{BUDGET}(latency_ms=..., p99_ms=..., macs=..., flops=..., params=..., ...): what the "
+        f"{BUDGET}(latency_ms=..., p99_ms=..., max_ms=..., macs=..., kernels=..., ...): what the "
         "cases of the test may cost"
     ),
 )

@@ -125,7 +125,7 @@ def _checks(run: Run, items: Iterable[pytest.Item]) -> Iterator[CaseCheck]:
     """
     for item in items:
         case = case_of(item)
-        if case is not None and not is_skipped(item):
+        if case is not None and case.origin is None and not is_skipped(item):
             with suppress(ModelPerfError):
                 yield run.first_check(item, case)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program_store import program_name
@@ -17,7 +19,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.programs.repository import top_of
-from pytest_modelperf.programs.settling import read_state
+from pytest_modelperf.programs.settling import ProgramState, read_state
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.failed_case import source_of
 from pytest_modelperf.testing.markers import read_mark_budgets
@@ -26,7 +28,30 @@ from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import Run
 from pytest_modelperf.text.escaping import printable
 
+if TYPE_CHECKING:
+    from pytest_modelperf.programs.checked import ProgramCheck
+
 _MOST_CALLS = 1
+
+
+class NamedProgram(Struct, frozen=True):
+    """A program that a command names by its test: its check, and its baseline if it has one."""
+
+    check: ProgramCheck
+    state: ProgramState
+
+
+# A command that runs pytest up to the check of a test takes the program from here.
+TAKEN = pytest.StashKey["list[NamedProgram]"]()
+
+
+def require_run(config: pytest.Config) -> None:
+    """Raise UsageError if a command asks for a program, and the test is about a model."""
+    if TAKEN in config.stash:
+        raise UsageError(
+            "the test is about a model, and a command names a test for its program. Give the "
+            "command the file of the model."
+        )
 
 
 def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> CaseOutcome:
@@ -52,10 +77,14 @@ def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> Ca
         accept=run.accept(item),
     )
     is_settled = state.is_unchanged and words.against is None
-    if is_recorded or budgets or not is_settled:
-        from pytest_modelperf.testing.program_run import TestedProgram, run_program
+    taken = run.config.stash.get(TAKEN, None)
+    if is_recorded or budgets or not is_settled or taken is not None:
+        from pytest_modelperf.testing.program_run import TestedProgram, check_of, run_program
 
         program = TestedProgram(item, words, top, state, budgets)
+        if taken is not None:
+            taken.append(NamedProgram(check_of(run, program, outcome), state))
+            pytest.skip("the command has the check of this test")
         outcome = run_program(run, program, outcome, is_recorded=is_recorded)
     seconds = (dt.datetime.now(dt.timezone.utc) - begun).total_seconds()
     return replace(outcome, seconds=seconds)

@@ -12,8 +12,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import Budget, FigureSource
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import LOAD, Budget
+from pytest_modelperf.comparing.limits import LOAD
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -25,7 +26,15 @@ from pytest_modelperf.programs.rounds import Pace
 from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.looks import share_level
-from pytest_modelperf.testing.budgets import LimitedFigures, few_rounds_note, timed_budget_metrics
+from pytest_modelperf.testing.budget_figures import installed_for_budgets
+from pytest_modelperf.testing.budgets import (
+    LimitedFigures,
+    budget_notes,
+    item_metrics,
+    static_budget_metrics,
+    timed_budget_metrics,
+)
+from pytest_modelperf.testing.improvement import improvement_metric
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import Run
@@ -34,6 +43,8 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 _STRETCH_SECONDS = 180.0
 _USUAL_SECONDS = 30.0
+# The sources of figures that programs have, and functions not.
+_OF_PROGRAMS = frozenset({FigureSource.ITEMS, FigureSource.BASELINE})
 
 
 class TestedProgram(Struct, frozen=True):
@@ -52,14 +63,14 @@ def run_program(
     run: Run, program: TestedProgram, outcome: CaseOutcome, *, is_recorded: bool
 ) -> CaseOutcome:
     """Return the outcome with what a run of the program adds to it."""
-    _require_program_budgets(program.budgets)
-    asked = _asked(run, program, outcome)
+    asked = check_of(run, program, outcome)
+    budgets = _of_program(program.budgets, asked.machine)
     checked = record_program(asked) if is_recorded else check_program(asked, program.state)
-    is_improved = checked.comparison.verdict is Verdict.IMPROVED
-    if run.settings.update is UpdateMode.IMPROVED and is_improved:
+    update = run.settings.update
+    if update is UpdateMode.IMPROVED and checked.comparison.verdict is Verdict.IMPROVED:
         checked = replace(checked, recording=record_program(asked).recording)
-    if program.budgets and not checked.comparison.has_failed:
-        checked = _with_budgets(asked, checked, program.budgets)
+    if budgets and not checked.comparison.has_failed:
+        checked = _with_budgets(asked, checked, budgets, is_recorded=update is not None)
     measured = checked.measured
     return replace(
         outcome,
@@ -72,7 +83,8 @@ def run_program(
     )
 
 
-def _asked(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramCheck:
+def check_of(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramCheck:
+    """Return the check that the test asks for."""
     settings, words, top = run.settings, program.words, program.top
     place = StationPlace(
         side="after",
@@ -122,26 +134,56 @@ def _asked(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramChe
     )
 
 
-def _require_program_budgets(budgets: Sequence[Budget]) -> None:
+def _of_program(budgets: Sequence[Budget], machine: str) -> Sequence[Budget]:
+    """The budgets with their limits on this machine; UsageError for those that only a model has."""
     for budget in budgets:
-        if budget.figure.percent is None and budget.word != "peak_memory_mb":
+        figure = budget.figure
+        if not figure.is_of_code and figure.source not in _OF_PROGRAMS:
             raise UsageError(
                 f"{budget.word} is for models, and this is a program: leave it out, and limit its "
                 "latency or peak_memory_mb."
             )
+    return [budget.of_machine(machine) for budget in budgets]
 
 
 def _with_budgets(
-    asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget]
+    asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget], *, is_recorded: bool
 ) -> CheckedProgram:
-    measured = checked.measured or measure_program(asked)
-    figures = LimitedFigures(None, None, 1, measured)
-    metrics = timed_budget_metrics(budgets, figures, asked.gate.limit_level)
-    few = few_rounds_note(budgets, measured)
-    found = checked.comparison
+    """The checked program with the verdicts of its budgets, for which it may have to run."""
+    if checked.measured is None and any(each.figure.needs_run for each in budgets):
+        checked = replace(measure_program(asked, checked.comparison), recording=checked.recording)
+    _require_items(checked, budgets)
+    figures = LimitedFigures(
+        None,
+        None,
+        1,
+        checked.measured,
+        installed=installed_for_budgets(budgets),
+        items=checked.items,
+    )
+    level, found = asked.gate.limit_level, checked.comparison
+    improvement = None if is_recorded else improvement_metric(budgets, found)
+    metrics = (
+        *timed_budget_metrics([b for b in budgets if b.figure.is_timed], figures, level),
+        *item_metrics(budgets, figures, level),
+        *([] if improvement is None else [improvement]),
+        *static_budget_metrics(budgets, figures),
+    )
     comparison = replace(
         found,
         metrics=(*found.metrics, *metrics),
-        notes=(*found.notes, *([few] if few is not None else [])),
+        notes=(*found.notes, *budget_notes(budgets, checked.measured, asked.machine)),
     )
-    return replace(checked, comparison=comparison, measured=measured)
+    return replace(checked, comparison=comparison)
+
+
+def _require_items(checked: CheckedProgram, budgets: Sequence[Budget]) -> None:
+    """UsageError for a budget of the items of a call that yields none."""
+    for budget in budgets:
+        if budget.figure.source is FigureSource.ITEMS and checked.measured is not None:
+            times_ns = checked.items.get(budget.figure.metric, ())
+            if not any(times_ns):
+                raise UsageError(
+                    f"{budget.word} is for generators, and a call of this program yielded no "
+                    f"item: leave out {budget.word}, or limit its latency_ms."
+                )

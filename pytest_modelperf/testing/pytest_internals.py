@@ -5,7 +5,7 @@ If another version of pytest breaks this package, it does so here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -116,6 +116,34 @@ def functions_of(test: pytest.Item) -> Iterator[Callable[..., object]]:
         yield test.function
         for fixtures in test._fixtureinfo.name2fixturedefs.values():  # noqa: SLF001
             yield from (fixture.func for fixture in fixtures)
+
+
+def parameters_of(item: pytest.Item, fixture: str) -> tuple[str, ...]:
+    """The parameters that a fixture, or one that it uses, has in this test, as texts."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return ()
+    known = item._fixtureinfo.name2fixturedefs  # noqa: SLF001
+    used, open_names = set[str](), [fixture]
+    while open_names:
+        name = open_names.pop()
+        if name not in used:
+            used.add(name)
+            open_names += [each for made in known.get(name, ())[-1:] for each in made.argnames]
+    callspec = item.callspec
+    return tuple(
+        _parameter_text(known.get(name, ()), value, callspec.indices.get(name, 0))
+        for name, value in callspec.params.items()
+        if name in used
+    )
+
+
+def _parameter_text(definitions: Sequence[Any], value: object, index: int) -> str:
+    """The id that a fixture gives its parameter, or the value if that is short, or its index."""
+    ids = definitions[-1].ids if definitions else None
+    if isinstance(ids, Sequence) and index < len(ids) and ids[index] is not None:
+        return str(ids[index])
+    is_short = value is None or isinstance(value, str | int | float | bool)
+    return str(value) if is_short else str(index)
 
 
 def distributes(config: pytest.Config) -> bool:

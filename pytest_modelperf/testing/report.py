@@ -118,8 +118,9 @@ def _advice(outcome: CaseOutcome) -> Iterator[ReportBlock]:
         return
     if case.regressed and outcome.advice is not None:
         yield Paragraph((Line(word="accept", text=outcome.advice),))
-    if outcome.accept is not None and (case.regressed or case.verdict is Verdict.NEW):
-        word = "accept" if case.regressed else "record"
+    is_changed = bool(case.regressed) or case.is_too_good
+    if outcome.accept is not None and (is_changed or case.verdict is Verdict.NEW):
+        word = "accept" if is_changed else "record"
         yield Code(word, outcome.accept, is_command=True)
 
 
@@ -286,7 +287,8 @@ def _sections(named: Sequence[Named]) -> Iterator[Section]:
         if not on:
             continue
         blocks = [*case_blocks(view.compared, recording_with(outcome.accept), outcome.advice)]
-        if outcome.comparison.regressed and outcome.accept is not None:
+        is_changed = outcome.comparison.regressed or outcome.comparison.is_too_good
+        if is_changed and outcome.accept is not None:
             blocks.append(Code("To accept it", outcome.accept, is_command=True))
         sentence = describe_outcome(outcome)
         yield replace(case_section(view, sentence, blocks, is_open=view is worst), on=on)

@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import FigureSource
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
@@ -27,17 +28,19 @@ from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.testing.commands import record
 from pytest_modelperf.testing.failed_case import failed_outcome, source_of
+from pytest_modelperf.testing.late_models import FoundCase, LateModels
 from pytest_modelperf.testing.machines import require_this_machine
-from pytest_modelperf.testing.markers import read_mark_budgets
-from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIX
+from pytest_modelperf.testing.markers import FindModel, path_below, read_mark_budgets
+from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIXES
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.pytest_internals import functions_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.comparing.budgets import Budget
     from pytest_modelperf.comparing.engine_change import EngineChange
-    from pytest_modelperf.comparing.limits import Budget
+    from pytest_modelperf.obtaining.records import ModelOrigin
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
     from pytest_modelperf.profiler.records import Case, CaseProfile
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
 _BAD = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 _UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
 OUTCOMES = pytest.StashKey["list[CaseOutcome]"]()
+# The case of a test whose model did not exist when it was collected.
+_FOUND = pytest.StashKey[FoundCase]()
 
 
 class Run(Struct):
@@ -71,6 +76,19 @@ class Run(Struct):
     _checks: int = 0
     _programs: int = 0
     _engine_changes: Mapping[EngineChange, int] | None = None
+    _late: LateModels | None = None
+
+    @property
+    def late_models(self) -> LateModels:
+        """Finds the models that did not exist when their tests were collected."""
+        if self._late is None:
+            self._late = LateModels(self.config, self.settings)
+        return self._late
+
+    def find_case(self, item: pytest.Item, case: SizedCase, fixtures: Mapping[str, object]) -> None:
+        """Find the model of a test's case, and keep the case for this run of the test."""
+        __tracebackhide__ = True
+        item.stash[_FOUND] = self.late_models.find_case(item, case, fixtures)
 
     @property
     def checker(self) -> ChecksCases:
@@ -108,6 +126,8 @@ class Run(Struct):
     def begin(self, item: pytest.Item) -> None:
         """Note that a test starts, perhaps for the second time."""
         self.current, self.checked, self._checks, self._programs = item, None, 0, 0
+        if _FOUND in item.stash:
+            del item.stash[_FOUND]
 
     def count(self, items: Iterable[pytest.Item]) -> None:
         """Count the figures that these tests judge.
@@ -148,7 +168,7 @@ class Run(Struct):
     def _count_figures(self, budgets: Iterable[Budget]) -> int:
         """The number of figures of a case: its ratios, uncertain limits, and perhaps its engine."""
         is_upgrade = self.settings.judges_upgrades and bool(self.engine_changes)
-        limits = sum(b.figure.is_timed or b.figure.is_change for b in budgets)
+        limits = sum(not b.figure.is_exact for b in budgets)
         return 1 + is_upgrade + limits
 
     @property
@@ -180,7 +200,7 @@ class Run(Struct):
             test=str(item.nodeid),
             case_id=case.id,
             source=source_of(item),
-            model=case.model,
+            model=case.existing_model,
             baseline=self.baseline_of(case) if has_baseline else None,
             request=case.request,
             setup=settings.setup(
@@ -194,12 +214,22 @@ class Run(Struct):
                 level=share_level(self.judged),
                 rounds=rounds_within(settings.max_seconds),
             ),
-            budgets=case.budgets,
+            budgets=self._located(item, case.budgets),
             measure=settings.measure,
             sketches_outputs=settings.output_sketch,
             accept=self.accept(item) if has_baseline else None,
             machine=case.machine,
             keeps_profile=uses_fixture(item) or settings.trace is not None,
+        )
+
+    def _located(self, item: pytest.Item, budgets: Sequence[Budget]) -> tuple[Budget, ...]:
+        """The budgets with the paths of the other models that they name."""
+        find = FindModel(item.path, self.settings.root)
+        return tuple(
+            replace(budget, companion=str(find(str(budget.companion))))
+            if budget.figure.source is FigureSource.OTHER_MODEL and not budget.names_function
+            else budget
+            for budget in budgets
         )
 
     def require_machine(self, case: SizedCase) -> None:
@@ -214,7 +244,7 @@ class Run(Struct):
 
         if case.spec.baseline is not None:
             return folder_name(case.spec.baseline)
-        model, root = case.model, self.settings.root
+        model, root = case.existing_model, self.settings.root
         if isinstance(model, str | os.PathLike):
             path = Path(os.path.normpath(root / model))
             inner = path_below(path, root)
@@ -275,6 +305,9 @@ class Run(Struct):
     def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
         """Check a case, and keep its outcome for the reports."""
         checked = self.checker.check(self.spend_level(item, check))
+        found = item.stash.get(_FOUND, None)
+        if found is not None and found.note is not None and found.case.request is check.request:
+            checked = checked.with_note(found.note)
         item.stash.setdefault(OUTCOMES, []).extend(checked.outcomes)
         if self.settings.trace is not None and not self.settings.static_only:
             self._write_trace(item, check, checked)
@@ -317,7 +350,7 @@ class Run(Struct):
     def note_failure(self, item: pytest.Item, case: SizedCase, message: str) -> None:
         """Keep a case that could not be judged for the reports, with the message of its test."""
         baseline = None
-        if not case.is_function:
+        if not case.is_function and case.origin is None:
             # A model without a name for its baseline may be the error.
             with suppress(UsageError):
                 baseline = self.baseline_of(case)
@@ -326,7 +359,7 @@ class Run(Struct):
     def note_failed_model(
         self,
         item: pytest.Item,
-        model: TestedModel,
+        model: TestedModel | ModelOrigin,
         message: str,
         case: Case | None = None,
         baseline: str | None = None,
@@ -387,7 +420,8 @@ class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so
 
 def case_of(item: pytest.Item) -> SizedCase | None:
     """The case that a test is about, by its markers or as a collected model."""
-    own = getattr(item, "case", None)
+    found = item.stash.get(_FOUND, None)
+    own = found.case if found is not None else getattr(item, "case", None)
     return own if isinstance(own, SizedCase) else _parameters(item).get(CASE_ARGUMENT)
 
 
@@ -402,18 +436,6 @@ def read_late_budgets(item: pytest.Item) -> None:
         if budgets != case.spec.budgets:
             spec = replace(case.spec, budgets=budgets)
             _parameters(item)[CASE_ARGUMENT] = replace(case, spec=spec)
-
-
-def path_below(path: Path, root: Path) -> str | None:
-    """The path of a file as tables name it; None if it is not below the root.
-
-    The project may be reached by a link, and the file named by where it really lies.
-    """
-    real = path.parent.resolve() / path.name
-    for place, top in ((path, root), (real, root.resolve())):
-        if place.is_relative_to(top):
-            return place.relative_to(top).as_posix()
-    return None
 
 
 def _id_to_type(item: pytest.Item) -> str:
@@ -437,7 +459,7 @@ def uses_fixture(test: pytest.Item) -> bool:
 
 def may_judge(test: pytest.Item) -> bool:
     """Whether a test is a model, is marked with cases, or uses the fixture."""
-    return test.path.suffix == SUFFIX or case_of(test) is not None or uses_fixture(test)
+    return test.path.suffix in SUFFIXES or case_of(test) is not None or uses_fixture(test)
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:

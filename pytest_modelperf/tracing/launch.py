@@ -1,4 +1,4 @@
-"""Runs a program with tracing in each Python that it starts, without anything installed."""
+"""Runs a program under watch in each Python that it starts, without anything installed."""
 
 from __future__ import annotations
 
@@ -34,20 +34,19 @@ _FROM_TERMINAL = frozenset(each for each in _FORWARDED if each.name in {"SIGINT"
 
 
 class StartedPython(Struct, frozen=True):
-    """A Python that loaded the startup module; `problem` says why it is not traced, or is empty."""
+    """A Python that loaded the startup module; `problem` is why it is not watched, or empty."""
 
     executable: str
     problem: str
 
 
 class Launch(Struct, frozen=True):
-    """A program that was run: how it ended, the traces written meanwhile, the Pythons in it.
+    """A program that was run: how it ended, and the Pythons in it.
 
     `returned` is its exit code, or below 0 the number of the signal that ended it.
     """
 
     returned: int
-    traces: tuple[Path, ...]
     pythons: tuple[StartedPython, ...]
 
     @property
@@ -55,9 +54,31 @@ class Launch(Struct, frozen=True):
         """The exit code as a shell gives it."""
         return self.returned if self.returned >= 0 else SIGNAL_BASE - self.returned
 
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether it succeeded, or the user ended it by Ctrl-C, as a server is ended."""
+        return self.exit_code in {0, SIGNAL_BASE + signal.SIGINT}
 
-def run_traced(command: Sequence[str], file: str) -> Launch:
-    """Run a command to its end; `file` has the trace of its own process, others lie beside it."""
+
+class TracedLaunch(Launch, frozen=True):
+    """A program that was run with tracing, and the traces written meanwhile."""
+
+    traces: tuple[Path, ...]
+
+
+def run_watched(command: Sequence[str], variables: Mapping[str, str], example: str) -> Launch:
+    """Run a command to its end; the variables say what each of its Pythons watches.
+
+    `example` begins a command of ours that starts a program, for the error if it cannot start.
+    """
+    with working_folder("launch") as folder:
+        shutil.copyfile(startup.__file__, folder / "sitecustomize.py")
+        returned = _run(command, _environment(folder, variables), example)
+        return Launch(returned, _started_pythons(folder))
+
+
+def run_traced(command: Sequence[str], file: str) -> TracedLaunch:
+    """Run a command to its end; `file` has the trace of its own process, others are next to it."""
     if file == STDOUT:
         raise UsageError(
             "a trace takes a file: standard output is the program's own. Give another with -o, or "
@@ -67,42 +88,41 @@ def run_traced(command: Sequence[str], file: str) -> Launch:
     # Made absolute now: a child process may have another working folder.
     target = Path(file).absolute()
     before = _trace_files(target)
-    with working_folder("launch") as folder:
-        shutil.copyfile(startup.__file__, folder / "sitecustomize.py")
-        returned = _run(command, _environment(folder, target))
-        pythons = _started_pythons(folder)
+    variables = {VARIABLE: str(target), LAUNCHER: str(os.getpid())}
+    launch = run_watched(command, variables, "modelperf trace")
     written = [path for path, state in _trace_files(target).items() if before.get(path) != state]
     if len(written) == 1 and written[0] != target:
         # The command is a script or a launcher, with one traced program inside.
         written = [written[0].replace(target)]
-    return Launch(returned, tuple(sorted(written, key=lambda path: path != target)), pythons)
+    traces = tuple(sorted(written, key=lambda path: path != target))
+    return TracedLaunch(launch.returned, launch.pythons, traces)
 
 
-def _environment(folder: Path, target: Path) -> dict[str, str]:
-    """The variables of this process, and those that have each Python of the program traced."""
-    made = {**os.environ, VARIABLE: str(target), LAUNCHER: str(os.getpid())}
+def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of this process, and those that have each Python of the program watched."""
+    made = {**os.environ, **variables}
     made.pop(OWNER, None)
     made["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), made.get("PYTHONPATH"))))
     return made
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def _run(command: Sequence[str], environment: Mapping[str, str], example: str) -> int:
     """The exit code of the command; below 0 the number of the signal that ended it."""
     with _forwarded_signals() as forwarder:
         try:
             # Files that are open for it, such as the /dev/fd/63 of a shell, stay open.
             process = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603  # what the user typed
         except OSError as error:
-            raise _cannot_start(command[0], error) from error
+            raise _cannot_start(command[0], error, example) from error
         forwarder.begin(process)
         return process.wait()
 
 
-def _cannot_start(name: str, error: OSError) -> UsageError:
+def _cannot_start(name: str, error: OSError, example: str) -> UsageError:
     reason = error.strerror or str(error)
-    advice = "Give a program, as in `modelperf trace -- python program.py`"
+    advice = f"Give a program, as in `{example} -- python program.py`"
     if name.endswith(".py"):
-        advice = f"Start it with Python: `modelperf trace -- python {shell_word(name)}`"
+        advice = f"Start it with Python: `{example} -- python {shell_word(name)}`"
     return UsageError(f"cannot start {printable(name)}: {reason}. {advice}")
 
 

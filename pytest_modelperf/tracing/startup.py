@@ -1,4 +1,4 @@
-"""The `sitecustomize` module of each Python that `modelperf trace -- COMMAND` starts.
+"""The `sitecustomize` module of each Python that a program starts under our watch.
 
 `launch` copies this file into a temporary folder, first in PYTHONPATH. Any Python may load it, with
 this package or without, so it imports nothing but the standard library at its top. Python takes an
@@ -27,14 +27,18 @@ def _run_own_sitecustomize() -> None:
         spec.loader.exec_module(module)
 
 
-def _start_tracing() -> None:
-    """Trace this process, and note for the launcher whether that was possible."""
+def _start_watching() -> None:
+    """Watch this process, and note for the launcher whether that was possible."""
     from contextlib import suppress
     from pathlib import Path
 
     problem = ""
     try:
-        import pytest_modelperf.tracing.autostart  # noqa: F401  # its import begins the tracing
+        # The import of either begins the watch.
+        if os.environ.get("MODELPERF_TRACE"):
+            import pytest_modelperf.tracing.autostart
+        if os.environ.get("MODELPERF_SESSION_LOG"):
+            import pytest_modelperf.tracing.session_log  # noqa: F401
     except ImportError as error:
         # A note is one line.
         problem = " ".join(str(error).split())
@@ -50,8 +54,8 @@ def _start() -> None:
     try:
         _run_own_sitecustomize()
     finally:
-        if os.environ.get("MODELPERF_TRACE"):
-            _start_tracing()
+        if os.environ.get("MODELPERF_TRACE") or os.environ.get("MODELPERF_SESSION_LOG"):
+            _start_watching()
 
 
 if __name__ == "sitecustomize":

@@ -89,7 +89,7 @@ def test_a_changed_program_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (
             seen_of({"reader.py": b"1"}, distributions={"magika": "1.0.3", "onnx": "1.19.0"}),
-            "magika ? -> 1.0.3, onnx ? -> 1.19.0; other content of reader.py",
+            "now imports magika 1.0.3, now imports onnx 1.19.0; other content of reader.py",
         ),
         (seen_of({"reader.py": b""}, python="3.12.1"), "Python 3.11.9 -> 3.12.1"),
         (

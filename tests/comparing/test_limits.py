@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from inline_snapshot import snapshot
 
+from pytest_modelperf.comparing.budgets import FIGURES, Budget, FigureSource, read_budgets
 from pytest_modelperf.comparing.limits import (
-    FIGURES,
-    Budget,
     Tolerances,
     check_static,
-    read_budgets,
     read_median_tolerance,
     read_tolerances,
 )
@@ -74,7 +72,11 @@ def test_every_percentile_that_is_reported_can_have_a_budget() -> None:
 
 
 def test_what_is_counted_has_the_name_of_the_count() -> None:
-    counts = [figure.metric for figure in FIGURES.values() if figure.is_count]
+    counts = [
+        figure.metric
+        for figure in FIGURES.values()
+        if figure.is_count and figure.source is FigureSource.FILE
+    ]
 
     assert all(hasattr(StaticProfile, name) for name in counts)
 
@@ -114,9 +116,10 @@ def test_only_a_count_has_a_prefix(value: str) -> None:
 def test_an_unknown_budget_is_refused_with_the_nearest() -> None:
     assert _refusal_of_budgets({"latency": 3}) == snapshot("""\
 here: there is no budget 'latency'. Did you mean 'latency_ms'? There are: latency_ms, p50_ms, \
-p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, items_per_second, ttft_ms, token_ms, tokens_per_second, \
-cache_bytes_per_token, load_ms, first_inference_ms, \
-peak_memory_mb, growth_kb_per_inference, macs, flops, params, size_mb, drift.\
+p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, max_ms, deadline_ms, real_time_factor, \
+items_per_second, ttft_ms, token_ms, tokens_per_second, cache_bytes_per_token, first_item_ms, \
+item_ms, load_ms, first_inference_ms, peak_memory_mb, growth_kb_per_inference, macs, flops, \
+params, size_mb, kernels, install_bytes, speedup, drift, improved_beyond.\
 """)
 
 

@@ -17,8 +17,9 @@ import pytest
 from pytest_modelperf.baselines.recording import PROCESSES
 from pytest_modelperf.baselines.records import FIDELITY
 from pytest_modelperf.cli import main
-from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
+from pytest_modelperf.comparing.time_limits import PASS_LEVEL
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model

@@ -12,13 +12,13 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import FIGURES, read_budgets
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.figures import LAYERS_ON
-from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
     DEFAULT_TAIL_TOLERANCE,
     DEFAULT_TOLERANCE,
-    FIGURES,
     FIRST,
     LEAST_MEMORY_BYTES,
     LEAST_SIZE_BYTES,
@@ -27,7 +27,6 @@ from pytest_modelperf.comparing.limits import (
     OUTPUTS,
     SIZE,
     Tolerances,
-    read_budgets,
 )
 from pytest_modelperf.comparing.records import (
     VERDICT_ORDER,
@@ -40,6 +39,7 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.comparing.report import COMPARISON_COLUMNS
+from pytest_modelperf.comparing.time_limits import PASS_LEVEL, MissLimit
 from pytest_modelperf.profiler.counting.records import (
     LayerType,
     StaticLayer,
@@ -50,10 +50,11 @@ from pytest_modelperf.profiler.hookspecs import PROJECT
 from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.declaring import CASE_WORDS
+from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.run_settings import RunSettings
 from pytest_modelperf.spec.sources import read_settings
+from pytest_modelperf.stats.deadlines import seen_share
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
@@ -148,7 +149,7 @@ def add_models(project: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize(
     ("name", "cases", "skipped"),
-    [("writing-tests", 14, 2), ("budgets", 3, 0), ("extending", 1, 0)],
+    [("writing-tests", 14, 2), ("budgets", 7, 0), ("extending", 1, 0)],
 )
 def test_the_examples_of_a_page_pass_where_nothing_runs(
     name: str, cases: int, skipped: int, project: pytest.Pytester
@@ -391,7 +392,7 @@ def test_every_budget_has_a_row_and_its_unit() -> None:
             assert figure.is_count == (row[2] == "a count")
             assert {"MB": 1e6, "KB": 1e3}.get(row[2], 1.0) == figure.scale
             assert figure.is_least == ("least" in row[1])
-            assert figure.is_change == (row[2] == "a share")
+            assert figure.takes_share == (row[2] == "a share")
     assert "1 MB is 1,000,000 bytes" in plain("budgets")
     (size,) = read_budgets({"size_mb": 1}, "here")
     assert size.limit == 1_000_000
@@ -408,6 +409,20 @@ def test_the_samples_that_budgets_take_are_those_of_the_code() -> None:
     names, samples = (cells.split(" | ") for cells in found.groups())
     assert names == [f"p{percent:g}" for percent in PERCENTS]
     assert samples == [f"{needed_samples(percent):,}" for percent in PERCENTS]
+
+
+def test_the_inferences_that_show_a_share_of_misses_are_those_of_the_code() -> None:
+    found = re.search(
+        r"^\| misses \| (.+) \|\n.+\n\| inferences without a miss \| (.+) \|$",
+        text_of("budgets"),
+        re.MULTILINE,
+    )
+    assert found is not None
+    shares, samples = (cells.split(" | ") for cells in found.groups())
+    limits = [MissLimit(1.0, float(share.removesuffix(" %")) / 100) for share in shares]
+    assert samples == [f"{limit.samples_needed:,}" for limit in limits]
+    assert seen_share(459) < 0.01 < seen_share(458)
+    assert seen_share(4603) < 0.001 < seen_share(4602)
 
 
 def test_the_rules_on_the_pages_are_those_of_the_code() -> None:
@@ -503,7 +518,7 @@ def test_every_attribute_of_layers_and_changes_is_there() -> None:
 
 def test_the_words_of_a_call_are_on_the_page() -> None:
     words = named_in(table("python-api", "`case` is any of these words, with one size of each:"))
-    assert words == set(CASE_WORDS) - {"model"}
+    assert words == set(CASE_WORDS) - set(MODEL_WORDS)
     calls = {
         re.sub(r"\W.*", "", name.removeprefix("modelperf."))
         for name in named_in(table("python-api", "## `modelperf`"))

@@ -17,8 +17,8 @@ _ROW = re.compile(r"^\| (?P<fault>.+?) \| (?P<outcome>.+?) \| (?P<tests>.+?) \|$
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # Settings that only say how much is measured, and how strictly it is judged.
 _FIGURES = {
-    "max_seconds", "measure", "min_seconds", "output_sketch", "static_only", "strict", "timeout",
-    "tolerance", "uncommitted", "warmup_seconds",
+    "max_seconds", "measure", "min_seconds", "no_cache", "output_sketch", "static_only", "strict",
+    "timeout", "tolerance", "uncommitted", "warmup_seconds",
 }  # fmt: skip
 _HEADS = {"fault", "input"}
 

@@ -277,6 +277,26 @@ def test_tokens_lie_along_the_open_axis_or_are_a_chunk(
     assert state.chunk == chunk
 
 
+@pytest.mark.parametrize(
+    ("given", "dims", "chunk"),
+    [
+        ("f input ? ?", {"input.1": 576}, 576),
+        ("f input batch samples", {"samples": 512}, 512),
+        ("f input batch samples", {"batch": 2}, None),
+        ("f input batch 45 80", {"batch": 2}, 45),
+    ],
+)
+def test_a_size_that_is_given_for_the_tokens_is_that_of_a_window(
+    given: str, dims: Mapping[str, int], chunk: int | None
+) -> None:
+    batch = "?" if "?" in given else "batch"
+    declared = _declared(f"{given}\nf state 2 {batch} 64"), _declared(f"f stateN 2 {batch} 64")
+    state = find_state(*declared, dims=dims)
+
+    assert state.chunk == chunk
+    assert state.is_window == (chunk in dims.values())
+
+
 def test_inputs_of_the_same_length_as_the_tokens_are_tokens_too() -> None:
     state = _state(
         "i input_ids batch seq\ni type_ids batch seq\nf image batch 3 8 8\nf past batch 4 old 8",

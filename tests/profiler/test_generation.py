@@ -134,6 +134,35 @@ def test_a_model_without_a_prefill_has_steps_alone_and_says_so() -> None:
     assert any("takes 4 new tokens at a time, so it has no prefill" in n for n in case.static.notes)
 
 
+def test_a_given_size_of_the_tokens_is_the_window_of_each_step() -> None:
+    def macs_of_steps(dims: dict[str, tuple[int, ...]]) -> tuple[int, int]:
+        request = generation(8, 3, dims=dims, phases=(Phase.STEP,))
+        (case,) = profile_model(make_decoder(), request).cases
+        counts = case.static.generation
+        assert case.case.phase == GenerationPhase(Phase.STEP, 8, 3)
+        assert counts is not None
+        assert counts.first_macs is not None
+        assert counts.last_macs is not None
+        return counts.first_macs, counts.last_macs
+
+    window, token = macs_of_steps({"sequence_length": (4,)}), macs_of_steps({})
+    assert window[0] > 4 * token[0]
+    # Each of 4 tokens sees the tokens of the windows before, which are 4 times as many.
+    assert window[1] - window[0] == 4 * 4 * (token[1] - token[0])
+
+
+def test_a_window_has_no_prefill() -> None:
+    (case,) = profile_model(make_decoder(), generation(8, 3, dims={"sequence_length": (4,)})).cases
+    assert any("takes a window of 4, so it has no prefill" in n for n in case.static.notes)
+
+
+def test_the_size_of_a_prompt_alone_may_be_given_too() -> None:
+    (case,) = profile_model(make_decoder(), generation(8, 0, dims={"sequence_length": (8,)})).cases
+    assert case.case.phase == GenerationPhase(Phase.PREFILL, 8, 0)
+    with pytest.raises(BindingError, match=r"has to be 8 .* Leave its size out"):
+        profile_model(make_decoder(), generation(8, 0, dims={"sequence_length": (4,)}))
+
+
 def test_the_phases_of_a_model_follow_from_its_inputs(tmp_path: Path) -> None:
     onnx.save(streaming(), tmp_path / "streaming.onnx")
     file = open_model(tmp_path / "streaming.onnx")

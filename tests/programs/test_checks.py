@@ -102,7 +102,9 @@ def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     """Each side imports its own tree, and the functions that grew are named."""
     project = repository.path / "project"
     text = (project / "reader.py").read_text()
-    slow = text.replace("return self", "sorted(range(400_000), key=str)\n        return self")
+    slow = text.replace(
+        "return self", "sum(len(str(n)) for n in range(400_000))\n        return self"
+    )
     (project / "reader.py").write_text(slow)
     (project / "test_read.py").write_text(
         (project / "test_read.py").read_text().replace("read, 4)", 'read, 4, against="HEAD")')
@@ -112,11 +114,17 @@ def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     assert case["verdict"] == "regressed"
     reasons = case["reasons"]
     assert isinstance(reasons, list)
-    assert any("sorted" in reason or "reader.py:Reader.read" in reason for reason in reasons)
+    assert any("reader.py:Reader.read" in reason for reason in reasons)
     stages = case["stages"]
     assert isinstance(stages, list)
     judged = {stage["name"]: stage["judged"] for stage in stages}
     assert judged == {"model.onnx": False, "rest of the program": True}
+    calls = case["calls"]
+    assert isinstance(calls, list)
+    assert (calls[0]["place"], calls[0]["level"]) == ("reader.py:Reader.read", 0)
+    assert calls[0]["before"]["ms"] < calls[0]["after"]["ms"]
+    new = {each["place"] for each in calls if each["before"] is None}
+    assert "built-in method builtins.sum" in new
 
 
 def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> None:
@@ -129,3 +137,51 @@ def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> N
         ["*checks a second program*each=*", "test_read.py::test_read *failed*"]
     )
     result.stdout.no_fnmatch_line("*b1-c1*")
+
+
+_GENERATOR = """
+import time
+
+import pytest
+
+
+def read(count):
+    for number in range(count):
+        time.sleep(0.002)
+        yield number
+
+
+@pytest.mark.perf_budget({budget})
+def test_read(modelperf):
+    modelperf.check({call})
+"""
+
+
+@pytest.mark.parametrize(
+    ("budget", "call", "expected"),
+    [
+        pytest.param(
+            "first_item_ms=1000, item_ms=0.5",
+            "read, 3",
+            "over budget: item *, limit 0.5000 ms*",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "item_ms=5",
+            "len, [1]",
+            "*item_ms is for generators*latency_ms*",
+            marks=pytest.mark.slow,
+        ),
+        ("kernels=5", "read, 3", "*kernels is for models, and this is a program*"),
+        ("max_ms={'nowhere': 5}", "read, 3", "*max_ms has no limit for this machine*"),
+        ("install_bytes=1, distribution='numpy'", "read, 3", "*installed size * numpy, limit *"),
+    ],
+)
+def test_a_program_is_held_against_budgets_of_its_own(
+    repository: pytest.Pytester, budget: str, call: str, expected: str
+) -> None:
+    source = _GENERATOR.format(budget=budget, call=call)
+    (repository.path / "project" / "test_read.py").write_text(source)
+    result = repository.runpytest_subprocess(*_FAST)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{expected}"])

@@ -447,7 +447,7 @@ def test_a_test_that_a_side_lacks_is_missing_there(project: Project, test: str) 
             """
         }
     )
-    with pytest.raises(TestMissingError, match="does not exist at the accepted commit") as caught:
+    with pytest.raises(TestMissingError, match="does not exist in the older version") as caught:
         project.start(test, "before").wait_reached()
     assert caught.value.side == "before"
 

@@ -10,11 +10,15 @@ import time
 from functools import partial
 from pathlib import Path
 
+import onnx
 import pytest
 
+from pytest_modelperf.baselines.program import SeenModel
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.programs.tree_files import complete_tree
 from pytest_modelperf.programs.worktrees import KEPT_DAYS, KEPT_TREES, prune_trees, tree_of
+from tests.support.project import write_dense
 from tests.support.repository import git, needs_git
 from tests.support.stored_programs import ProgramRepository, isolate_git, seen_of
 
@@ -305,6 +309,31 @@ def test_an_ignored_file_is_linked(repository: ProgramRepository, cache: Path) -
         complete_tree(tree, seen, repository.path)
         assert (tree / "models/rec.onnx").read_bytes() == b"model"
         assert tree_of(first, repository.path, folder=cache) == tree
+
+
+def test_an_ignored_model_is_linked_with_its_external_data(
+    repository: ProgramRepository, cache: Path
+) -> None:
+    """A session reads its files itself, so a model is not among the files that Python read."""
+    first = repository.commit("first", {**FIRST, ".gitignore": b"models/\n"})
+    model = repository.path / "models" / "rec.onnx"
+    write_dense(model)
+    proto = onnx.load(model)
+    onnx.save(proto, model, save_as_external_data=True, location="rec.data", size_threshold=0)
+    seen = seen_of(
+        FIRST,
+        models=(SeenModel(name="rec.onnx", path="models/rec.onnx", sha256=digest_model(model)),),
+    )
+    tree = tree_of(first, repository.path, folder=cache)
+    complete_tree(tree, seen, repository.path)
+    assert digest_model(tree / "models" / "rec.onnx") == digest_model(model)
+    (model.parent / "rec.data").write_bytes(bytes(1000))
+    with pytest.raises(UsageError, match=r"^models/rec\.onnx is not in git"):
+        complete_tree(tree, seen, repository.path)
+
+
+def digest_model(path: Path) -> str:
+    return open_model(path).sha256()
 
 
 def test_an_ignored_file_that_changed_is_named(repository: ProgramRepository, cache: Path) -> None:

@@ -38,7 +38,7 @@ GOOD = (
     *(
         f"models.'m.onnx'.{each.table_key} = {each.example}"
         for each in CASE_SETTINGS
-        if each.example
+        if each.example and each.stands_in(Place.MODEL)
     ),
     *(
         f"{each.table_key} = {each.default!r}"

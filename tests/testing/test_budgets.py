@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import How, Metric, Verdict
+from pytest_modelperf.comparing.time_limits import MissLimit
 from pytest_modelperf.comparing.verdict_lines import describe_metric
+from pytest_modelperf.environments.installed_size import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -20,12 +24,16 @@ from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budget_figures import setup_for_limits
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
+    budget_notes,
     few_rounds_note,
+    item_metrics,
     static_budget_metrics,
     time_limits,
     timed_budget_metrics,
 )
 from pytest_modelperf.testing.case_budgets import with_run
+from pytest_modelperf.testing.improvement import improvement_metric
+from pytest_modelperf.testing.speedup import speedup_metric
 from tests.support.comparisons import SAME
 from tests.support.fake_bench import MS, FakeBench, FakeClock, steady
 from tests.support.profiles import make_measurement, make_round
@@ -416,3 +424,180 @@ def test_an_earlier_run_of_the_same_case_tells_its_macs_where_none_runs_now() ->
 def test_a_run_for_budgets_alone_does_not_say_how_a_case_was_judged(how: How | None) -> None:
     found = with_run(replace(SAME, how=how), rounds_of(1.0))
     assert (found.rounds, found.how, found.is_duet) == (6, how, False)
+
+
+# -- single inferences, and shares of time
+
+
+def test_the_slowest_inference_is_the_figure_and_says_of_how_many() -> None:
+    measured = rounds_of(10.0, 12.0)
+    (metric,) = judged(measured, max_ms=11.9)
+    assert metric.after == pytest.approx(12.0)
+    assert metric.verdict is Verdict.OVER_BUDGET
+    assert describe_metric(metric, None) == snapshot(
+        "slowest inference 12.00 ms, of 360, limit 11.90 ms"
+    )
+    assert verdict(measured, max_ms=12) is Verdict.PASSED
+
+
+def test_a_note_says_what_the_slowest_of_some_inferences_shows_of_others() -> None:
+    assert budget_notes(budgets(max_ms=12), rounds_of(10.0), "linux") == snapshot(
+        ("with a confidence of 99 %, fewer than 1.27 % of all take longer than the slowest of 360",)
+    )
+    assert budget_notes(budgets(latency_ms=12), rounds_of(10.0), "linux") == ()
+    assert budget_notes(budgets(max_ms=12), None, "linux") == ()
+
+
+def test_missed_deadlines_are_a_share_with_an_interval() -> None:
+    times = [*[round(10 * MS)] * 30, *[round(90 * MS)] * 30]
+    late = make_measurement(rounds=[make_round(times)] * 6, half_width=None)
+    (metric,) = judged(late, deadline_ms=50, misses=0.01)
+    assert (metric.after, metric.limit) == (0.5, 0.01)
+    assert metric.verdict is Verdict.OVER_BUDGET
+    assert metric.detail == "deadline 50 ms"
+    assert verdict(late, deadline_ms=100, misses="5 %") is Verdict.PASSED
+
+
+def test_a_share_of_misses_that_takes_more_samples_is_open_and_says_how_many() -> None:
+    few = rounds_of(10.0, samples=20)
+    (metric,) = judged(few, deadline_ms=50, misses=0.001)
+    (limit,) = time_limits(budgets(deadline_ms=50, misses=0.001), 1)
+    assert metric.verdict is Verdict.INCONCLUSIVE
+    assert isinstance(limit, MissLimit)
+    assert metric.samples_needed == limit.samples_needed
+    assert metric.rounds_needed == math.ceil(limit.samples_needed / 20)
+
+
+def test_a_run_takes_the_samples_that_show_a_share_of_misses() -> None:
+    bench = FakeBench(FakeClock(), steady(MS))
+    (metric,), _ = held(bench, deadline_ms=50, misses=0.01)
+    assert metric.verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(0.2501, Verdict.PASSED), (0.25, Verdict.INCONCLUSIVE), (0.2499, Verdict.OVER_BUDGET)],
+)
+def test_a_real_time_factor_is_the_median_by_the_seconds_of_the_whole_batch(
+    limit: float, expected: Verdict
+) -> None:
+    """10 ms for 4 frames at 100 frames a second are a quarter of real time."""
+    measured = rounds_of(10.0, batch_size=4)
+    (metric,) = judged(measured, real_time_factor=limit, frame_rate=100)
+    assert metric.after == pytest.approx(0.25)
+    assert metric.verdict is expected
+    assert metric.detail == "for 0.04 s of input"
+
+
+# -- the items of a generator
+
+
+def test_items_are_judged_by_their_median_over_the_processes() -> None:
+    times_ns = [[4 * MS] * 20 for _ in range(5)]
+    figures = LimitedFigures(None, None, 1, items={"item_ms": times_ns})
+    asked = budgets(item_ms=3, first_item_ms=100)
+    item, first = item_metrics(asked, figures, LEVEL)
+    assert item.after == pytest.approx(4.0)
+    assert item.verdict is Verdict.OVER_BUDGET
+    assert (first.after, first.verdict) == (None, Verdict.INCONCLUSIVE)
+
+
+# -- figures that are known without timing
+
+
+@pytest.mark.parametrize(
+    ("kernels", "expected"),
+    [(7, Verdict.PASSED), (8, Verdict.OVER_BUDGET), (None, Verdict.INCONCLUSIVE)],
+)
+def test_a_number_of_kernels_may_equal_its_limit(kernels: int | None, expected: Verdict) -> None:
+    figures = LimitedFigures(None, None, 1, kernels=kernels)
+    (metric,) = static_budget_metrics(budgets(kernels=7), figures)
+    assert (metric.name, metric.after, metric.verdict) == ("kernels", kernels, expected)
+
+
+def test_an_installed_size_names_what_takes_most() -> None:
+    found = InstalledSize({"magika": 1_000_000, "numpy": 60_000_000})
+    figures = LimitedFigures(None, None, 1, installed={"magika": found})
+    (metric,) = static_budget_metrics(budgets(install_bytes="50M", distribution="magika"), figures)
+    assert metric.verdict is Verdict.OVER_BUDGET
+    assert describe_metric(metric, None) == snapshot(
+        "installed size 61.00 MB, magika and 1 requirement; numpy takes 60.0 MB, limit 50.00 MB"
+    )
+
+
+# -- improvements and speedups
+
+
+def change(name: str, ratio: float, verdict: Verdict, spread: float | None = None) -> Metric:
+    interval = None if spread is None else (ratio - spread, ratio + spread)
+    return Metric(name, 1000.0, 1000.0 * ratio, verdict, interval=interval)
+
+
+def improvement(*metrics: Metric, how: How = How.DUET) -> Metric | None:
+    compared = replace(SAME, metrics=metrics, how=how)
+    return improvement_metric(budgets(improved_beyond=0.2), compared)
+
+
+P50 = "latency_p50"
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (change(P50, 0.7, Verdict.IMPROVED, 0.05), Verdict.OVER_BUDGET),
+        (change(P50, 0.78, Verdict.IMPROVED, 0.05), Verdict.INCONCLUSIVE),
+        (change(P50, 0.9, Verdict.IMPROVED, 0.05), Verdict.PASSED),
+        (change(P50, 1.5, Verdict.REGRESSED, 0.05), Verdict.PASSED),
+        # Its interval has the error level of passes.
+        (change(P50, 0.7, Verdict.PASSED, 0.05), Verdict.INCONCLUSIVE),
+        (change("macs", 0.79, Verdict.IMPROVED), Verdict.OVER_BUDGET),
+        (change("macs", 0.8, Verdict.IMPROVED), Verdict.PASSED),
+    ],
+)
+def test_a_figure_is_too_good_if_all_of_its_interval_is(metric: Metric, expected: Verdict) -> None:
+    found = improvement(metric)
+    assert found is not None
+    assert found.verdict is expected
+    assert not found.awaited
+
+
+def test_the_figure_that_improved_too_much_is_named() -> None:
+    found = improvement(
+        change(P50, 0.99, Verdict.PASSED, 0.005),
+        change("macs", 0.7, Verdict.IMPROVED),
+        change("params", 0.6, Verdict.IMPROVED),
+        change("weight_bytes", 0.1, Verdict.IMPROVED),
+    )
+    assert found is not None
+    assert describe_metric(found, None) == snapshot("improvement -40.0 %, params, at least -20.0 %")
+
+
+def test_nothing_is_too_good_without_anything_to_compare() -> None:
+    assert improvement() is None
+    assert improvement_metric(budgets(latency_ms=3), SAME) is None
+
+
+@pytest.mark.parametrize("is_exchanged", [False, True])
+@pytest.mark.parametrize("is_faster", [False, True])
+def test_a_speedup_is_that_of_the_model_whichever_side_it_was(
+    is_exchanged: bool,  # noqa: FBT001
+    is_faster: bool,  # noqa: FBT001
+) -> None:
+    (budget,) = budgets(speedup=2, over="old.onnx")
+    verdict = Verdict.REGRESSED if is_faster is is_exchanged else Verdict.PASSED
+    ratio = 4.0 if is_faster else 1.0
+    seen = ratio if is_exchanged else 1.0 / ratio
+    found = speedup_metric(
+        budget, change(P50, seen, verdict, 0.1 * seen), is_exchanged=is_exchanged
+    )
+    assert found.after == pytest.approx(ratio)
+    assert found.after_interval is not None
+    low, high = found.after_interval
+    assert low < ratio < high
+    assert found.verdict is (Verdict.PASSED if is_faster else Verdict.OVER_BUDGET)
+
+
+def test_the_same_model_is_as_fast_as_itself() -> None:
+    (budget,) = budgets(speedup=1.1, over="models/old.onnx")
+    found = speedup_metric(budget, None, is_exchanged=True)
+    assert describe_metric(found, None) == snapshot("speedup 1x, over old.onnx, at least 1.1x")

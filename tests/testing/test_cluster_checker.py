@@ -16,8 +16,8 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
 from pytest_modelperf.cluster.wire import from_text
+from pytest_modelperf.comparing.budgets import read_budgets
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import read_budgets
 from pytest_modelperf.comparing.records import Measure, Verdict
 from pytest_modelperf.errors import BaselineError, MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource

@@ -551,10 +551,6 @@ def test_the_tree_shows_models_and_their_cases(models: pytest.Pytester) -> None:
     ("table", "message"),
     [
         (
-            '[tool.modelperf.models."model/*.onnx"]',
-            '*[[]tool.modelperf.models."model/*.onnx"[]] names no file below *',
-        ),
-        (
             '[tool.modelperf.models."dense.onnx"]\nbatchsize = 2',
             "*there is no key 'batchsize'. Did you mean 'batch_size'?*",
         ),
@@ -578,6 +574,19 @@ def test_a_table_that_means_nothing_is_one_line_that_says_where_it_stands(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert "tool.modelperf" in result.stderr.str()
+    assert_says_no_internals(result)
+
+
+def test_a_table_that_names_no_file_fails_one_test_of_its_own(run: pytest.Pytester) -> None:
+    write_table(run, '[tool.modelperf.models."model/*.onnx"]\n[tool.modelperf.models."dense.onnx"]')
+    result = run.runpytest_inprocess(*STATIC, "-v")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*pyproject.toml::model/[*].onnx[[]cases[]] FAILED*",
+            '[[]tool.modelperf.models."model/[*].onnx"[]] names no file below *',
+        ]
+    )
     assert_says_no_internals(result)
 
 

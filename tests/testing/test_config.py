@@ -17,11 +17,13 @@ from hypothesis import given
 from inline_snapshot import snapshot
 from msgspec import structs
 
-from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
+from pytest_modelperf.comparing.budgets import Budget
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.kinds import read, read_default, read_typed
 from pytest_modelperf.spec.model_tables import MODEL_KEYS, ModelTables, matches
@@ -122,6 +124,7 @@ _SAMPLES = {
     "uncommitted": _Sample("uncommitted", (True, True), (True, True), (True, True)),
     "strict": _Sample("strict", (True, True), (True, True), (True, True)),
     "prune": _Sample("prune", (True, True), None, None),
+    "no_cache": _Sample("no_cache", (True, True), ("on", True), (True, True)),
     "json": _same("json", "run.json"),
     "markdown": _same("markdown", "run.md"),
     "html": _same("html", "run.html"),
@@ -213,6 +216,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "uncommitted": False,
         "strict": False,
         "prune": False,
+        "no_cache": False,
         "json": None,
         "markdown": None,
         "html": None,
@@ -314,6 +318,7 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-uncommitted          modelperf_uncommitted           uncommitted            -
 --modelperf-strict               modelperf_strict                strict                 -
 --modelperf-prune                -                               -                      -
+--modelperf-no-cache             modelperf_no_cache              no_cache               -
 --modelperf-json                 modelperf_json                  json                   -
 --modelperf-markdown             modelperf_markdown              markdown               -
 --modelperf-html                 modelperf_html                  html                   -
@@ -518,6 +523,7 @@ _WRONG: Mapping[str, list[object]] = {
     "baseline_dir": [3, ""],
     "uncommitted": ["true", 1, {}],
     "strict": ["true", 1, {}],
+    "no_cache": ["true", 1, {}],
     "json": [True, ""],
     "markdown": [True, ""],
     "html": [True, ""],
@@ -644,8 +650,8 @@ pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, measure, output_sketch, max_seconds,
     warmup_seconds, min_seconds, timeout, engine, engine_options, gateway, static_only,
     against, baseline_python, baseline_requirements, judge_engine_upgrades, baseline_dir,
-    uncommitted, strict, json, markdown, html, benchmark_json, bencher_json, history,
-    trace, cluster, machine, models, machines.\
+    uncommitted, strict, no_cache, json, markdown, html, benchmark_json, bencher_json,
+    history, trace, cluster, machine, models, machines.\
 """)
 
 
@@ -658,6 +664,14 @@ def test_a_key_that_is_written_in_two_ways_is_refused() -> None:
 
 # The table of a model, as it is written and as it is read.
 _MODELS: Mapping[str, tuple[str, CaseSpec]] = {
+    "make": (
+        "'tools.export:encoder'",
+        CaseSpec(origin=ModelOrigin(OriginKind.FUNCTION, "tools.export:encoder")),
+    ),
+    "url": (
+        f"'https://host/a.onnx#sha256={'0' * 64}'",
+        CaseSpec(origin=ModelOrigin(OriginKind.URL, "https://host/a.onnx", sha256="0" * 64)),
+    ),
     "batch_size": ("[1, 8]", CaseSpec(batch_sizes=(1, 8))),
     "cores": ("2", CaseSpec(cores=(2,))),
     "dims": (
@@ -714,6 +728,8 @@ def test_models_keep_the_order_in_which_they_are_written(tmp_path: Path) -> None
 
 _NO_SIZES: list[object] = [0, -1, True, 1.0, "8", [], {}, [1, 1], [1, 0], [[1]], [1, True]]
 _WRONG_IN_MODELS: Mapping[str, list[object]] = {
+    "make": [3, "", "encoder", "tools.export:", ":encoder", "tools/export.py:encoder"],
+    "url": [3, "", "https://host/a.onnx", "https://host/a.onnx#sha256=1", "hf://a/b/c#sha256=1"],
     "batch_size": _NO_SIZES,
     "cores": _NO_SIZES,
     "dims": [3, [], "seq=64", {"seq": -1}, {"seq": []}, {"seq": [2, 2]}, {"seq": True}],
@@ -782,13 +798,15 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers 
     more, not -1.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'mac'. Did
     you mean 'macs'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms,
-    p99_9_ms, items_per_second, ttft_ms, token_ms, tokens_per_second,
-    cache_bytes_per_token, load_ms, first_inference_ms, peak_memory_mb,
-    growth_kb_per_inference, macs, flops, params, size_mb, drift.
+    p99_9_ms, max_ms, deadline_ms, real_time_factor, items_per_second, ttft_ms, token_ms,
+    tokens_per_second, cache_bytes_per_token, first_item_ms, item_ms, load_ms,
+    first_inference_ms, peak_memory_mb, growth_kb_per_inference, macs, flops, params,
+    size_mb, kernels, install_bytes, speedup, drift, improved_beyond.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
-    'budget'? There are: batch_size, cores, dims, inputs, prompt, generate, phase, state,
-    input_file, budget, baseline, machines, tolerance, measure, output_sketch,
-    max_seconds, warmup_seconds, min_seconds, engine, engine_options, gateway.
+    'budget'? There are: make, url, batch_size, cores, dims, inputs, prompt, generate,
+    phase, state, input_file, budget, baseline, machines, tolerance, measure,
+    output_sketch, max_seconds, warmup_seconds, min_seconds, engine, engine_options,
+    gateway.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: baseline: give a path below the folder
@@ -816,7 +834,7 @@ def test_a_path_without_quotes_is_told_of_them(tmp_path: Path) -> None:
     assert _refusal(table=table).startswith(
         "pyproject.toml, [tool.modelperf.models.\"m\"]: there is no key 'onnx'. "
         "A model has a table of its own, with the whole path in quotes: "
-        '[tool.modelperf.models."models/a.onnx"]. There are: batch_size, '
+        '[tool.modelperf.models."models/a.onnx"]. There are: make, url, batch_size, '
     )
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import pytest_modelperf.testing.history_lines  # noqa: F401  # a run inside of this process needs it
 from pytest_modelperf.baselines.records import BaselineRecording
-from pytest_modelperf.comparing.limits import read_budgets
+from pytest_modelperf.comparing.budgets import read_budgets
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.records import HistoryLine
 from pytest_modelperf.history.store import HistoryStore

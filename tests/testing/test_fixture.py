@@ -100,6 +100,14 @@ def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> No
         ("modelperf(b'no model')", "the given model is not *"),
         ("modelperf.compare(None, 'linear.onnx')", "*modelperf: before takes a path, *NoneType."),
         ("modelperf.compare('linear.onnx', '')", "*modelperf: after is an empty text: *"),
+        (
+            "modelperf.compare('linear.onnx', 'linear.onnx', engine_before='tensorflow')",
+            "*tensorflow*",
+        ),
+        (
+            "modelperf.compare('linear.onnx', 'linear.onnx', engine_before=3)",
+            "*modelperf: engine_before *",
+        ),
         ("modelperf(42)", "*model takes a path, bytes, an onnx.ModelProto or a function, not int."),
     ],
 )
@@ -292,6 +300,40 @@ def test_two_models_are_compared_by_what_they_count(run: pytest.Pytester) -> Non
             found = modelperf.compare("dense.onnx", "wide.onnx", batch_size=2)
             (macs,) = [m for m in found.metrics if m.name == "macs"]
             assert (macs.before, macs.after) == (30, 42)
+        """
+    )
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
+
+
+def test_the_first_model_runs_on_another_engine_without_options(run: pytest.Pytester) -> None:
+    run.makeconftest(
+        """
+        import pytest
+        from pytest_modelperf.testing.current_run import run_of
+
+        class Seen:
+            def __init__(self, checker):
+                self.context = checker.context
+            def compare(self, before, after):
+                setups = before.setup, after.setup
+                return [(each.engine.name, dict(each.options)) for each in setups]
+
+        @pytest.fixture
+        def seen(request, modelperf):
+            run = run_of(request.config)
+            run.checker = Seen(run.checker)
+            return modelperf
+        """
+    )
+    run.makepyfile(
+        """
+        OPTIONS = {"graph_optimization_level": "basic"}
+
+        def test_it(seen):
+            found = seen.compare(
+                "dense.onnx", "dense.onnx", engine_before="openvino", engine_options=OPTIONS
+            )
+            assert found == [("openvino", {}), ("onnxruntime", OPTIONS)]
         """
     )
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)

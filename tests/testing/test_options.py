@@ -32,6 +32,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "baseline_dir": ("kept", '"kept"'),
     "uncommitted": ("true", "true"),
     "strict": ("true", "true"),
+    "no_cache": ("true", "true"),
     "json": ("run.json", '"run.json"'),
     "markdown": ("run.md", '"run.md"'),
     "html": ("run.html", '"run.html"'),
@@ -53,7 +54,7 @@ SHOWS_SETTINGS = """
               told.warmup_seconds, told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.gateway, told.static_only, told.against,
               told.baseline_python, told.baseline_requirements, told.judge_engine_upgrades,
-              told.baseline_dir.name, told.uncommitted, told.strict,
+              told.baseline_dir.name, told.uncommitted, told.strict, told.no_cache,
               told.json, told.markdown, told.html,
               told.benchmark_json, told.bencher_json, told.history, told.trace, told.cluster,
               told.machine)

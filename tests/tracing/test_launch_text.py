@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.tracing.launch import Launch, StartedPython
+from pytest_modelperf.tracing.launch import StartedPython, TracedLaunch
 from pytest_modelperf.tracing.launch_text import explain_no_trace
 from tests.support.command import run
 
@@ -14,7 +14,7 @@ PYTHONS = (StartedPython("/usr/bin/python3", ""),)
 
 
 def test_a_signal_is_named_where_it_ended_the_program() -> None:
-    killed = Launch(-9, (), PYTHONS)
+    killed = TracedLaunch(-9, PYTHONS, ())
     assert killed.exit_code == 137
     assert explain_no_trace(killed).startswith("no trace was written: signal 9 ended the program")
 
@@ -24,7 +24,7 @@ def test_an_exit_code_of_the_program_is_not_told_as_a_signal(
     pythons: tuple[StartedPython, ...],
 ) -> None:
     """A shell gives such codes for signals, and a program may give any code."""
-    text = explain_no_trace(Launch(137, (), pythons))
+    text = explain_no_trace(TracedLaunch(137, pythons, ()))
     assert "signal 9 ended the program" not in text
     reason = "the program did not import onnxruntime" if pythons else "the program started no Pyth"
     assert text.startswith(f"no trace was written: {reason}")

@@ -16,8 +16,8 @@
   const NAME_LENGTH = 8;
   const APART = 20;
   const PERCENT = 100;
-  const SINCE = { latency: "slower", outputs: "other outputs" };
-  const AXIS = { latency: "slower by", outputs: "outputs differ by" };
+  const SINCE = { latency: "slower", outputs: "other outputs", work: "more work" };
+  const AXIS = { latency: "slower by", outputs: "outputs differ by", work: "more work by" };
 
   // Steps of one version stand side by side, `apart` versions from one another.
   function placed(steps, apart) {

@@ -18,6 +18,7 @@ from pytest_modelperf.comparing.figures import (
 from pytest_modelperf.comparing.records import CaseComparison, Metric
 from pytest_modelperf.comparing.tables.cells import INTERVAL
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
+from pytest_modelperf.text.escaping import printable
 
 # The least that is left of a metric's title.
 _LEAST_TITLE = 11
@@ -52,6 +53,7 @@ def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) 
     )
     columns = (
         Column("metric", is_text=True, least=_LEAST_TITLE),
+        Column("of", is_text=True, rank=9),
         *map(Column, ("before", "now", "change")),
         Column(INTERVAL, rank=-1),
         Column("allowed"),
@@ -60,6 +62,7 @@ def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) 
     rows = tuple(
         (
             metric_title(metric.name),
+            "" if metric.detail is None else printable(metric.detail),
             *_figures(metric, has_before=has_before),
             format_interval(metric),
             format_allowed(metric) if has_allowed and metric.gated else "",

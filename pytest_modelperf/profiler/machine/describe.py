@@ -73,6 +73,16 @@ def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFact
     )
 
 
+def machine_key() -> str:
+    """Return the kind of this machine, such as `linux-x86_64-icelake-2c`.
+
+    Baselines keep what was measured by it, and patterns of budgets are compared with it:
+
+        is_board = machine_key().startswith("linux-aarch64")
+    """
+    return describe_machine().key
+
+
 def cores_available(root: Path = ROOT) -> CoreLimit:
     """How many cores a measurement by this process, or by a child of it, can have."""
     logical_cores = len(online_processors(root)) or os.cpu_count()

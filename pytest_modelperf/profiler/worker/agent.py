@@ -146,6 +146,7 @@ class Agent:
             OWN_PROCESS.settle()
             # A measured model is not traced as well.
             os.environ.pop("MODELPERF_TRACE", None)
+            os.environ.pop("MODELPERF_SESSION_LOG", None)
             if folder is not None:
                 # Temporary files that an engine leaves behind are removed with the worker.
                 os.environ["TMPDIR"] = folder

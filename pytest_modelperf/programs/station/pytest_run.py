@@ -19,8 +19,9 @@ from pytest_modelperf.programs.station.served import ServedTest
 from pytest_modelperf.programs.trees import SideTree
 
 _PLUGIN = "pytest_modelperf.plugin"
+_ENTRY_POINT = "modelperf"
 # Options that select tests, stop or repeat runs, distribute them, or write reports.
-_SET: Mapping[str, object] = {
+OF_ONE_TEST: Mapping[str, object] = {
     "allure_report_dir": None,
     "cacheclear": False,
     "cacheshow": None,
@@ -117,22 +118,13 @@ class StationHooks:
         return result
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.collect_failure = last_lines(report.longreprtext)
-        elif report.skipped and not self.collect_failure:
-            self.collect_failure = f"the test was skipped: {_skip_reason(report.longrepr)}"
+        if report.failed or not self.collect_failure:
+            self.collect_failure = why_not_reached(report) or self.collect_failure
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._test.say_ended(last_lines(report.longreprtext))
-        elif report.skipped:
-            xfail = getattr(report, "wasxfail", None)
-            if xfail is not None:
-                text = report.longreprtext or xfail
-                self._test.say_ended(f"the test failed, as it is expected to: {last_lines(text)}")
-            self._test.say_ended(f"the test was skipped: {_skip_reason(report.longrepr)}")
-        elif report.passed and report.when == "call":
-            self._test.say_ended("the test ended without calling modelperf.check(function)")
+        reason = why_not_reached(report)
+        if reason is not None:
+            self._test.say_ended(reason)
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_timeout_set_timer(self) -> bool:
@@ -140,10 +132,25 @@ class StationHooks:
         return True
 
 
+def why_not_reached(report: pytest.CollectReport | pytest.TestReport) -> str | None:
+    """Why a test did not reach the call, if this report shows it."""
+    if report.failed:
+        return last_lines(report.longreprtext)
+    if report.skipped:
+        xfail = getattr(report, "wasxfail", None)
+        if xfail is not None:
+            text = report.longreprtext or xfail
+            return f"the test failed, as it is expected to: {last_lines(text)}"
+        return f"the test was skipped: {_skip_reason(report.longrepr)}"
+    if isinstance(report, pytest.TestReport) and report.when == "call":
+        return "the test ended without calling modelperf.check(function)"
+    return None
+
+
 def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
     """The parent's options, without those that are not for one test in a process of ours."""
     options: dict[str, Any] = {**place.options}
-    options |= _SET
+    options |= OF_ONE_TEST
     # pytest warns of a value that it has not parsed itself.
     options.pop("file_or_dir", None)
     for name in _PLACES:
@@ -154,10 +161,11 @@ def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
     options["basetemp"] = str(scratch / "tmp")
     cache = f"cache_dir={scratch / 'cache'}"
     options["override_ini"] = [*(options.get("override_ini") or ()), cache]
-    options["plugins"] = list(options.get("plugins") or ())
-    if not entry_points(group="pytest11", name="modelperf"):
+    plugins = list(options.get("plugins") or ())
+    if not entry_points(group="pytest11", name=_ENTRY_POINT):
         # This package is not installed in an environment with other versions.
-        options["plugins"].append(_PLUGIN)
+        plugins = [*(each for each in plugins if each != _ENTRY_POINT), _PLUGIN]
+    options["plugins"] = plugins
     return options
 
 

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import IO, Any, TypeAlias
 
+from pytest_modelperf.files.opened import distributions
 from pytest_modelperf.profiler.worker.timing import paused_gc
 from pytest_modelperf.programs.messages import (
     ORDERS,
@@ -32,7 +33,7 @@ from pytest_modelperf.programs.records import Turn
 from pytest_modelperf.programs.station.call_record import CallRecord, ProcessorWait
 from pytest_modelperf.programs.station.callee import Callee
 from pytest_modelperf.programs.station.failures import failure_text
-from pytest_modelperf.programs.station.reads import Reads, distributions
+from pytest_modelperf.programs.station.reads import Reads
 from pytest_modelperf.programs.station.results import first_difference
 from pytest_modelperf.programs.station.sessions import Sessions
 from pytest_modelperf.programs.trees import SideTree

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,12 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
 from pytest_modelperf.labels import add_recorder
+from pytest_modelperf.profiler.engines.session_facts import (
+    input_texts,
+    model_identity,
+    session_model,
+    session_options,
+)
 from pytest_modelperf.programs.messages import ModelPlace
 from pytest_modelperf.programs.station.call_record import CallRecord, CallSpan
 
@@ -31,47 +36,6 @@ if TYPE_CHECKING:
 IN_MEMORY = "model in memory"
 # The attribute of a session that holds its group.
 _GROUP = "_modelperf_group"
-_SAMPLED_BYTES = 4096
-# Those that decide how fast a session is; they are named even if they have their default value.
-_MAIN_OPTIONS = (
-    "intra_op_num_threads",
-    "inter_op_num_threads",
-    "graph_optimization_level",
-    "execution_mode",
-)
-_OTHER_OPTIONS = (
-    "enable_cpu_mem_arena",
-    "enable_mem_pattern",
-    "enable_mem_reuse",
-    "enable_profiling",
-    "optimized_model_filepath",
-    "use_deterministic_compute",
-    "use_per_session_threads",
-)
-# The runtime lists no entries, so those are asked for that change how fast a session is.
-_ENTRIES = (
-    "mlas.enable_gemm_fastmath_arm64_bfloat16",
-    "optimization.disable_specified_optimizers",
-    "optimization.enable_gelu_approximation",
-    "optimization.minimal_build_optimizations",
-    "session.disable_aot_function_inlining",
-    "session.disable_cpu_ep_fallback",
-    "session.disable_double_qdq_remover",
-    "session.disable_prepacking",
-    "session.disable_quant_qdq",
-    "session.dynamic_block_base",
-    "session.enable_quant_qdq_cleanup",
-    "session.force_spinning_stop",
-    "session.inter_op.allow_spinning",
-    "session.intra_op.allow_spinning",
-    "session.intra_op_thread_affinities",
-    "session.qdq_matmulnbits_accuracy_level",
-    "session.qdqisint8allowed",
-    "session.set_denormal_as_zero",
-    "session.use_device_allocator_for_initializers",
-    "session.use_env_allocators",
-)
-_NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
 class SessionGroup:
@@ -184,7 +148,7 @@ class Sessions:
                 return original(session, *arguments, **named)
             group = getattr(session, _GROUP, None) or self._group(session, None)
             if record.is_watched:
-                record.inferences.append((group, _texts(find_shapes(arguments, named))))
+                record.inferences.append((group, input_texts(find_shapes(arguments, named))))
             is_own = get_ident() == record.thread
             if is_own:
                 waited_ns, cpu_ns = record.waited(), cpu_clock()
@@ -216,7 +180,7 @@ class Sessions:
             if record.is_watched:
                 from pytest_modelperf.profiler.engines.onnxruntime_sessions import feed_shapes
 
-                record.inferences.append((group, _texts(feed_shapes(input_feed))))
+                record.inferences.append((group, input_texts(feed_shapes(input_feed))))
             start_ns = time.perf_counter_ns()
 
             def ended(results: Any, data: Any, problem: str) -> Any:  # noqa: ANN401
@@ -233,10 +197,10 @@ class Sessions:
 
     def _group(self, session: Any, source: Any) -> SessionGroup:  # noqa: ANN401
         """The group of a session, which is noted at the session."""
-        options = _options(session)
+        options = session_options(session)
         given = source if source is not None else getattr(session, "_model_path", None)
-        model = _model(given)
-        key = _Key(_identity(model), tuple(options.items()))
+        model = session_model(given)
+        key = _Key(model_identity(model), tuple(options.items()))
         with self._lock:
             group = self._groups.get(key)
             if group is None:
@@ -247,55 +211,3 @@ class Sessions:
                 group = self._groups[key] = SessionGroup(shown, model, options)
         setattr(session, _GROUP, group)
         return group
-
-
-def _model(source: Any) -> str | bytes | None:  # noqa: ANN401  # anything that the runtime takes
-    if isinstance(source, str | os.PathLike):
-        return os.path.abspath(os.fsdecode(source))  # noqa: PTH100  # links stay as they are
-    return bytes(source) if isinstance(source, bytes | bytearray | memoryview) else None
-
-
-def _identity(model: str | bytes | None) -> tuple[object, ...]:
-    """What makes two models the same; of a large one in memory a sample, which takes no time."""
-    if not isinstance(model, bytes):
-        return (model,)
-    step = max(len(model) // _SAMPLED_BYTES, 1)
-    ends = model[:_SAMPLED_BYTES], model[-_SAMPLED_BYTES:]
-    return (len(model), *map(hash, ends), hash(model[::step]))
-
-
-def _options(session: Any) -> dict[str, str]:  # noqa: ANN401  # the runtime has no types
-    """The options of a session as texts: the main ones, and others that differ from the default."""
-    options = session.get_session_options()
-    default = type(options)()
-    found = {name: _text(getattr(options, name)) for name in _MAIN_OPTIONS}
-    for name in _OTHER_OPTIONS:
-        value = getattr(options, name, None)
-        if value != getattr(default, name, None):
-            found[name] = _text(value)
-    for key in _ENTRIES:
-        with suppress(RuntimeError):
-            found[key] = str(options.get_session_config_entry(key))
-    found["providers"] = ", ".join(session.get_providers())
-    for provider, given in session.get_provider_options().items():
-        found |= {f"{provider}.{name}": str(value) for name, value in given.items()}
-    return found
-
-
-def _text(value: Any) -> str:  # noqa: ANN401
-    """A number, a truth value or the name of a member of an enumeration."""
-    return str(getattr(value, "name", value))
-
-
-def _texts(shapes: InputShapes | None) -> tuple[str, ...]:
-    """The inputs of an inference as texts, by name: their order changes no work."""
-    return tuple(sorted(_described(name, shape, kind) for name, shape, kind in shapes or ()))
-
-
-def _described(name: str, shape: Iterable[int], kind: object) -> str:
-    type_name = str(kind)
-    if type_name.startswith("tensor(") and type_name.endswith(")"):
-        type_name = type_name[len("tensor(") : -1]
-        type_name = _NUMPY_NAMES.get(type_name, type_name)
-    size = "x".join(map(str, shape)) or "scalar"
-    return f"{name}: {size} {type_name}"

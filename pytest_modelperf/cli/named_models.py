@@ -1,0 +1,85 @@
+"""A model as a command names it: by a path, by an address with a digest, or by a function."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import traceback
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import quoted_text
+
+if TYPE_CHECKING:
+    from pytest_modelperf.obtaining.records import ModelOrigin
+
+
+def find_model(name: str, root: Path | None = None) -> str:
+    """Return the path of a model, which is made or fetched if the name is not a path.
+
+    Functions are imported from the folder `root`, which is the working folder by default.
+    """
+    origin = origin_of(name)
+    return name if origin is None else str(obtain_model(origin, root or Path.cwd()))
+
+
+def origin_of(name: str) -> ModelOrigin | None:
+    """Return where a model comes from; None if the name is a path."""
+    from pytest_modelperf.obtaining.addresses import is_address, read_address
+    from pytest_modelperf.profiles.place import is_function
+    from pytest_modelperf.spec.readers import read_function
+
+    if is_address(name):
+        return read_address(name, "MODEL")
+    return read_function(name, "MODEL") if is_function(name) else None
+
+
+def obtain_model(origin: ModelOrigin, root: Path) -> Path:
+    """Return the file of a model; UsageError if its function fails or it cannot be fetched."""
+    from pytest_modelperf.obtaining.addresses import fetch_model
+    from pytest_modelperf.obtaining.making import Making
+    from pytest_modelperf.obtaining.records import OriginKind
+
+    if origin.kind is OriginKind.URL:
+        return fetch_model(origin)
+    making = Making(root=root, session=secrets.token_hex())
+    try:
+        # Standard output may be a document of ours.
+        with redirect_stdout(sys.stderr):
+            made = making.make(origin, origin.short_name)
+    except ModelPerfError:
+        raise
+    except Exception as error:
+        raise _failed(origin, error) from error
+    if made.is_kept:
+        click.echo(
+            f"{printable(origin.name)}: the model is from an earlier run, and nothing changed that "
+            f"the function read. To make it again, remove {printable(str(made.path.parent))}",
+            err=True,
+        )
+    return made.path
+
+
+def table_line(origin: ModelOrigin) -> str:
+    """Return the key of a table that says where its model comes from."""
+    from pytest_modelperf.obtaining.records import OriginKind
+    from pytest_modelperf.spec.case_definitions import MAKE, URL
+
+    if origin.kind is OriginKind.URL:
+        address = f"{origin.name}#sha256={origin.sha256}"
+        return f"{URL.table_key} = {quoted_text(address)}"
+    return f"{MAKE.table_key} = {quoted_text(origin.name)}"
+
+
+def _failed(origin: ModelOrigin, error: Exception) -> UsageError:
+    """The error of a function of the user, with the place where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    what = traceback.format_exception_only(error)[-1].strip()
+    failed = UsageError(f"{printable(origin.name)} made no model: {printable(what)}")
+    failed.details = (f'  File "{printable(last.filename)}", line {last.lineno}, in {last.name}',)
+    return failed

@@ -1,0 +1,119 @@
+"""Limits on the times of rounds: of a percentile, a start, the slowest, or missed deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from pytest_modelperf.baselines.records import StoredProcess
+from pytest_modelperf.comparing.limits import FIRST, LOAD
+from pytest_modelperf.profiler.measurements import Round
+from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
+from pytest_modelperf.stats.deadlines import judge_misses, judge_slowest, samples_without_a_miss
+from pytest_modelperf.stats.decisions import BudgetDecision
+from pytest_modelperf.stats.looks import plan_looks
+
+# The chance that a model just at its tolerance passes, for each case.
+PASS_LEVEL = 0.05
+# The rounds after which limits are checked; they are checked once more after the last round. The
+# first ones are for models so slow that the usual time is too short for the usual rounds.
+LIMIT_LOOKS = (1, 3, *plan_looks(100))
+# The chance that one of these checks passes a figure just at its limit.
+LIMIT_PASS_LEVEL = PASS_LEVEL / (len(LIMIT_LOOKS) + 1)
+
+
+class StartFigure(Struct, frozen=True):
+    """A time that each side has once a round: its metric, and where a round and a file have it."""
+
+    metric: str
+    of: Callable[[Round], int]
+    stored: Callable[[StoredProcess], tuple[int, ...]]
+
+
+# The times that each round has once, by the word that names each in a tolerance.
+STARTS: Mapping[str, StartFigure] = {
+    LOAD: StartFigure("load_ms", lambda made: made.load_ns, lambda made: made.load_ns),
+    FIRST: StartFigure(
+        "first_inference_ms", lambda made: made.first_ns, lambda made: made.first_ns
+    ),
+}
+# The figures of these times, as reports name them.
+START_METRICS = frozenset(start.metric for start in STARTS.values())
+_NS_PER_MS = 1e6
+# The first session of a process also pays for what the engine loads once.
+COLD_ROUNDS = 1
+
+
+class LatencyLimit(Struct, frozen=True, tag=True):
+    """The largest value that a percentile of the latency may have."""
+
+    percent: float
+    ns: float
+
+    def judge(
+        self, rounds: Sequence[Round], level: float, limited: Collection[float] = ()
+    ) -> BudgetDecision:
+        """The decision; the `limited` percentiles have levels of their own."""
+        return judge_percentile(
+            _times(rounds), self.percent, self.ns, level, LIMIT_PASS_LEVEL, limited
+        )
+
+
+class StartLimit(Struct, frozen=True, tag=True):
+    """The largest value that a time may have which each round has once."""
+
+    metric: str
+    ms: float
+
+    def judge(
+        self,
+        rounds: Sequence[Round],
+        level: float,
+        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
+    ) -> BudgetDecision:
+        (of,) = (start.of for start in STARTS.values() if start.metric == self.metric)
+        warm = rounds[COLD_ROUNDS:] or rounds
+        return judge_typical([of(made) / _NS_PER_MS for made in warm], self.ms, level)
+
+
+class SlowestLimit(Struct, frozen=True, tag=True):
+    """The largest value that any timed inference may have."""
+
+    ns: float
+
+    def judge(
+        self,
+        rounds: Sequence[Round],
+        level: float,
+        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
+    ) -> BudgetDecision:
+        return judge_slowest(_times(rounds), self.ns, level)
+
+
+class MissLimit(Struct, frozen=True, tag=True):
+    """The largest share of inferences that may take longer than a deadline."""
+
+    ns: float
+    share: float
+
+    @property
+    def samples_needed(self) -> int:
+        """How many inferences show that the limit is kept, if none of them is late."""
+        return samples_without_a_miss(self.share, LIMIT_PASS_LEVEL)
+
+    def judge(
+        self,
+        rounds: Sequence[Round],
+        level: float,
+        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
+    ) -> BudgetDecision:
+        return judge_misses(_times(rounds), self.ns, self.share, level, LIMIT_PASS_LEVEL)
+
+
+TimeLimit: TypeAlias = LatencyLimit | StartLimit | SlowestLimit | MissLimit
+
+
+def _times(rounds: Sequence[Round]) -> list[tuple[int, ...]]:
+    return [made.times_ns for made in rounds]

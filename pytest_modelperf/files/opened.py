@@ -1,0 +1,90 @@
+"""The files that this process opens to read, noted by an audit hook, and what else code depends on.
+
+Compiled code that opens files by itself is not seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+_THIS = "pytest-modelperf"
+_READ_MODES = frozenset("r+")
+_PIECE_BYTES = 1 << 20
+
+
+class OpenedFiles:
+    """The files that were opened to read and not written before; a hook cannot be removed."""
+
+    def __init__(self) -> None:
+        self._read: set[str] = set()
+        self._written: set[str] = set()
+        self._is_noting = False
+
+    def begin(self) -> None:
+        self._is_noting = True
+        sys.addaudithook(self._audit)
+
+    def end(self) -> None:
+        """Note nothing more."""
+        self._is_noting = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self._read)
+
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event != "open" or not self._is_noting:
+            return
+        path, mode, flags = arguments
+        if not isinstance(path, str | bytes):
+            return
+        is_read = (
+            _READ_MODES.issuperset(mode.replace("b", "").replace("t", "").replace("U", ""))
+            if isinstance(mode, str)
+            else isinstance(flags, int) and not flags & (os.O_WRONLY | os.O_RDWR)
+        )
+        try:
+            text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # quick, and links stay
+        except (OSError, ValueError):
+            return
+        if is_read:
+            if text not in self._written:
+                self._read.add(text)
+        elif text not in self._read:
+            self._written.add(text)
+
+
+def distributions() -> dict[str, str]:
+    """Return the versions of the distributions whose modules are imported."""
+    tops = {name.partition(".")[0] for name in tuple(sys.modules)}
+    names = {
+        each for top, owners in packages_distributions().items() if top in tops for each in owners
+    }
+    return {name: version(name) for name in sorted(names - {_THIS})}
+
+
+def module_files() -> Iterator[str]:
+    """Return the files of all modules that are imported."""
+    for module in tuple(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            yield os.path.abspath(file)  # noqa: PTH100
+
+
+def digest_of(path: str) -> str | None:
+    """Return the SHA-256 of a file; None if it is not a file that can be read."""
+    digest = hashlib.sha256()
+    try:
+        if not Path(path).is_file():
+            return None
+        with Path(path).open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+    except OSError:
+        return None
+    return digest.hexdigest()

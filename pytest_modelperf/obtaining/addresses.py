@@ -1,0 +1,151 @@
+"""Addresses of models with the digests of their files: read, and fetched into a cache.
+
+A file is only used if its bytes have the digest that the address names. So a server can neither
+change what a baseline is about, nor pass anything on to the parsers of models and engines.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.caches import user_cache_folder
+from pytest_modelperf.files.opened import digest_of
+from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
+from pytest_modelperf.text.escaping import printable
+
+_SCHEMES = ("https://", "http://", "hf://")
+_HUB = "hf://"
+_DIGEST_FORM = "#sha256="
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+# `hf://owner/name@revision/path/of/the/file`; old repositories have no owner.
+_HUB_FORM = re.compile(r"hf://((?:[^/@]+/)?[^/@]+)@([^/]+)/(.+)")
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text names a model by its address and not by its path."""
+    return text.startswith(_SCHEMES)
+
+
+def read_address(text: str, where: str) -> ModelOrigin:
+    """Return the origin that an address names; UsageError for one without a digest."""
+    address, _, digest = text.partition(_DIGEST_FORM)
+    shown = printable(address)
+    if not is_address(address):
+        raise UsageError(
+            f"{where} takes an address that begins with {', '.join(_SCHEMES)}, not {shown}."
+        )
+    if address.startswith(_HUB) and _HUB_FORM.fullmatch(address) is None:
+        raise UsageError(
+            f"{where}: {shown} does not name a file of the Hugging Face Hub. Write "
+            "hf://owner/name@revision/path/model.onnx, with a commit as the revision."
+        )
+    if _DIGEST.fullmatch(digest.lower()) is None:
+        what = "has no digest" if not digest else "has a digest that is not 64 hexadecimal digits"
+        raise UsageError(
+            f"{where}: {shown} {what}, and a file that may change is not fetched. Download it "
+            "once, look at it, and add the output of `sha256sum FILE` (Windows: "
+            f"`certutil -hashfile FILE SHA256`), as in {shown}{_DIGEST_FORM}0123..."
+        )
+    return ModelOrigin(OriginKind.URL, address, sha256=digest.lower())
+
+
+class Downloads(Struct, frozen=True):
+    """What fetches files: `url` for a server, and `hub` for the Hugging Face Hub.
+
+    `url` takes the address, its digest and the folder of the cache. `hub` takes the repository, the
+    path of the file in it and the revision. Both return the path of the file.
+    """
+
+    url: Callable[[str, str, Path], str]
+    hub: Callable[[str, str, str], str]
+
+
+def fetch_model(origin: ModelOrigin, downloads: Downloads | None = None) -> Path:
+    """Return the file at an address, from the cache if it is there.
+
+    UsageError if it cannot be fetched, or has another digest.
+    """
+    address, digest = origin.name, str(origin.sha256)
+    downloads = downloads or Downloads(_from_server, _from_hub)
+    hub = _HUB_FORM.fullmatch(address)
+    _require_extra("pooch" if hub is None else "huggingface_hub", address)
+    try:
+        if hub is None:
+            found = Path(downloads.url(address, digest, user_cache_folder() / "fetched"))
+        else:
+            repository, revision, name = hub.groups()
+            found = Path(downloads.hub(repository, name, revision))
+    except Exception as error:
+        # The libraries of networks have many classes of errors.
+        if "hash" in str(error) and "does not match" in str(error):
+            raise _other_digest(address, digest) from error
+        raise UsageError(_cannot_fetch(address, hub is not None, error)) from error
+    if digest_of(str(found)) != digest:
+        raise _other_digest(address, digest, found)
+    return found
+
+
+def _other_digest(address: str, digest: str, found: Path | None = None) -> UsageError:
+    where = "" if found is None else f" in {printable(str(found))}"
+    return UsageError(
+        f"the file{where} of {printable(address)} does not have the SHA-256 {digest}: the server "
+        "has another file now, or the digest has a slip. If you trust the new file, download it, "
+        "and write the output of `sha256sum FILE` into the address."
+    )
+
+
+def _cannot_fetch(address: str, is_of_hub: bool, error: Exception) -> str:  # noqa: FBT001
+    first = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    what = (
+        "fetch it once where there is a network, with `hf download`, and take the cache of the hub "
+        "(HF_HOME) along"
+        if is_of_hub
+        else "run the test once where there is a network, and take the cache along: "
+        f"{printable(str(user_cache_folder() / 'fetched'))}"
+    )
+    return (
+        f"{printable(address)} cannot be fetched: {printable(first)}. Is the address right, and is "
+        f"there a network? Without one, {what}."
+    )
+
+
+def _require_extra(module: str, address: str) -> None:
+    if find_spec(module) is None:
+        raise UsageError(
+            f"{printable(address)} is fetched with {module}: pip install 'pytest-modelperf[fetch]'"
+        )
+
+
+def _from_server(address: str, digest: str, folder: Path) -> str:
+    import pooch
+
+    with _quiet(pooch.get_logger()):
+        return str(pooch.retrieve(address, f"sha256:{digest}", path=folder))
+
+
+def _from_hub(repository: str, name: str, revision: str) -> str:
+    import huggingface_hub
+
+    # Typed as the answer of a dry run too, which this is not.
+    found: Any = huggingface_hub.hf_hub_download(repository, name, revision=revision)
+    return str(found)
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Keep the lines about a download out of the output of a test run."""
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,235 @@
+"""Models that functions of the user make, kept with the digests of all that they were made from.
+
+A kept model is used again while the files that its function read, the modules of the project and
+the versions of the imported distributions stay the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePath
+from types import CodeType
+
+import msgspec
+from filelock import FileLock
+from msgspec import Struct
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.caches import user_cache_folder
+from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
+from pytest_modelperf.files.writing import write_file
+from pytest_modelperf.graph.model_file import external_files, open_model
+from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin
+from pytest_modelperf.obtaining.values import file_of
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import suggestion
+
+_NOTE = "made-from.json"
+_LOCK = ".lock"
+_FORM = "package.module:function"
+_KEY_LENGTH = 24
+_OTHERS = frozenset({".git", "__pycache__", ".pytest_cache", ".modelperf"})
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+_SYSTEM = ("/dev", "/etc", "/proc", "/sys")
+
+
+class MadeFrom(Struct, frozen=True):
+    """What a kept model was made from, and the session of pytest that made it."""
+
+    model: str
+    session: str
+    python: str
+    files: Mapping[str, str | None]
+    distributions: Mapping[str, str]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all of it is still the same."""
+        return (
+            self.python == _python()
+            and all(_version(name) == known for name, known in self.distributions.items())
+            and all(digest_of(path) == known for path, known in self.files.items())
+        )
+
+
+class MadeModel(Struct, frozen=True):
+    """The file of a model that a function made, now or in an earlier session."""
+
+    path: Path
+    is_kept: bool
+
+
+class Making(Struct, frozen=True, kw_only=True):
+    """How models are made in a session of tests.
+
+    `root` is the folder of the project, `session` the name of the session, which its processes
+    share, and `folder` that of kept models. Without `uses_kept`, models of earlier sessions are
+    made again.
+    """
+
+    root: Path
+    session: str
+    folder: Path = msgspec.field(default_factory=lambda: user_cache_folder() / "made")
+    uses_kept: bool = True
+
+    def make(self, origin: ModelOrigin, name: str) -> MadeModel:
+        """Return the file of the model; `name` tells it apart from others of the same function."""
+        folder = (self.folder / self._key(origin, name)).absolute()
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+        # Processes of one session make it once.
+        with FileLock(folder / _LOCK), self._importing():
+            function = origin.function or _find(origin.name)
+            kept = _read_note(folder / _NOTE)
+            if kept is not None and self._may_use(kept, function):
+                path = folder / kept.model
+                if path.is_file() and kept.is_current:
+                    return MadeModel(path, is_kept=kept.session != self.session)
+            return self._make(function, origin, PurePath(name).stem, folder)
+
+    def _may_use(self, kept: MadeFrom, function: Callable[[], object]) -> bool:
+        return kept.session == self.session or (self.uses_kept and _is_plain(function))
+
+    def _key(self, origin: ModelOrigin, name: str) -> str:
+        named = [str(self.root), origin.name, name]
+        return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:_KEY_LENGTH]
+
+    def _make(
+        self, function: Callable[[], object], origin: ModelOrigin, name: str, folder: Path
+    ) -> MadeModel:
+        opened = OpenedFiles()
+        opened.begin()
+        try:
+            value = function()
+        finally:
+            opened.end()
+        files = self._files(opened, _code_file(function), value)
+        digests = {path: digest_of(path) for path in sorted(files)}
+        previous = _read_note(folder / _NOTE)
+        # A new folder: a worker of another session may still read the old one.
+        target = Path(tempfile.mkdtemp(prefix="model-", dir=folder))
+        made = _copied(file_of(value, f"{printable(str(origin))}()", target, name), target, name)
+        note = MadeFrom(
+            made.relative_to(folder).as_posix(), self.session, _python(), digests, distributions()
+        )
+        write_file(folder / _NOTE, msgspec.json.format(msgspec.json.encode(note)))
+        if previous is not None:
+            shutil.rmtree((folder / previous.model).parent, ignore_errors=True)
+        return MadeModel(made, is_kept=False)
+
+    def _files(self, opened: OpenedFiles, own: str | None, value: object) -> set[str]:
+        """The files that the model depends on: modules that no distribution has, and data."""
+        returned = [os.path.abspath(value)] if isinstance(value, str | os.PathLike) else []  # noqa: PTH100
+        read = (*module_files(), *opened.paths, *returned)
+        return {*filter(self._may_matter, read), *([] if own is None else [own])}
+
+    def _may_matter(self, path: str) -> bool:
+        parts = set(PurePath(path).parts)
+        if parts & (_PACKAGES | _OTHERS) or path.startswith(_SYSTEM):
+            return False
+        prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, str(self.folder)}
+        if not _is_below(path, str(self.root)):
+            prefixes.add(tempfile.gettempdir())
+        inner = [each for each in prefixes if not _is_below(str(self.root), each)]
+        return os.path.isfile(path) and not any(_is_below(path, each) for each in inner)  # noqa: PTH113
+
+    @contextmanager
+    def _importing(self) -> Iterator[None]:
+        """Import modules from the folder of the project too."""
+        added = str(self.root)
+        sys.path.insert(0, added)
+        try:
+            yield
+        finally:
+            with suppress(ValueError):
+                sys.path.remove(added)
+
+
+def _find(name: str) -> Callable[[], object]:
+    """Return the function with a name; UsageError if there is none."""
+    module, _, path = name.partition(":")
+    try:
+        found: object = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            # It is the module itself that lacks another one.
+            raise
+        raise UsageError(
+            f"there is no module {printable(str(error.name))} for {printable(name)}: it is looked "
+            "for below the folder of the project, and as other imports are."
+        ) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise UsageError(
+                f"there is no {printable(part)} in {printable(module)}, for {printable(name)}."
+                f"{suggestion(part, [each for each in dir(found) if not each.startswith('_')])}"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise UsageError(f"{printable(name)} is not a function: name one that returns a model.")
+    function: Callable[[], object] = found
+    return function
+
+
+def _code(function: Callable[[], object]) -> CodeType | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _code_file(function: Callable[[], object]) -> str | None:
+    code = _code(function)
+    return None if code is None else os.path.abspath(code.co_filename)  # noqa: PTH100
+
+
+def _is_plain(function: Callable[[], object]) -> bool:
+    """Whether the code of a function is all that it holds: a closure has values of its own."""
+    return _code(function) is not None and not getattr(function, "__closure__", None)
+
+
+def _copied(path: Path, target: Path, name: str) -> Path:
+    """Return the model in the folder, with its external data; it may be there already."""
+    if path.parent == target:
+        return path
+    if path.suffix == ORT_SUFFIX:
+        # It has no external data.
+        return Path(shutil.copyfile(path, target / f"{name}{ORT_SUFFIX}"))
+    for place, source in external_files(open_model(path)).items():
+        beside = target / place
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, beside)
+    return Path(shutil.copyfile(path, target / f"{name}.onnx"))
+
+
+def _read_note(file: Path) -> MadeFrom | None:
+    """Return what a kept model was made from; None if there is none, or by another version."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=MadeFrom)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _python() -> str:
+    return f"{sys.implementation.cache_tag} {platform.python_version()} {platform.platform()}"
+
+
+def _is_below(path: str, folder: str) -> bool:
+    real, top = os.path.realpath(path), os.path.realpath(folder)
+    return real == top or real.startswith(top.rstrip(os.sep) + os.sep)

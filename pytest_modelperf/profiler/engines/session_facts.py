@@ -1,0 +1,109 @@
+"""What a session of ONNX Runtime runs: its model, its options, and the sizes of its inputs.
+
+The session is asked, so this needs no runtime of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.watched import InputShapes
+
+# Those that decide how fast a session is; they are named even if they have their default value.
+_MAIN_OPTIONS = (
+    "intra_op_num_threads",
+    "inter_op_num_threads",
+    "graph_optimization_level",
+    "execution_mode",
+)
+_OTHER_OPTIONS = (
+    "enable_cpu_mem_arena",
+    "enable_mem_pattern",
+    "enable_mem_reuse",
+    "enable_profiling",
+    "optimized_model_filepath",
+    "use_deterministic_compute",
+    "use_per_session_threads",
+)
+# The runtime lists no entries, so those are asked for that change how fast a session is.
+_ENTRIES = (
+    "mlas.enable_gemm_fastmath_arm64_bfloat16",
+    "optimization.disable_specified_optimizers",
+    "optimization.enable_gelu_approximation",
+    "optimization.minimal_build_optimizations",
+    "session.disable_aot_function_inlining",
+    "session.disable_cpu_ep_fallback",
+    "session.disable_double_qdq_remover",
+    "session.disable_prepacking",
+    "session.disable_quant_qdq",
+    "session.dynamic_block_base",
+    "session.enable_quant_qdq_cleanup",
+    "session.force_spinning_stop",
+    "session.inter_op.allow_spinning",
+    "session.intra_op.allow_spinning",
+    "session.intra_op_thread_affinities",
+    "session.qdq_matmulnbits_accuracy_level",
+    "session.qdqisint8allowed",
+    "session.set_denormal_as_zero",
+    "session.use_device_allocator_for_initializers",
+    "session.use_env_allocators",
+)
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
+_SAMPLED_BYTES = 4096
+
+
+def session_model(source: Any) -> str | bytes | None:  # noqa: ANN401  # anything that the runtime takes
+    """Return the absolute path of a model, or its bytes; None if it is neither."""
+    if isinstance(source, str | os.PathLike):
+        return os.path.abspath(os.fsdecode(source))  # noqa: PTH100  # links stay as they are
+    return bytes(source) if isinstance(source, bytes | bytearray | memoryview) else None
+
+
+def model_identity(model: str | bytes | None) -> tuple[object, ...]:
+    """What makes two models the same; of a large one in memory a sample, which takes no time."""
+    if not isinstance(model, bytes):
+        return (model,)
+    step = max(len(model) // _SAMPLED_BYTES, 1)
+    ends = model[:_SAMPLED_BYTES], model[-_SAMPLED_BYTES:]
+    return (len(model), *map(hash, ends), hash(model[::step]))
+
+
+def session_options(session: Any) -> dict[str, str]:  # noqa: ANN401  # the runtime has no types
+    """The options of a session as texts: the main ones, and others that differ from the default."""
+    options = session.get_session_options()
+    default = type(options)()
+    found = {name: _text(getattr(options, name)) for name in _MAIN_OPTIONS}
+    for name in _OTHER_OPTIONS:
+        value = getattr(options, name, None)
+        if value != getattr(default, name, None):
+            found[name] = _text(value)
+    for key in _ENTRIES:
+        with suppress(RuntimeError):
+            found[key] = str(options.get_session_config_entry(key))
+    found["providers"] = ", ".join(session.get_providers())
+    for provider, given in session.get_provider_options().items():
+        found |= {f"{provider}.{name}": str(value) for name, value in given.items()}
+    return found
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    """A number, a truth value or the name of a member of an enumeration."""
+    return str(getattr(value, "name", value))
+
+
+def input_texts(shapes: InputShapes | None) -> tuple[str, ...]:
+    """The inputs of an inference as texts, by name: their order changes no work."""
+    return tuple(sorted(_described(name, shape, kind) for name, shape, kind in shapes or ()))
+
+
+def _described(name: str, shape: Iterable[int], kind: object) -> str:
+    type_name = str(kind)
+    if type_name.startswith("tensor(") and type_name.endswith(")"):
+        type_name = type_name[len("tensor(") : -1]
+        type_name = _NUMPY_NAMES.get(type_name, type_name)
+    size = "x".join(map(str, shape)) or "scalar"
+    return f"{name}: {size} {type_name}"

@@ -1,0 +1,54 @@
+"""A program in two versions that a user names: commits, or a commit and the work tree."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.program import ProgramSources
+from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.programs.checked import ProgramCheck
+from pytest_modelperf.programs.sides import measuring_program, seen_now
+from pytest_modelperf.programs.tree_files import complete_tree
+from pytest_modelperf.programs.worktrees import tree_of
+
+_SHORT = 10
+
+
+class ProgramVersions(Struct, frozen=True):
+    """The versions of a program, whose trees get the files that the work tree has outside of git.
+
+    `seen` is what the program reads in the work tree.
+    """
+
+    asked: ProgramCheck
+    seen: ProgramSources
+
+    def of_work_tree(self, before: str) -> ProgramCheck:
+        """The check of the work tree against a commit."""
+        self._tree(before)
+        return replace(self.asked, against=before, environment=None)
+
+    def of_commit(self, before: str, after: str) -> ProgramCheck:
+        """The check of a commit against an earlier one."""
+        place = replace(
+            self.asked.place, tree=self._tree(after), at=f"at the commit {after[:_SHORT]}"
+        )
+        return replace(self.of_work_tree(before), place=place)
+
+    def _tree(self, commit: str) -> str:
+        """The tree of a commit, which has every file that the program needs."""
+        top = self.asked.top
+        tree = tree_of(commit, top, on_progress=self.asked.tell)
+        complete_tree(tree, self.seen, top)
+        return str(tree)
+
+
+def versions_of(asked: ProgramCheck) -> ProgramVersions:
+    """The versions of a program that runs in the work tree.
+
+    MeasureError if it does not run there.
+    """
+    asked.tell("start the program")
+    with measuring_program(asked), working_folder("programs") as scratch:
+        return ProgramVersions(asked, seen_now(asked, scratch))

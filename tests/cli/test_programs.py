@@ -1,0 +1,166 @@
+"""Programs that commands name by their tests: compared with a commit, and bisected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.support.command import run, spawn
+from tests.support.project import write_dense
+from tests.support.repository import git, needs_git
+
+pytestmark = needs_git
+
+PROGRAM = """\
+import numpy as np
+import onnxruntime as ort
+
+class Reader:
+    def __init__(self, path):
+        self.path = path
+        self.session = ort.InferenceSession(path)
+
+    def read(self, rows):
+        return self.session.run(None, {"x": np.ones((rows, 3), np.float32)})
+"""
+TESTS = """
+    import pytest
+    from reader import Reader
+
+    def test_read(modelperf):
+        modelperf.check(Reader("model.onnx").read, 4)
+
+    @pytest.mark.parametrize("rows", [1, 2])
+    def test_sizes(modelperf, rows):
+        modelperf.check(Reader("model.onnx").read, rows)
+
+    def test_idle():
+        pass
+
+    def test_model(modelperf):
+        modelperf.check("model.onnx")
+"""
+TWICE = PROGRAM.replace(
+    "return self", "self.session.run(None, {'x': np.ones((rows, 3), 'f')})\n        return self"
+)
+READ = "test_read.py::test_read"
+
+
+class Repository:
+    """A repository with a program, its model and its tests, which is the working folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def commit(self, title: str, **files: str) -> str:
+        for name, text in files.items():
+            (self.path / f"{name}.py").write_text(text, "utf-8")
+        git(self.path, "add", "--all")
+        git(self.path, "commit", "--quiet", "--allow-empty", "--message", title)
+        return git(self.path, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    # Other plugins take a second to load.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(tmp_path / "cache"))
+    made = Repository(tmp_path / "project")
+    write_dense(made.path / "model.onnx")
+    (made.path / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
+    git(made.path, "init", "--quiet")
+    made.commit("First", reader=PROGRAM, test_read=dedent(TESTS))
+    monkeypatch.chdir(made.path)
+    return made
+
+
+def test_the_work_tree_is_compared_with_a_commit(repository: Repository) -> None:
+    """Options of the project that are for whole runs have no effect on the one test."""
+    (repository.path / "reader.py").write_text(TWICE, "utf-8")
+    (repository.path / "pytest.ini").write_text(
+        "[pytest]\naddopts = --modelperf --modelperf-json=run.json -k nothing -x\n"
+    )
+    result = spawn("compare", "--ref", "HEAD", READ, "--json", "-")
+    document = json.loads(result.out)
+    assert (result.exit_code, document["verdict"]) == (1, "regressed")
+    (case,) = document["cases"]
+    assert case["reasons"] == ["1 inference of model.onnx more (1 -> 2)"]
+    assert document["before"]["name"].startswith("test_read at HEAD (")
+    assert document["after"]["name"] == "test_read now"
+    assert not (repository.path / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_the_commit_with_more_work_is_found_and_a_broken_one_stepped_around(
+    repository: Repository,
+) -> None:
+    repository.commit("Break", test_read="import nothing")
+    repository.commit("Repair", test_read=dedent(TESTS))
+    slow = repository.commit("Read twice", reader=TWICE)
+    repository.commit("Note", reader=f"{TWICE}# note\n")
+    result = spawn("bisect", READ, "--good", "HEAD~4", "--json", "-")
+    document = json.loads(result.out)
+    assert (result.exit_code, document["judges"], document["by"]) == (1, "work", "commits")
+    (found,) = document["regressions"]
+    assert found["first_bad"] == {"name": slow, "title": "Read twice"}
+    assert found["last_good"]["title"] == "Repair"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["compare", "--ref", "HEAD", "test_read.py::test_no"], 2, "finds no test test_read"),
+        (["compare", "--ref", "HEAD", "no.py::test_no"], 2, "file or directory not found"),
+        (["compare", "--ref", "HEAD", "test_read.py::test_sizes"], 2, "names 2 tests, give one"),
+        (["compare", "--ref", "HEAD", "test_read.py::test_idle"], 3, "ended without calling"),
+        (["compare", "--ref", "HEAD", "test_read.py::test_model"], 2, "the test is about a model"),
+        (["compare", "--ref", "v9", READ], 2, "--ref names v9, which is no commit"),
+        (["bisect", READ], 2, "has no baseline, so no commit is known to be fast"),
+        (["bisect", READ, "--good", "HEAD"], 2, "begins and ends with the commit"),
+    ],
+)  # fmt: skip
+def test_what_pytest_has_to_find_out_is_an_error(
+    repository: Repository, arguments: list[str], code: int, message: str
+) -> None:
+    result = spawn(*arguments)
+    assert result.exit_code == code
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert not (repository.path / "baselines").exists()
+
+
+def test_a_folder_without_git_is_an_error(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository.path / ".git").rename(repository.path / "no-git")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.path.parent.resolve()))
+    result = spawn("compare", "--ref", "HEAD", READ)
+    assert result.exit_code == 2
+    assert "is in no git repository" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", READ], "give --ref with the commit to compare with"),
+        (["compare", READ, "--ref", "HEAD", "--requirement-a", "numpy==1"], "give --ref with"),
+        (["compare", READ, "b.onnx", "--ref", "HEAD"], "leave out b.onnx, and give --ref"),
+        (["compare", READ, "--ref", "HEAD", "--batch", "2"], "--batch is for models"),
+        (["compare", READ, "--ref", "HEAD", "--static"], "--static is for models"),
+        (["compare", "a.onnx"], "compare takes two models"),
+        (["compare", "a.onnx", "b.onnx", "--ref", "HEAD"], "or --ref and a test"),
+        (["bisect", READ, "--package", "onnxruntime"], "--package is for models"),
+        (["bisect", READ, "--outputs"], "--outputs is for models"),
+        (["bisect", READ, "--commits", "a..b", "--good", "c"], "--commits names both ends"),
+        (["bisect", READ, "--commits", "a"], "--commits takes a range"),
+    ],
+)  # fmt: skip
+def test_options_without_an_effect_are_refused_before_anything_runs(
+    arguments: list[str], message: str
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.err
