@@ -9,7 +9,7 @@ from msgspec import Struct
 from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.comparing.page_graph import comparison_picture
 from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
-from pytest_modelperf.comparing.records import CaseComparison, Comparison
+from pytest_modelperf.comparing.records import CallChange, CaseComparison, Comparison
 from pytest_modelperf.comparing.verdict_lines import rank_case, verdict_word
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import SideRun
@@ -30,6 +30,7 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.stats.records import Ratio
 
 _P50 = f"{LATENCY}p50"
+_NS_PER_MS = 1e6
 _P95 = f"{LATENCY}p95"
 
 
@@ -147,4 +148,14 @@ def compared_case(each: ShownComparison, sides: int) -> Entry:
         types=comparison_types(each.compared, sides, each.counted),
         layers=comparison_layers(each.compared) if sides > 1 else [],
         picture=comparison_picture(each.compared) if sides > 1 else None,
-    )
+    ) | {"calls": [_call_entry(change) for change in each.compared.calls]}
+
+
+def _call_entry(change: CallChange) -> Entry:
+    times = (change.before, change.after)
+    return {
+        "place": change.place,
+        "level": change.level,
+        "ms": [None if time is None else time.ns / _NS_PER_MS for time in times],
+        "calls": [None if time is None else time.calls for time in times],
+    }

@@ -394,7 +394,7 @@ StageKind: TypeAlias = Literal["session", "rest", "label", "input"]
 
 
 class StageTime(Struct, frozen=True, kw_only=True):
-    """The calls of a stage in one call of its program, and the time of all of them."""
+    """The calls of a stage or a function in one call of its program, and the time of them all."""
 
     calls: Number
     ns: float
@@ -428,6 +428,24 @@ STAGE = JsonObject(
 )
 
 
+class CallChange(Struct, frozen=True, kw_only=True):
+    """A function in the tree of calls of a program; None for a side that does not call it.
+
+    Its times include those of the functions that it calls. A tree is a tuple in the order in which
+    calls begin: the functions that one calls follow it, one `level` deeper. Small functions are one
+    entry, whose `place` is `12 others`. What a function calls is not known of a side on which it
+    takes less than 0.01 % of the call.
+    """
+
+    place: str
+    level: Count
+    before: StageTime | None
+    after: StageTime | None
+
+
+CALL = JsonObject(CallChange, "place level before after", before=_STAGE_TIME, after=_STAGE_TIME)
+
+
 class CaseComparison(Struct, frozen=True):
     """One case of two models, side by side; `reasons` are sentences on what changed and why.
 
@@ -439,7 +457,8 @@ class CaseComparison(Struct, frozen=True):
     `rounds`; otherwise only the new one ran. `before` and `after` are the measurements of the
     sides; None for a side that did not run. `parts` are the kernels that differ, if their times
     were measured, and `elsewhere` is what the whole model shows beyond them. `kernels` are those of
-    both plans as one graph, if their times are known. `stages` are those of a program.
+    both plans as one graph, if their times are known. `stages` are those of a program, and
+    `calls` its tree of calls, if both sides were profiled.
     `first_difference` is where the outputs begin to differ, if that was found.
     `baseline_factor` is how long a baseline took compared with when it was recorded on this kind of
     machine; None if it was not, or did not run.
@@ -465,6 +484,7 @@ class CaseComparison(Struct, frozen=True):
     elsewhere: TimeChange | None = None
     kernels: tuple[KernelChange, ...] = ()
     stages: tuple[StageChange, ...] = ()
+    calls: tuple[CallChange, ...] = ()
     baseline_factor: float | None = None
 
     def __repr__(self) -> str:
@@ -579,12 +599,13 @@ COMPARED_CASE = JsonObject(
     CaseComparison,
     "id phase=case.phase.phase prompt=case.phase.prompt generate=case.phase.generate"
     " verdict=known_verdict failure failed_side? how seconds rounds metrics parts elsewhere"
-    " stages layer_types layers reasons outputs first_difference notes",
+    " stages calls layer_types layers reasons outputs first_difference notes",
     about="One case of a comparison; a plain case has no phase of a generation.",
     metrics=METRIC,
     parts=PART,
     elsewhere=ELSEWHERE,
     stages=STAGE,
+    calls=CALL,
     layer_types=LAYER_TYPE_CHANGE,
     layers=LAYER_CHANGE,
     outputs=OUTPUT,

@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import CallChange, CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.programs.call_trees import merged_calls
 from pytest_modelperf.programs.calls import (
     ITEM_FIGURES,
     item_times,
@@ -97,12 +98,19 @@ class _Judged(Struct, frozen=True, kw_only=True):
     after: Mapping[str, Path]
 
 
+class _Causes(Struct, frozen=True):
+    """The functions whose own time grew, and the calls of both sides as one tree."""
+
+    functions: tuple[str, ...] = ()
+    calls: tuple[CallChange, ...] = ()
+
+
 class _Timed(Struct, frozen=True, kw_only=True):
-    """The rounds of a program, how they were judged, and the functions that take longer."""
+    """The rounds of a program, how they were judged, and why it takes longer."""
 
     rounds: Sequence[ProgramRound]
     judged: JudgedProgram
-    functions: Sequence[str]
+    causes: _Causes
 
 
 def _judge(asked: ProgramCheck, sides: BothSides) -> _Judged:
@@ -131,7 +139,7 @@ def _judge(asked: ProgramCheck, sides: BothSides) -> _Judged:
             checked = CheckedProgram(comparison=comparison)
             return _Judged(checked=checked, work=work, before=old.models, after=watched.models)
         found = _time(asked, sides, work, first, stack)
-    others = (metrics, (*work.differences, *found.functions), notes)
+    others = (metrics, (*work.differences, *found.causes.functions), notes)
     checked = _compared(asked, work, found, others)
     return _Judged(checked=checked, work=work, before=old.models, after=watched.models)
 
@@ -185,6 +193,7 @@ def _compared(
         before=before,
         after=after,
         stages=judged.stages,
+        calls=found.causes.calls,
     )
     measured = measured_alone(turns[1], reached[1], [made.peaks_bytes[1] for made in rounds])
     return CheckedProgram(comparison=comparison, measured=measured, items=item_times(turns[1]))
@@ -205,7 +214,7 @@ def _time(
 ) -> _Timed:
     """Time both sides round by round; the stations of the first one were started already."""
     number = 0
-    functions: Sequence[str] = ()
+    causes = _Causes()
 
     @contextmanager
     def open_pair() -> Iterator[OpenPair]:
@@ -220,32 +229,32 @@ def _time(
             yield opened.pair
 
     def look(rounds: Sequence[ProgramRound], pair: OpenPair, is_over: bool) -> bool:  # noqa: FBT001  # a callback
-        nonlocal functions
+        nonlocal causes
         if not is_over and not is_decided(rounds, work, asked.gate):
             return False
         judged = judge_program(rounds, work, asked.gate)
         if judged.rounds.p50.verdict is Verdict.REGRESSED:
             asked.tell("profile both sides")
-            functions = tuple(_function_reasons(pair, judged))
+            causes = _causes(pair, judged)
         return True
 
     rounds = take_rounds(open_pair, look, asked.pace, time.perf_counter_ns)
     judged = judge_program(rounds, work, asked.gate)
-    return _Timed(rounds=rounds, judged=judged, functions=functions)
+    return _Timed(rounds=rounds, judged=judged, causes=causes)
 
 
-def _function_reasons(pair: OpenPair, judged: JudgedProgram) -> Iterator[str]:
-    """The functions whose own time grew, if the code outside of sessions did."""
+def _causes(pair: OpenPair, judged: JudgedProgram) -> _Causes:
+    """Profile both sides if the code outside of sessions takes longer."""
     rest = next(stage for stage in judged.stages if stage.kind == "rest")
     if rest.time is None or not rest.time.explains(0.1):
-        return
+        return _Causes()
     calls = max(1, min(_MOST_PROFILED, round(_PROFILED_NS / max(_typical_ns(judged), 1))))
     profiles: tuple[list[CallProfile], list[CallProfile]] = ([], [])
     for _ in range(_PROFILES):
         for found, station in zip(profiles, (pair.before, pair.after), strict=True):
             found.append(station.profile(calls))
-    for change in grown_functions(*profiles):
-        yield change.describe()
+    named = tuple(change.describe() for change in grown_functions(*profiles))
+    return _Causes(named, merged_calls(*profiles))
 
 
 def _typical_ns(judged: JudgedProgram) -> float:

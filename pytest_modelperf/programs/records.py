@@ -12,6 +12,9 @@ from pytest_modelperf.files.documents import Count, DurationNs, Positive
 # The environment of the side before that has the recorded versions of distributions.
 RECORDED_ENVIRONMENT = "recorded"
 
+# The root of a tree of calls if the program is called in several places.
+CALL_PLACE = "call"
+
 Side: TypeAlias = Literal["before", "after"]
 
 

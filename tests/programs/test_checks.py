@@ -119,6 +119,12 @@ def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     assert isinstance(stages, list)
     judged = {stage["name"]: stage["judged"] for stage in stages}
     assert judged == {"model.onnx": False, "rest of the program": True}
+    calls = case["calls"]
+    assert isinstance(calls, list)
+    assert (calls[0]["place"], calls[0]["level"]) == ("reader.py:Reader.read", 0)
+    assert calls[0]["before"]["ms"] < calls[0]["after"]["ms"]
+    new = {each["place"] for each in calls if each["before"] is None}
+    assert "built-in method builtins.sum" in new
 
 
 def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> None:

@@ -274,6 +274,23 @@ def test_it(modelperf):
     assert not any("station" in (each.file or "") for each in profile.functions)
 
 
+def test_places_have_no_locals_and_no_addresses(project: Project) -> None:
+    """Both sides must have the same place for the same function."""
+    station = project.reach(
+        """
+def test_it(modelperf):
+    def outer():
+        def inner():
+            return object.__new__(object)
+        return inner()
+    modelperf.check(outer)
+"""
+    )
+    places = {each.place for each in station.profile(1).functions}
+    assert "built-in method __new__ of type object" in places
+    assert not any("<locals>" in place or " at 0x" in place for place in places)
+
+
 def test_what_was_read_are_the_files_of_the_tree_alone(project: Project) -> None:
     station = project.reach(
         """

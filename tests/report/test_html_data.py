@@ -26,10 +26,12 @@ from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.page_data import comparison_data
 from pytest_modelperf.comparing.records import (
+    CallChange,
     CaseComparison,
     Comparison,
     LayerChange,
     LayerTypeChange,
+    StageTime,
 )
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
@@ -308,6 +310,23 @@ def test_a_comparison_has_both_sides_everywhere() -> None:
             "inputs", "outputs", "weights", "fused", "runs_in", "why_no_time",
         )  # fmt: skip
         assert all(len(each[name]) == 2 for each in case["layers"] for name in lists_of_layers)
+
+
+def test_the_calls_of_a_program_are_in_ms_on_both_sides() -> None:
+    calls = (
+        CallChange(
+            place="a.py:read",
+            level=0,
+            before=StageTime(calls=1, ns=2e6),
+            after=StageTime(calls=2, ns=3e6),
+        ),
+        CallChange(place="a.py:new", level=1, before=None, after=StageTime(calls=4, ns=1e6)),
+    )
+    (case,) = one_model(comparison_data(compared(replace(SLOWER, calls=calls))))["cases"]
+    assert case["calls"] == [
+        {"place": "a.py:read", "level": 0, "ms": [2.0, 3.0], "calls": [1, 2]},
+        {"place": "a.py:new", "level": 1, "ms": [None, 1.0], "calls": [None, 4]},
+    ]
 
 
 def test_what_changed_is_in_ms_and_says_what_it_explains() -> None:
@@ -738,7 +757,8 @@ def test_a_page_has_everything_in_it_and_names_nothing_to_load() -> None:
     (policy,) = (dict(a)["content"] for _, a in tags if ("http-equiv", POLICY) in a)
     assert str(policy).startswith("default-src 'none';")
     assert [dict(a)["id"] for tag, a in tags if tag == "section"] == [
-        "chart", "time", "rounds", "types", "icicle", "depth", "graph", "kernels", "transitions",
+        "chart", "time", "rounds", "calls",
+        "types", "icicle", "depth", "graph", "kernels", "transitions",
     ]  # fmt: skip
 
 

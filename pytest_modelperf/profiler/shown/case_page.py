@@ -19,6 +19,7 @@ CASE_DRAWINGS = Drawings(
         Drawing("chart", "Latency and throughput"),
         Drawing("time", "Inference time"),
         Drawing("rounds", "Samples by round"),
+        Drawing("calls", "Calls of the program"),
         Drawing("types", "Performance summary"),
         Drawing("icicle", "Cost by type, layer and kernel"),
         Drawing("depth", "Layers by depth"),
@@ -26,7 +27,7 @@ CASE_DRAWINGS = Drawings(
         Drawing("kernels", "Kernels"),
         Drawing("transitions", "Precisions"),
     ),
-    styles=tuple(_FOLDER / f"{name}.css" for name in ("layers", "kernels", "graph")),
+    styles=tuple(_FOLDER / f"{name}.css" for name in ("layers", "calls", "kernels", "graph")),
     scripts=tuple(
         _FOLDER / f"{name}.js"
         for name in (
@@ -36,7 +37,9 @@ CASE_DRAWINGS = Drawings(
             "rounds",
             "layers",
             "types",
+            "icicle_chart",
             "icicle",
+            "calls",
             "kernels",
             "graph_places",
             "graph_view",
@@ -45,7 +48,7 @@ CASE_DRAWINGS = Drawings(
             "depth",
         )
     ),
-    of_case=("rounds", "types", "layers", "precisions", "graph"),
+    of_case=("rounds", "calls", "types", "layers", "precisions", "graph"),
 )
 
 

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import cProfile
 import os
+import re
 from types import CodeType
 from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.programs.records import CallNode, CallProfile, FunctionTime
+from pytest_modelperf.programs.records import CALL_PLACE, CallNode, CallProfile, FunctionTime
 from pytest_modelperf.programs.station import callee
 from pytest_modelperf.programs.trees import SideTree
 
-# Parts of the time that are smaller are left out of the tree.
-_SMALLEST_SHARE = 0.005
+# What a function calls is left out of the tree if the function takes a smaller part of the time.
+# What is shown is larger by far, because a function may be large on one side alone.
+_SMALLEST_SHARE = 0.0001
+# What is called next to the program, such as the loop of a coroutine, counts if it is larger.
+_SMALLEST_ROOT_SHARE = 0.005
 _DEEPEST = 60
 _MOST_FUNCTIONS = 400
 _NS_PER_S = 1e9
 _BOOKKEEPING = ("_lsprof.Profiler", "time.perf_counter_ns")
 _CALLER = callee.__file__
+# Of a built-in method, and another one in each process.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_LOCALS = "<locals>."
 _OUR_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
 
 
@@ -53,9 +60,9 @@ class _Function:
     @property
     def place(self) -> str:
         if isinstance(self.code, str):
-            return self.code.strip("<>")
+            return _ADDRESS.sub("", self.code.strip("<>"))
         name = getattr(self.code, "co_qualname", self.code.co_name)
-        return f"{_file_name(self.code.co_filename)}:{name}"
+        return f"{_file_name(self.code.co_filename)}:{name.replace(_LOCALS, '')}"
 
 
 def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> CallProfile:
@@ -96,12 +103,15 @@ class _Tree:
                     known = edges.setdefault(key, _Edge(0, 0))
                     known.calls += edge.calls
                     known.total += edge.total
-        self._smallest = sum(edge.total for edge in edges.values()) * _SMALLEST_SHARE
-        inner_nodes = self._nodes(edges, 1.0, frozenset())
+        total = sum(edge.total for edge in edges.values())
+        self._smallest = total * _SMALLEST_SHARE
+        least = total * _SMALLEST_ROOT_SHARE
+        roots = {key: edge for key, edge in edges.items() if edge.total >= least}
+        inner_nodes = self._nodes(roots, 1.0, frozenset())
         if len(inner_nodes) <= 1:
             return next(iter(inner_nodes), None)
         ns = sum(node.ns for node in inner_nodes)
-        return CallNode(place="call", ns=ns, calls=1, inner=inner_nodes)
+        return CallNode(place=CALL_PLACE, ns=ns, calls=1, inner=inner_nodes)
 
     def _nodes(
         self, edges: dict[Any, _Edge], scale: float, above: frozenset[Any]
@@ -111,11 +121,12 @@ class _Tree:
             time = edge.total * scale
             function = self._functions.get(key)
             # A function below itself is part of the time above.
-            is_out = function is None or key in above or _is_bookkeeping(function)
-            if function is None or is_out or time < self._smallest or len(above) >= _DEEPEST:
+            if function is None or key in above or _is_bookkeeping(function):
                 continue
-            share = time / function.total if function.total else 0.0
-            inner = self._nodes(function.inner, min(share, 1.0), above | {key})
+            inner: tuple[CallNode, ...] = ()
+            if time >= self._smallest and len(above) < _DEEPEST:
+                share = time / function.total if function.total else 0.0
+                inner = self._nodes(function.inner, min(share, 1.0), above | {key})
             if function.is_ours:
                 found.extend(inner)
                 continue

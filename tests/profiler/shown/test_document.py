@@ -276,6 +276,7 @@ def test_a_comparison_as_json(linear: Profile) -> None:
                     "parts": [],
                     "elsewhere": None,
                     "stages": [],
+                    "calls": [],
                     "layers": [],
                     "reasons": [],
                     "outputs": [],

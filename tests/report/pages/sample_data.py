@@ -128,6 +128,37 @@ def bare() -> Data:
     return _data(_model("static", ("static",), cases=[case]))
 
 
+def program(deep: int = 40) -> Data:
+    """A program that became slower, with a deep tree of calls and long names."""
+    chance = random.Random(9)
+    case = _case(chance, "b1-c1", batch=1, cores=1, ms=(4.0, 10.0), word="regressed", layers=0)
+    case |= {"layers": [], "types": [], "graph": None}
+    case["calls"] = [
+        call("reader.py:Reader.read", 0, (4.0, 10.0)),
+        call("reader.py:Reader.prepare", 1, (1.0, 7.5), (1, 2)),
+        call(HOSTILE_NAMES[0], 2, (None, 4.0), (None, 300)),
+        call("built-in method numpy.array", 3, (None, 1.5), (None, 300)),
+        call("resize.py:resize", 2, (0.5, 0.5)),
+        call("reader.py:Reader.run", 1, (1.5, 1.5)),
+        *(call(f"deep.py:{'level_' * 18}{at}", at + 2, (1.5, 1.5)) for at in range(deep)),
+        call("reader.py:Reader.decode", 1, (1.2, 0.6)),
+        call("reader.py:Reader.old", 1, (0.2, None), (3, None)),
+        call("reader.py:Reader.oldest", 2, (0.1, None), (3, None)),
+        call("2 others", 1, (0.02, 0.02), (4, 4)),
+    ]
+    return _data(_model("test_read.py::test_read", ("before", "test_read.py"), cases=[case]))
+
+
+def call(
+    place: str,
+    level: int,
+    ms: tuple[float | None, float | None],
+    calls: tuple[int | None, int | None] = (1, 1),
+) -> Data:
+    """A function in the tree of calls of a program."""
+    return {"place": place, "level": level, "ms": list(ms), "calls": list(calls)}
+
+
 def every_page() -> dict[str, Data]:
     """All of the above by name."""
     return {
@@ -140,6 +171,7 @@ def every_page() -> dict[str, Data]:
         "hostile": hostile(),
         "big": big(),
         "bare": bare(),
+        "program": program(),
     }
 
 
