@@ -115,7 +115,7 @@ class _Timed(Struct, frozen=True, kw_only=True):
 
 def _judge(asked: ProgramCheck, sides: BothSides) -> _Judged:
     """The work of both sides compared, and if none of it grew, their times."""
-    asked.tell("start both sides")
+    asked.show_step("start both sides")
     with ExitStack() as stack:
         first = stack.enter_context(sides.opened())
         watched = first.after.watch()
@@ -220,7 +220,7 @@ def _time(
     def open_pair() -> Iterator[OpenPair]:
         nonlocal number
         number += 1
-        asked.tell(f"round {number}")
+        asked.show_step(f"round {number}")
         if number == 1:
             yield first.pair
             stack.close()
@@ -234,7 +234,7 @@ def _time(
             return False
         judged = judge_program(rounds, work, asked.gate)
         if judged.rounds.p50.verdict is Verdict.REGRESSED:
-            asked.tell("profile both sides")
+            asked.show_step("profile both sides")
             causes = _causes(pair, judged)
         return True
 

@@ -72,7 +72,7 @@ def model_reasons(
         return
     policy = replace(asked.setup.policy, max_seconds=_MODEL_SECONDS)
     setup = replace(asked.setup, policy=policy)
-    asked.tell(f"compare both versions of {new.model}")
+    asked.show_step(f"compare both versions of {new.model}")
     gate = median_gate(asked.gate.tolerance, asked.gate.level, _MODEL_SECONDS)
     request, extensions = ProfileRequest(inputs=specs), asked.extensions
     name = printable(new.model)

@@ -101,7 +101,7 @@ def _measure(
     alone = _Alone()
     with measuring_program(asked), working_folder("programs") as scratch, ExitStack() as leaving:
         for number in range(rounds):
-            asked.tell(f"{verb}, process {number + 1} of {rounds}")
+            asked.show_step(f"{verb}, process {number + 1} of {rounds}")
             place = replace(asked.place, scratch=str(scratch / f"{verb}-{number}"))
             station = leaving.enter_context(start_station(place))
             alone.reached.append(station.wait_reached())

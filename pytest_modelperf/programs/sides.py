@@ -103,7 +103,7 @@ class BothSides:
 @contextmanager
 def measuring_program(asked: ProgramCheck) -> Iterator[None]:
     """Wait until this process alone measures, and show for whom."""
-    with measuring_alone(lambda holder: asked.tell(f"wait for {holder}")):
+    with measuring_alone(lambda holder: asked.show_step(f"wait for {holder}")):
         yield
 
 
@@ -124,7 +124,7 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
         from pytest_modelperf.programs.environments import python_with
 
         seen = stored.seen if stored is not None else seen_now(asked, scratch)
-        asked.tell(f"make an environment with {asked.against}")
+        asked.show_step(f"make an environment with {asked.against}")
         return replace(place, python=str(python_with(asked.against, seen, top)), sys_path=None)
     if asked.against is not None:
         commit = find_against(asked.against, top).sha
@@ -132,14 +132,14 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
         commit = accepted_commit(stored, program_path(asked.baselines, asked.name), top)
     else:
         raise UsageError("this program has no older version to compare with.")
-    tree = tree_of(commit, top, on_progress=asked.tell)
+    tree = tree_of(commit, top, on_progress=asked.show_step)
     if stored is not None and asked.against is None:
         complete_tree(tree, stored.seen, top)
     place = replace(place, tree=str(tree))
     if asked.environment == RECORDED_ENVIRONMENT and stored is not None:
         from pytest_modelperf.programs.environments import python_of
 
-        asked.tell("make the recorded environment")
+        asked.show_step("make the recorded environment")
         place = replace(place, python=str(python_of(stored, top)), sys_path=None)
     return place
 

@@ -10,10 +10,10 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from _thread import get_ident
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import PurePath
-from types import ModuleType
+
+from pytest_modelperf.tracing.first_import import AskingFinder
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 
@@ -64,7 +64,7 @@ class SideTree:
         return list(dict.fromkeys([*own, *(self.mapped(each) for each in sys_path if each)]))
 
 
-class SideFinder(importlib.abc.MetaPathFinder):
+class SideFinder(AskingFinder):
     """Finds modules in the tree of this side that others find in the work tree.
 
     These are the finders of editable installs, which know the folder of a package. A module that
@@ -72,27 +72,10 @@ class SideFinder(importlib.abc.MetaPathFinder):
     """
 
     def __init__(self, tree: SideTree) -> None:
+        super().__init__()
         self._tree = tree
-        self._asking: set[int] = set()
 
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
-        thread = get_ident()
-        if thread in self._asking:
-            return None
-        self._asking.add(thread)
-        try:
-            found = (finder.find_spec(fullname, path, target) for finder in tuple(sys.meta_path))
-            spec = next((spec for spec in found if spec is not None), None)
-        finally:
-            self._asking.remove(thread)
-        return None if spec is None else self._moved(spec)
-
-    def _moved(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
+    def changed(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
         folders = spec.submodule_search_locations
         origin = spec.origin if spec.has_location else None
         if origin is None or self._tree.place_in_worktree(origin) is None:

@@ -39,7 +39,7 @@ class ProgramVersions(Struct, frozen=True):
     def _tree(self, commit: str) -> str:
         """The tree of a commit, which has every file that the program needs."""
         top = self.asked.top
-        tree = tree_of(commit, top, on_progress=self.asked.tell)
+        tree = tree_of(commit, top, on_progress=self.asked.show_step)
         complete_tree(tree, self.seen, top)
         return str(tree)
 
@@ -49,6 +49,6 @@ def versions_of(asked: ProgramCheck) -> ProgramVersions:
 
     MeasureError if it does not run there.
     """
-    asked.tell("start the program")
+    asked.show_step("start the program")
     with measuring_program(asked), working_folder("programs") as scratch:
         return ProgramVersions(asked, seen_now(asked, scratch))

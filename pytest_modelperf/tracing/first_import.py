@@ -1,4 +1,4 @@
-"""Calls a function as soon as a module has been imported for the first time."""
+"""Finders of modules that ask the others: to call a function once a module has been imported."""
 
 from __future__ import annotations
 
@@ -18,15 +18,10 @@ def when_imported(module: str, then: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _Finder(module, then))
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module until it is loaded, with a loader that calls the function.
+class AskingFinder(importlib.abc.MetaPathFinder):
+    """Finds modules by asking all other finders, and changes what they find."""
 
-    A program may find it more than once before it loads it, if only to see whether it is installed.
-    """
-
-    def __init__(self, module: str, then: Callable[[], None]) -> None:
-        self._module = module
-        self._then = then
+    def __init__(self) -> None:
         # The threads that ask the other finders.
         self._asking: set[int] = set()
 
@@ -38,7 +33,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         thread = get_ident()
         # Another finder may ask all finders, too, and so this one again.
-        if fullname != self._module or thread in self._asking:
+        if thread in self._asking or not self.is_wanted(fullname):
             return None
         self._asking.add(thread)
         try:
@@ -46,7 +41,33 @@ class _Finder(importlib.abc.MetaPathFinder):
             spec = next((spec for spec in found if spec is not None), None)
         finally:
             self._asking.remove(thread)
-        if spec is not None and spec.loader is not None:
+        return None if spec is None else self.changed(spec)
+
+    def is_wanted(self, fullname: str) -> bool:  # noqa: ARG002  # of all modules unless overridden
+        """Whether this finder changes how the module is found."""
+        return True
+
+    def changed(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
+        """The spec to use in place of the one that was found."""
+        raise NotImplementedError
+
+
+class _Finder(AskingFinder):
+    """Finds the module until it is loaded, with a loader that calls the function.
+
+    A program may find it more than once before it loads it, if only to see whether it is installed.
+    """
+
+    def __init__(self, module: str, then: Callable[[], None]) -> None:
+        super().__init__()
+        self._module = module
+        self._then = then
+
+    def is_wanted(self, fullname: str) -> bool:
+        return fullname == self._module
+
+    def changed(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
+        if spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._begin)
         return spec
 
