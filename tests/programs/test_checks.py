@@ -114,14 +114,16 @@ def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     assert case["verdict"] == "regressed"
     reasons = case["reasons"]
     assert isinstance(reasons, list)
-    assert any("reader.py:Reader.read" in reason for reason in reasons)
+    assert any("reader.py:" in reason for reason in reasons)
     stages = case["stages"]
     assert isinstance(stages, list)
     judged = {stage["name"]: stage["judged"] for stage in stages}
     assert judged == {"model.onnx": False, "rest of the program": True}
     calls = case["calls"]
     assert isinstance(calls, list)
-    assert (calls[0]["place"], calls[0]["level"]) == ("reader.py:Reader.read", 0)
+    # Python 3.10 does not know the class of a function.
+    assert calls[0]["place"] in {"reader.py:Reader.read", "reader.py:read"}
+    assert calls[0]["level"] == 0
     assert calls[0]["before"]["ms"] < calls[0]["after"]["ms"]
     new = {each["place"] for each in calls if each["before"] is None}
     assert "built-in method builtins.sum" in new
