@@ -11,7 +11,6 @@ from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.profiler.doctor.growth import measure_growth
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook, SessionTimes
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.machine.pages import could_have_huge_pages
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
     Watch,
@@ -75,7 +74,7 @@ def _check(name: str, model: PreparedModel, setup: Setup, place: CasePlace) -> C
         )
         seconds = time.monotonic() - begun
         facts, processors = rig.facts, rig.worker.processors
-        is_here, notes = rig.worker.machine is None, rig.notes
+        notes = rig.notes
     pairs = [(each.before.block, each.after.block) for each in rounds]
     first, second = zip(
         *((before.times_ns, after.times_ns) for before, after in pairs), strict=True
@@ -107,7 +106,6 @@ def _check(name: str, model: PreparedModel, setup: Setup, place: CasePlace) -> C
             )
             for count in LOOKS
         ),
-        lacks_huge_pages=is_here and could_have_huge_pages(model.static.weight_bytes),
         notes=notes,
         sessions=sessions,
         ratios=round_ratios(pairs),

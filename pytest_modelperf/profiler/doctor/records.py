@@ -36,8 +36,7 @@ class Checkup(Struct, frozen=True, kw_only=True):
 
     `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
     at `level` that detects a change with the probability `power`. `growth` says how the memory of
-    a model grows; None for the small network of the doctor. `lacks_huge_pages` is set where the
-    system would give the weights huge pages of memory if it was asked. `notes` say what is odd
+    a model grows; None for the small network of the doctor. `notes` say what is odd
     about the place. `sessions` are the times of both, and `ratios` has the second over the first by
     round.
     """
@@ -55,7 +54,6 @@ class Checkup(Struct, frozen=True, kw_only=True):
     power: float
     outlook: tuple[Outlook, ...]
     growth: Growth | None = None
-    lacks_huge_pages: bool = False
     notes: tuple[str, ...] = ()
     sessions: tuple[SessionTimes, ...] = ()
     ratios: tuple[float, ...] = ()

@@ -11,7 +11,6 @@ from pathlib import Path
 from pytest_modelperf.profiler.doctor.page_data import checkups_data
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.conditions import (
     describe_engine,
@@ -211,12 +210,6 @@ def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]
         for what, remedy in found.items():
             yield f"{checkup.cores}-core case: {what}: {remedy}"
     yield from _advice_on_machine(machine)
-    if any(checkup.lacks_huge_pages for checkup in checkups):
-        yield (
-            "this system gives huge pages of memory to programs that ask for them. In small ones a "
-            "model that reads large weights for little work varies from session to session: "
-            f"{REMEDY} in the environment asks"
-        )
     for checkup in checkups:
         yield from _advice_on_checkup(machine, checkup)
 

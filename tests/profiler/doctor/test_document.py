@@ -13,7 +13,6 @@ from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
 from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkup, Checkups, Outlook
 from pytest_modelperf.profiler.doctor.report import checkup_report
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.machine.pages import REMEDY
 from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.page import TextStyle
@@ -127,12 +126,6 @@ def test_the_json_of_a_checkup_is_read_back_by_its_type() -> None:
     text = CHECKUPS.dump(Checkups(MACHINE, (CHECKUP, replace(CHECKUP, processors=None))))
     found = msgspec.json.decode(text, type=CHECKUPS.json_type)
     assert json.loads(msgspec.json.encode(found)) == json.loads(text)
-
-
-def test_the_doctor_says_how_to_ask_for_huge_pages_where_weights_lack_them() -> None:
-    for lacks in (True, False):
-        checkup = replace(CHECKUP, lacks_huge_pages=lacks)
-        assert (REMEDY in shown(checkup)) == lacks
 
 
 def test_the_doctor_says_what_is_odd_about_the_clocks() -> None:
