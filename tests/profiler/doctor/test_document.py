@@ -91,7 +91,7 @@ def test_a_report_begins_with_the_answer_and_ends_with_what_to_do() -> None:
   mostly be missed
 
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni, governor powersave; docker on kvm
+  avx512_vnni, governor powersave; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 a model ran against itself: two sessions in turn, so that any difference is
@@ -114,8 +114,8 @@ seen 90 times in 100, with 1 false alarm in 100 comparisons
 What to do
 the governor powersave changes the clock with the load: set it to performance
   (sudo cpupower frequency-set -g performance)
-this is a shared or virtual machine (docker on kvm): compare versions in one
-  run, never times of different days
+this is a shared or virtual machine (container in a virtual machine): compare
+  versions in one run, never times of different days
 a case of 2 cores leaves none for the rest of the system: measure one core less
   where you can
 on 2 cores allow more than 3.0 %, or give each case more time (--max-seconds)
