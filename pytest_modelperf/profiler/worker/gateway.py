@@ -477,6 +477,16 @@ def python_spec(path: str) -> str:
 
 def check_spec(spec: str, where: str) -> None:
     """UsageError for a text that is no gateway, or names a Python that is not on this machine."""
+    check_form(spec, where)
+    python = next(
+        (part.partition("=")[2] for part in spec.split("//") if part.startswith("python=")), None
+    )
+    if python is not None and is_local(spec):
+        interpreter_spec(_first_word(python), where)
+
+
+def check_form(spec: str, where: str) -> None:
+    """UsageError for a text that is not a gateway; its Python may be that of another machine."""
     parts = [part.partition("=") for part in spec.split("//")]
     keys = [key for key, _, _ in parts]
     shown, known = printable(spec), {key for key in keys if not key.startswith("env:")}
@@ -493,9 +503,6 @@ def check_spec(spec: str, where: str) -> None:
         raise UsageError(
             f"{where}: the gateway {shown!r} cannot be read: {problem}. Give {_SPEC_EXAMPLES}."
         )
-    python = next((value for key, _, value in parts if key == "python"), None)
-    if python is not None and is_local(spec):
-        interpreter_spec(_first_word(python), where)
 
 
 def _first_word(command: str) -> str:
