@@ -96,6 +96,10 @@ def setup_of(
     """
     measuring.check_seconds(lambda setting: setting.command_flag)
     is_stretched = may_stretch and not is_given(MAX_SECONDS.field)
+    if measuring.gateway is not None:
+        from pytest_modelperf.profiler.worker.gateway import check_form
+
+        check_form(measuring.gateway, COMMAND_GATEWAY.command_flag)
     return measuring.setup(
         extensions, COMMAND_WORDING, spec=measuring.gateway, is_stretched=is_stretched
     )

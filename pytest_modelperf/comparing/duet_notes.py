@@ -9,14 +9,12 @@ from pytest_modelperf.comparing.judged_rounds import JudgedRounds
 from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.short_runs import describe_slowdown
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.profiler.machine.pages import REMEDY, could_have_huge_pages
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pairs.run import PairRun, RanSide
 from pytest_modelperf.profiler.prepare import Pair
-from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_bytes, format_shape
+from pytest_modelperf.text.units import format_shape
 
 UNJUDGED_OUTPUTS = (
     "outputs are not judged: the baseline's twin has other weights. They are where the older model "
@@ -24,8 +22,6 @@ UNJUDGED_OUTPUTS = (
 )
 # From here on, seconds are shown without decimals.
 _WHOLE_SECONDS = 9.5
-# Rounds that vary by more than this beyond what their inferences explain.
-_LARGE_SPREAD = 0.02
 
 
 def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tuple[str, ...]:
@@ -36,7 +32,6 @@ def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tupl
         *_other_shapes(pair),
         *_machine_factor(asked, ran, judged),
         *describe_modes(judged),
-        *_small_pages(ran.after.profile, judged),
         *_unjudged_outputs(asked.before, gate),
         *_longer_than_usual(ran.rounds, pair.after_setup),
     )
@@ -99,26 +94,6 @@ def describe_modes(judged: JudgedRounds) -> Iterator[str]:
             f"pair differs by {100 * (judged.typical - 1):+.1f} %; p50 is judged by the medians of "
             "the rounds"
         )
-
-
-def _small_pages(now: CaseProfile, judged: JudgedRounds) -> Iterator[str]:
-    """Advice for a median that stays open because the memory of sessions differs."""
-    measured, weight_bytes = now.measured, now.static.weight_bytes
-    if measured is None or measured.machine is not None or not could_have_huge_pages(weight_bytes):
-        return
-    yield from describe_pages(judged, weight_bytes)
-
-
-def describe_pages(judged: JudgedRounds, weight_bytes: int) -> Iterator[str]:
-    """A note if rounds differ by more than their inferences explain, and leave the median open."""
-    spread = judged.spread
-    if spread is None or spread < _LARGE_SPREAD or not judged.p50.is_open:
-        return
-    yield (
-        f"rounds differ by {100 * spread:.1f} % beyond what their inferences explain: sessions may "
-        f"have had slower and faster memory for their {format_bytes(weight_bytes)} of weights. "
-        f"Set {REMEDY} to measure in huge pages"
-    )
 
 
 def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:

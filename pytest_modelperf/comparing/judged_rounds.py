@@ -17,7 +17,6 @@ from pytest_modelperf.comparing.gates import (
 from pytest_modelperf.comparing.records import MEDIAN, TOTAL, How, Metric
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.stats.duet import typical_ratio_of_modes
-from pytest_modelperf.stats.estimates import unexplained_spread
 from pytest_modelperf.stats.parts import PartsAnswer
 from pytest_modelperf.stats.records import Latency
 
@@ -27,15 +26,13 @@ class JudgedRounds(Struct, frozen=True):
 
     `metrics` are the latency and, where the gate judges them, the starts. `before` is the latency
     of the first side. `parts` are the answers where parts ran beside the whole. `typical` is the
-    ratio of the typical pair of inferences if these come in modes that decide the median. `spread`
-    is how much rounds vary beyond what their inferences explain; None of too few rounds.
+    ratio of the typical pair of inferences if these come in modes that decide the median.
     """
 
     metrics: tuple[Metric, ...]
     before: Latency
     parts: PartsAnswer | None
     typical: float | None
-    spread: float | None
 
     @property
     def p50(self) -> Metric:
@@ -58,4 +55,4 @@ def judge_rounds(rounds: Sequence[DuetRound], gate: Gate) -> JudgedRounds:
     typical = None
     if parts is None:
         typical = typical_ratio_of_modes(pairs, gate.tolerance, gate.confidence)
-    return JudgedRounds(metrics, sides[0], parts, typical, unexplained_spread(pairs))
+    return JudgedRounds(metrics, sides[0], parts, typical)

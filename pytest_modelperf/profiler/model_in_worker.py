@@ -314,7 +314,7 @@ def machine_of(setup: Setup) -> MachineFacts:
 
 def start_on(setup: Setup, cores: int) -> ProcessWorker:
     """A worker, not started yet, that knows where this machine counts its throttling."""
-    stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT, "cpu")]
+    stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT)]
     return start_worker(setup, cores, stats)
 
 

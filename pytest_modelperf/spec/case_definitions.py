@@ -198,8 +198,8 @@ GUESS = Setting(
 COMMAND_GATEWAY = Setting(
     "gateway",
     "text",
-    "where a model runs: `popen//python=PATH` for another interpreter, `ssh=HOST` or "
-    "`socket=HOST:PORT` for another machine",
+    "where a model runs: `popen//python=PATH` for another interpreter, `ssh=HOST` for another "
+    "machine",
     places=(Place.COMMAND,),
     metavar="SPEC",
     usual="this machine",

@@ -116,7 +116,7 @@ GATEWAY = Setting(
     "gateway",
     "gateway",
     "where a model runs: a name of `[tool.modelperf.machines]`, `popen//python=PATH` for another "
-    "interpreter, `ssh=HOST` or `socket=HOST:PORT` for another machine",
+    "interpreter, `ssh=HOST` for another machine",
     places=(*RUN, *MODEL),
     metavar="NAME|SPEC",
     usual="this machine",

@@ -47,10 +47,6 @@ _LONG_WAIT = 0.05
 # turns of a side for it.
 _LOW_SHARE = 0.25
 _FEWEST_UNDISTURBED = 4
-# Fewer rounds tell little about how much rounds vary.
-_FEWEST_FOR_SPREAD = 6
-# The standard error of a median over that of a mean, of many normal values.
-_MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
 # A coarse clock can measure 0, which has no logarithm.
 _SHORTEST_NS = 0.5
 # Bounds from two very different rounds can exceed every float.
@@ -165,20 +161,6 @@ def describe_spread(rounds: Sequence[Times]) -> LatencySpread:
         inferences=float(np.median(within)) if within else None,
         sessions=float(medians.std(ddof=1)) if len(medians) > 1 else None,
     )
-
-
-def unexplained_spread(pairs: Sequence[PairedTurns]) -> float | None:
-    """How much rounds vary beyond what the turns within them explain; None of too few rounds.
-
-    The median of a block of turns varies by their spread, over the root of their number.
-    """
-    found = _round_differences(pairs)
-    within = [float((new - old).std(ddof=1)) / math.sqrt(len(old))
-              for old, new in map(_own_logs, pairs) if len(old) > 1]  # fmt: skip
-    if len(found) < _FEWEST_FOR_SPREAD or not within:
-        return None
-    explained = _MEDIAN_OVER_MEAN * float(np.median(within))
-    return math.sqrt(max(float(found.var(ddof=1)) - explained**2, 0.0))
 
 
 def rate_of_rounds(rates: Sequence[float], confidence: float) -> Ratio:

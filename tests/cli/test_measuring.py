@@ -165,6 +165,8 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
             "this onnxruntime has no execution provider 'No'. There are:",
         ),
         (["--gateway", "nonsense"], 2, "the gateway 'nonsense' cannot be read"),
+        (["--gateway", "socket=lab:1"], 2, "--gateway: the gateway 'socket=lab:1' cannot be read"),
+        (["--gateway", "popen//via=lab"], 2, "a gateway has no 'via'"),
         (["--gateway", "popen//python=/no/python"], 3, "no worker could be started"),
         (
             ["--max-seconds", "nan"],

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.comparing.duet_notes import (
     describe_factor,
-    describe_pages,
     describe_stretch,
     notes_of_sides,
 )
-from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_rounds import judge_rounds
-from pytest_modelperf.profiler.machine.pages import REMEDY
-from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
-
-WEIGHT_BYTES = 42_000_000
 
 
 def test_a_note_of_one_side_says_which_and_one_of_both_is_said_once() -> None:
@@ -75,34 +67,3 @@ def test_no_note_compares_a_time_with_itself(seconds: float, usual: float) -> No
 )
 def test_a_factor_is_a_percentage_until_it_is_twice(factor: float, words: str) -> None:
     assert describe_factor(factor) == words
-
-
-def rounds(ratio: float, between: float, count: int = 35) -> list[DuetRound]:
-    """Rounds of 12 turns that vary by 2 %, and as much from round to round as is said."""
-    random = np.random.default_rng(3)
-
-    def side(log: float) -> Round:
-        times = 2e6 * np.exp(log + 0.02 * random.standard_normal(12))
-        block = Block(times_ns=tuple(times.astype(int).tolist()), noise=Noise(wall_ns=1))
-        return Round(load_ns=1, first_ns=1, warmup_runs=1, is_steady=True, block=block)
-
-    return [
-        DuetRound(before=side(0.0), after=side(np.log(ratio) + between * random.standard_normal()))
-        for _ in range(count)
-    ]
-
-
-def test_rounds_that_differ_and_leave_the_median_open_may_lie_in_small_pages() -> None:
-    (note,) = describe_pages(judge_rounds(rounds(1.04, 0.06), Gate()), WEIGHT_BYTES)
-    assert re.match(r"rounds differ by [5-7]\.\d % beyond what their inferences explain", note)
-    assert "40.05 MiB of weights" in note
-    assert REMEDY in note
-
-
-def test_pages_are_not_blamed_where_rounds_agree_or_decide() -> None:
-    made = rounds(1.03, 0.0), rounds(1.3, 0.06), rounds(1.04, 0.06, count=3)
-    steady, decided, few = (judge_rounds(each, Gate()) for each in made)
-    assert steady.p50.is_open
-    assert not decided.p50.is_open
-    for judged in (steady, decided, few):
-        assert not list(describe_pages(judged, WEIGHT_BYTES))

@@ -24,7 +24,6 @@ from pytest_modelperf.stats.estimates import (
     needed_samples,
     paired_difference,
     summarize,
-    unexplained_spread,
 )
 from pytest_modelperf.stats.quantiles import (
     beta_quantile,
@@ -406,22 +405,6 @@ def test_the_spread_of_a_round_is_that_of_numpy(times: Sequence[int]) -> None:
     samples, *times_ns = astuple(spread_of_round(times))
     assert samples == len(times)
     assert times_ns == pytest.approx(np.percentile(times, [0, 5, 25, 50, 75, 95, 100]))
-
-
-@pytest.mark.parametrize("between", [0.0, 0.05])
-def test_what_inferences_explain_is_taken_from_the_spread_of_rounds(between: float) -> None:
-    rng = np.random.default_rng(9)
-    before = rng.normal(0.0, 0.04, (300, 50))
-    after = rng.normal(0.0, between, (300, 1)) + rng.normal(0.0, 0.04, (300, 50))
-
-    pairs = [in_turn(*pair) for pair in zip(as_rounds(before), as_rounds(after), strict=True)]
-
-    assert unexplained_spread(pairs) == pytest.approx(between, abs=0.005)
-
-
-def test_few_rounds_and_single_turns_do_not_tell_what_inferences_explain() -> None:
-    assert unexplained_spread([in_turn([100, 101], [99, 100])] * 5) is None
-    assert unexplained_spread([in_turn([100], [99])] * 9) is None
 
 
 LEVELS = st.floats(1e-12, 0.5)

@@ -89,4 +89,5 @@ def _checkup() -> Checkup:
         level=0.01,
         power=0.9,
         outlook=(Outlook(rounds=4, seconds=8.0, change=0.025),),
+        ratios=(),
     )

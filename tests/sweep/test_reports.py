@@ -127,7 +127,7 @@ how: 48 rounds in 6 passes over 8 configurations in random order, each with a
      fresh session, 61.2 s; each interval holds its own figure with 95 %
      confidence
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; docker on kvm
+  avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 """)
@@ -205,7 +205,7 @@ how: 90 rounds in 6 passes over 8 configurations in random order, each with a
      fresh session, 61.2 s; each interval holds its own figure with 95 %
      confidence
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; docker on kvm
+  avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 """)
@@ -338,7 +338,7 @@ b1-c1, b1-c1-s2, b8-c1, b8-c1-s2: failed: the worker was ended by SIGKILL in
   it had 1.9 GiB of 2 GiB
 
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; docker on kvm
+  avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 """)

@@ -102,7 +102,7 @@ _SAMPLES = {
         (["a=2"], {"a": "2"}),
         ({"a": 3}, {"a": "3"}),
     ),
-    "gateway": _same("gateway", "socket=host:"),
+    "gateway": _same("gateway", "ssh=host"),
     "static_only": _Sample("static_only", (True, True), ("on", True), (True, True)),
     "against": _same("against", "v1."),
     "baseline_python": _same("baseline_python", "old/bin/python"),

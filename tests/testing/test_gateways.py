@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
 
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from tests.support.project import assert_says_no_internals, read_json, write_table
+from tests.support.ssh import put_in_place_of_ssh
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of, write_timed_models
 
 BOARD = f"ssh=board//python={sys.executable}"
@@ -20,12 +20,9 @@ TABLE = f"""
 
 @pytest.fixture
 def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Models, and what stands for ssh: it runs the command here, as another host would there."""
+    """Models, and a program in the place of ssh."""
     write_timed_models(run, monkeypatch)
-    shim = run.mkdir("bin") / "ssh"
-    shim.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
-    shim.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{shim.parent}{os.pathsep}{os.environ['PATH']}")
+    put_in_place_of_ssh(run.mkdir("bin"), monkeypatch)
     return run
 
 
@@ -124,12 +121,15 @@ def test_a_marker_that_names_no_machine_fails_its_test(models: pytest.Pytester) 
     assert_says_no_internals(result)
 
 
-def test_a_board_that_does_not_answer_is_no_verdict(models: pytest.Pytester) -> None:
-    write_table(models, "[tool.modelperf.machines]\nboard = 'socket=127.0.0.1:1'")
+def test_a_board_that_does_not_answer_is_no_verdict(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place_of_ssh(models.mkdir("lost"), monkeypatch, "exit 255")
+    write_table(models, TABLE)
     source = test_of("base.onnx", gateway="board")
     result = measured(models, f"{source}\n        def test_next():\n            pass\n")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*socket=127.0.0.1:1* cannot be reached*"])
+    result.stdout.fnmatch_lines(["*ssh=board* cannot be reached*"])
     (case,) = cases_of(models)
     assert "cannot be reached" in case["failure"]
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
+
+import pytest
 
 from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.model_in_worker import CasePlace
@@ -12,17 +15,18 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.tuning.duets import Duets
 from pytest_modelperf.tuning.race import Visit
 from pytest_modelperf.tuning.records import OptionSet
-from tests.profiler.worker.conftest import socket_server
 from tests.support.small_models import parse
-
-__all__ = ["socket_server"]
+from tests.support.ssh import HOST, put_in_place_of_ssh
 
 MODEL = parse("g (float[4] x) => (float[4] y) { y = Abs(x) }")
 
 
-def test_the_machine_is_the_one_that_the_options_ran_on(socket_server: str) -> None:
+def test_the_machine_is_the_one_that_the_options_ran_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place_of_ssh(tmp_path, monkeypatch)
     extensions = load_extensions(["tests.support.faulty_plugin"])
-    setup = Setup(engine=extensions.engines.find("timed"), spec=f"socket={socket_server}")
+    setup = Setup(engine=extensions.engines.find("timed"), spec=HOST)
     model = Model.load(MODEL, ProfileRequest(), extensions)
     duets = Duets(prepare(model), setup, CasePlace(model.case(1), 1, 1, lambda _: None))
     with closing(duets):

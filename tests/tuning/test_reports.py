@@ -42,7 +42,7 @@ def test_a_tuning_on_a_terminal() -> None:
     assert render_tuning(make_tuning(), TextStyle(80)) == snapshot("""\
 net.onnx
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; docker on kvm
+  avx512_vnni; container in a virtual machine
 engine onnxruntime 1.32.0: CPUExecutionProvider, session.force_spinning_stop=1
 
 options tried

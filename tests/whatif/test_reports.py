@@ -53,7 +53,7 @@ def test_the_report_at_80_columns() -> None:
     assert render_whatif(make_whatif(), TOP, TextStyle(80)) == snapshot("""\
 encoder.onnx: 46.88 KiB, opset 21
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; docker on kvm
+  avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 Pruned 0.9 is the fastest, x1.41 (1.38 … 1.44)
@@ -158,7 +158,7 @@ def test_at_160_columns_all_levels_are_beside_each_other() -> None:
     tables, _, _ = text.partition("\n\noutputs against")
     assert tables == snapshot("""\
 encoder.onnx: 46.88 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; docker on kvm
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
 Pruned 0.9 is the fastest, x1.41 (1.38 … 1.44)
 speed only: what a variant does to accuracy is not measured

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.profiler.doctor.growth import measure_growth
-from pytest_modelperf.profiler.doctor.records import Checkup, Outlook, SessionTimes
+from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.machine.pages import could_have_huge_pages
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
     Watch,
@@ -31,7 +30,6 @@ from pytest_modelperf.stats.estimates import (
     summarize,
 )
 from pytest_modelperf.stats.looks import LOOKS
-from pytest_modelperf.stats.spread import spread_of_round
 
 # The levels of one gated comparison.
 LEVEL = 0.01
@@ -75,25 +73,16 @@ def _check(name: str, model: PreparedModel, setup: Setup, place: CasePlace) -> C
         )
         seconds = time.monotonic() - begun
         facts, processors = rig.facts, rig.worker.processors
-        is_here, notes = rig.worker.machine is None, rig.notes
+        notes = rig.notes
     pairs = [(each.before.block, each.after.block) for each in rounds]
-    first, second = zip(
-        *((before.times_ns, after.times_ns) for before, after in pairs), strict=True
-    )
-    sessions = tuple(
-        SessionTimes(
-            latency=summarize(times, place.case.batch_size),
-            rounds=tuple(map(spread_of_round, times)),
-        )
-        for times in (first, second)
-    )
+    first = [before.times_ns for before, _ in pairs]
     return Checkup(
         model=name,
         engine=facts,
         cores=place.case.cores,
         processors=processors,
         seconds=seconds,
-        median_ns=sessions[0].latency.median_ns,
+        median_ns=summarize(first, place.case.batch_size).median_ns,
         ratio=duet_ratio(pairs, _CONFIDENCE),
         spread=describe_spread(first),
         noise=tuple(each.before.block.noise for each in rounds),
@@ -107,8 +96,6 @@ def _check(name: str, model: PreparedModel, setup: Setup, place: CasePlace) -> C
             )
             for count in LOOKS
         ),
-        lacks_huge_pages=is_here and could_have_huge_pages(model.static.weight_bytes),
         notes=notes,
-        sessions=sessions,
         ratios=round_ratios(pairs),
     )

@@ -9,10 +9,8 @@ from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, Noise
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.stats.records import (
     Growth,
-    Latency,
     LatencySpread,
     Ratio,
-    RoundSpread,
 )
 
 
@@ -24,22 +22,13 @@ class Outlook(Struct, frozen=True, kw_only=True):
     change: float
 
 
-class SessionTimes(Struct, frozen=True, kw_only=True):
-    """The times of one of the two sessions: of all rounds together, and how each spread."""
-
-    latency: Latency
-    rounds: tuple[RoundSpread, ...]
-
-
 class Checkup(Struct, frozen=True, kw_only=True):
     """How noisy a machine is: one model against itself, two sessions in turn.
 
     `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
     at `level` that detects a change with the probability `power`. `growth` says how the memory of
-    a model grows; None for the small network of the doctor. `lacks_huge_pages` is set where the
-    system would give the weights huge pages of memory if it was asked. `notes` say what is odd
-    about the place. `sessions` are the times of both, and `ratios` has the second over the first by
-    round.
+    a model grows; None for the small network of the doctor. `notes` say what is odd
+    about the place. `ratios` has the second session over the first by round.
     """
 
     model: str
@@ -54,11 +43,9 @@ class Checkup(Struct, frozen=True, kw_only=True):
     level: float
     power: float
     outlook: tuple[Outlook, ...]
+    ratios: tuple[float, ...]
     growth: Growth | None = None
-    lacks_huge_pages: bool = False
     notes: tuple[str, ...] = ()
-    sessions: tuple[SessionTimes, ...] = ()
-    ratios: tuple[float, ...] = ()
 
     @property
     def rounds(self) -> int:

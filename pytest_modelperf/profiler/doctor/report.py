@@ -5,25 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 
-from pytest_modelperf.profiler.doctor.page_data import checkups_data
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.machine.pages import REMEDY
-from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
+from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.profiler.shown.conditions import (
     describe_engine,
     describe_machine_line,
     find_noise,
 )
 from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
-    CaseTiles,
-    Choice,
-    Drawn,
     Line,
     On,
     Paragraph,
@@ -31,7 +23,6 @@ from pytest_modelperf.report.model import (
     Rows,
     Section,
     Sheet,
-    Tile,
     Tone,
     lines_of,
 )
@@ -40,23 +31,14 @@ from pytest_modelperf.stats.records import Growth, Ratio
 from pytest_modelperf.text.units import format_ms, percent
 from pytest_modelperf.text.words import count_of
 
-_DRAWINGS = Drawings(
-    parts=(
-        Drawing("detectable", "What could be detected"),
-        Drawing("duet", "The second session against the first"),
-        Drawing("rounds", "Samples by round"),
-        Drawing("disturbances", "What disturbed the rounds"),
-        Drawing("time", "Inference time"),
-    ),
-    styles=CASE_DRAWINGS.styles,
-    scripts=(*CASE_DRAWINGS.scripts, Path(__file__).with_name("html") / "doctor.js"),
-)
 CHECKUP_COLUMNS = (
     *("cores", "p50_ms", "rounds", "seconds", "ratio", "ratio_low", "ratio_high"),
     *("spread_inferences", "spread_sessions", "detectable", "growth_bytes_per_inference"),
 )
 _NS_PER_MS = 1e6
 _FIT = "fit to measure"
+# What the processors of a round may be lost to.
+_TAKEN = ("other processes", "the hypervisor", "a quota")
 # The default tolerance of a comparison.
 _TOLERANCE = 0.03
 _BYTES_PER_KB = 1000
@@ -71,7 +53,6 @@ def checkup_report(
 ) -> Report:
     """The answer for each core count, its evidence, and what to do for less noise."""
     headline = _headline(checkups)
-    choices = tuple(Choice(0, place) for place in range(len(checkups)))
     engine = describe_engine(checkups[0].engine)
     growth = (_describe_growth(c.cores, c.growth) for c in checkups if c.growth)
     advice = Paragraph(lines_of(dict.fromkeys(_advice(machine, checkups))))
@@ -87,21 +68,17 @@ def checkup_report(
         headline=headline,
         tone=Tone.GOOD if headline == _FIT else Tone.UNSURE,
         opening=tuple(Line(text=describe_checkup(each), is_bold=True) for each in checkups),
-        tiles=tuple(
-            CaseTiles(choice, tuple(_tiles(each)))
-            for choice, each in zip(choices, checkups, strict=True)
-        ),
         blocks=(
             Paragraph(lines_of(conditions), on=On.TEXT),
-            Rows(_noise_table(checkups), (), choices),
+            Rows(_noise_table(checkups)),
             Rows(_outlook_table(checkups)),
             Paragraph(lines_of(growth)),
             Section(title="What to do", sentence="to measure with less noise", blocks=(advice,)),
+            *map(_rounds_section, checkups),
         ),
         closing=lines_of(notes, "note"),
         facts=(run_table([machine], rule, made),),
         sheet=Sheet(CHECKUP_COLUMNS, tuple(map(_cells, checkups))),
-        drawn=Drawn(_DRAWINGS, partial(checkups_data, checkups, _TOLERANCE)),
     )
 
 
@@ -185,6 +162,43 @@ def _noise_table(checkups: Sequence[Checkup]) -> Table:
     )
 
 
+def _rounds_section(checkup: Checkup) -> Section:
+    """How the sessions differed in each round, and what took their processors; on a page alone."""
+    processors = len(checkup.processors or ()) or checkup.cores
+    columns = ("round", "difference", *_TAKEN, "interrupted")
+    rows = (
+        (
+            *(str(number), _format_ratio(ratio)),
+            _share(noise.others_ns, noise, processors),
+            _share(noise.stolen_ns, noise, processors),
+            _share(noise.throttled_ns, noise),
+            "?" if noise.involuntary_switches is None else str(noise.involuntary_switches),
+        )
+        for number, (ratio, noise) in enumerate(zip(checkup.ratios, checkup.noise, strict=True), 1)
+    )
+    table = Table(
+        "",
+        tuple(map(Column, columns)),
+        tuple(rows),
+        caption="difference: the second session against the first; without noise it would be 0\n"
+        f"{', '.join(_TAKEN)}: shares of the time of the processors of a round",
+    )
+    return Section(
+        title=count_of(checkup.cores, "core"),
+        sentence="round by round",
+        blocks=(Rows(table),),
+        is_open=False,
+        on=On.PAGE,
+    )
+
+
+def _share(ns: int | None, noise: Noise, processors: int = 1) -> str:
+    """A share of the time of a round on a number of processors."""
+    if ns is None or not noise.wall_ns:
+        return "?"
+    return percent(max(ns, 0) / (noise.wall_ns * processors))
+
+
 def _outlook_table(checkups: Sequence[Checkup]) -> Table:
     """A row for each number of rounds, with a column for each number of cores."""
     cores = (Column(count_of(checkup.cores, "core")) for checkup in checkups)
@@ -211,12 +225,6 @@ def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]
         for what, remedy in found.items():
             yield f"{checkup.cores}-core case: {what}: {remedy}"
     yield from _advice_on_machine(machine)
-    if any(checkup.lacks_huge_pages for checkup in checkups):
-        yield (
-            "this system gives huge pages of memory to programs that ask for them. In small ones a "
-            "model that reads large weights for little work varies from session to session: "
-            f"{REMEDY} in the environment asks"
-        )
     for checkup in checkups:
         yield from _advice_on_checkup(machine, checkup)
 
@@ -257,42 +265,6 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
             f"on {count_of(checkup.cores, 'core')} allow more than {percent(_TOLERANCE)}, or give "
             "each case more time (--max-seconds)"
         )
-
-
-def _tiles(checkup: Checkup) -> Iterator[Tile]:
-    enough = _first_detecting(checkup)
-    look = enough or min(checkup.outlook, key=lambda each: each.change)
-    yield Tile(
-        "a slowdown is seen from",
-        _format_seen(look.change),
-        f"in {_format_took(look.seconds)}, {look.rounds} rounds",
-        Tone.UNSURE if enough is None else Tone.GOOD,
-    )
-    yield _difference(checkup)
-    yield Tile(
-        "spread within a session",
-        f"± {_format_spread(checkup.spread.inferences)}",
-        f"between sessions ± {_format_spread(checkup.spread.sessions)}",
-    )
-    noise = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
-    tone = Tone.UNSURE if noise else Tone.GOOD
-    yield Tile("noise", "noisy" if noise else "quiet", "; ".join(noise), tone)
-    if checkup.growth is not None:
-        grows = checkup.growth.is_shown
-        size = f"{_format_kilobytes(checkup.growth.bytes_per_inference)} KB"
-        value, unit = (size, "an inference") if grows else ("none shown", "")
-        yield Tile("growth of memory", value, unit, Tone.BAD if grows else Tone.GOOD)
-
-
-def _difference(checkup: Checkup) -> Tile:
-    """How much the two sessions differ, which they would not without noise."""
-    ratio = checkup.ratio
-    name, value = "difference of the sessions", _format_ratio(ratio.value)
-    interval = _format_interval(ratio)
-    if not interval:
-        return Tile(name, value, "no interval: too few rounds", Tone.UNSURE)
-    tone = Tone.PLAIN if _may_be_one(ratio) else Tone.UNSURE
-    return Tile(name, value, f"95 % interval {interval}", tone)
 
 
 def _may_be_one(ratio: Ratio) -> bool:

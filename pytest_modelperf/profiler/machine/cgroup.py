@@ -1,9 +1,7 @@
 """How much of the machine the control groups of Linux leave to this process.
 
-A process is in a group of each hierarchy, and every group above limits it as well. Version 2 has
-one hierarchy, version 1 one for each controller or for a few; a machine may have both.
+Only version 2 is read. Every group above the one of a process limits it as well.
 https://docs.kernel.org/admin-guide/cgroup-v2.html
-https://docs.kernel.org/admin-guide/cgroup-v1/
 """
 
 from __future__ import annotations
@@ -18,11 +16,13 @@ from msgspec import Struct
 from pytest_modelperf.profiler.machine.system_files import parse_natural, read_line, read_text
 
 _DEFAULT_PERIOD_US = 100_000
+# The line of version 2 in the list of a process's groups.
+_GROUP = re.compile(r"^0::(.*)$", re.MULTILINE)
 # mountinfo writes spaces and the like as three octal digits (proc_pid_mountinfo(5)).
 _OCTAL = re.compile(r"\\([0-7]{3})")
-# Real groups are nested a few deep, and there are some ten hierarchies.
+# Real groups are nested a few deep, and mounted once or twice.
 _MAX_DEPTH = 64
-_MAX_HIERARCHIES = 64
+_MAX_MOUNTS = 64
 
 
 class Limits(Struct, frozen=True):
@@ -33,51 +33,34 @@ class Limits(Struct, frozen=True):
 
 
 class _Mount(Struct, frozen=True):
-    """A mounted hierarchy, or the part of it below `top`. Version 2 has no names."""
+    """A place where the groups are mounted, or the part of them below `top`."""
 
-    controllers: frozenset[str]
     top: PurePosixPath
     folder: PurePosixPath
 
 
+_USUAL_MOUNT = _Mount(PurePosixPath("/"), PurePosixPath("/sys/fs/cgroup"))
+
+
 def read_limits(root: Path) -> Limits:
-    """The limits of this process's groups, of all versions and at all levels."""
-    quotas = [
-        quota
-        for folder in cgroup_folders(root, "cpu")
-        for quota in (_quota(folder), _quota_of_version_1(folder))
-        if quota is not None
-    ]
+    """The limits of this process's groups at all levels."""
+    folders = cgroup_folders(root)
+    quotas = [quota for folder in folders if (quota := _quota(folder)) is not None]
     memory = [
-        limit
-        for folder in cgroup_folders(root, "memory")
-        for name in ("memory.max", "memory.limit_in_bytes")
-        if (limit := parse_natural(read_line(folder / name)))
+        limit for folder in folders if (limit := parse_natural(read_line(folder / "memory.max")))
     ]
     return Limits(min(quotas, default=None), min(memory, default=None))
 
 
-def cgroup_folders(root: Path, controller: str) -> tuple[Path, ...]:
-    """The groups of this process that may limit `controller`, each before the one that holds it."""
-    mounts = tuple(islice(_read_mounts(root), _MAX_HIERARCHIES)) or (
-        _Mount(frozenset(), PurePosixPath("/"), PurePosixPath("/sys/fs/cgroup")),
-        _Mount(
-            frozenset((controller,)),
-            PurePosixPath("/"),
-            PurePosixPath("/sys/fs/cgroup", controller),
-        ),
-    )
-    folders: dict[Path, None] = {}
-    lines = (read_text(root / "proc/self/cgroup") or "").split("\n")
-    for line in lines[:_MAX_HIERARCHIES]:
-        _, _, rest = line.partition(":")
-        controllers, colon, path = rest.partition(":")
-        if not colon or (controllers and controller not in controllers.split(",")):
-            continue
-        for mount in mounts:
-            if (controller in mount.controllers) if controllers else not mount.controllers:
-                folders.update(dict.fromkeys(_groups(root, mount, PurePosixPath(path))))
-    return tuple(folders)
+def cgroup_folders(root: Path) -> tuple[Path, ...]:
+    """The groups of this process, each before the one that holds it."""
+    group = _GROUP.search(read_text(root / "proc/self/cgroup") or "")
+    if group is None:
+        return ()
+    path = PurePosixPath(group[1])
+    mounts = tuple(islice(_read_mounts(root), _MAX_MOUNTS)) or (_USUAL_MOUNT,)
+    folders = (folder for mount in mounts for folder in _groups(root, mount, path))
+    return tuple(dict.fromkeys(folders))
 
 
 def _groups(root: Path, mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
@@ -95,16 +78,13 @@ def _groups(root: Path, mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
 
 
 def _read_mounts(root: Path) -> Iterator[_Mount]:
-    """The hierarchies that are mounted (proc_pid_mountinfo(5))."""
+    """The places where the groups are mounted (proc_pid_mountinfo(5))."""
     for line in (read_text(root / "proc/self/mountinfo", 8 << 20) or "").split("\n"):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
-        if len(fields) < 5 or len(kind) < 3 or kind[0] not in {"cgroup", "cgroup2"}:
-            continue
-        # Version 1 lists its controllers among its options; other options match no controller.
-        named = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset[str]()
-        top, folder = (PurePosixPath(_unescaped(field)) for field in fields[3:5])
-        yield _Mount(named, top, folder)
+        if len(fields) >= 5 and kind and kind[0] == "cgroup2":
+            top, folder = (PurePosixPath(_unescaped(field)) for field in fields[3:5])
+            yield _Mount(top, folder)
 
 
 def _unescaped(field: str) -> str:
@@ -112,16 +92,8 @@ def _unescaped(field: str) -> str:
 
 
 def _quota(folder: Path) -> float | None:
-    """`cpu.max` of version 2: a quota or `max`, and a period, in microseconds."""
-    quota, _, period = (read_line(folder / "cpu.max") or "").partition(" ")
-    return _ratio(parse_natural(quota), parse_natural(period or str(_DEFAULT_PERIOD_US)))
-
-
-def _quota_of_version_1(folder: Path) -> float | None:
-    """Quota and period in files of their own; a quota of -1 is none."""
-    quota = parse_natural(read_line(folder / "cpu.cfs_quota_us"))
-    return _ratio(quota, parse_natural(read_line(folder / "cpu.cfs_period_us")))
-
-
-def _ratio(quota: int | None, period: int | None) -> float | None:
+    """`cpu.max`: a quota or `max`, and a period, in microseconds."""
+    quota_text, _, period_text = (read_line(folder / "cpu.max") or "").partition(" ")
+    quota = parse_natural(quota_text)
+    period = parse_natural(period_text or str(_DEFAULT_PERIOD_US))
     return quota / period if quota and period else None

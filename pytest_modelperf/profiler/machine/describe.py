@@ -172,9 +172,9 @@ def _detect_microarchitecture() -> str | None:
 
 
 def _effective_limit(limit_bytes: int | None, memory_bytes: int | None) -> int | None:
-    """The limit, if there is one: cgroup v1 writes "no limit" as nearly 2**63 bytes."""
-    most = memory_bytes or 1 << 60
-    return limit_bytes if limit_bytes is not None and limit_bytes < most else None
+    """The limit, if the machine has more memory than it allows."""
+    is_tight = limit_bytes is not None and (memory_bytes is None or limit_bytes < memory_bytes)
+    return limit_bytes if is_tight else None
 
 
 def _distribution(root: Path) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.instruction_sets import select_instruction_sets
 from pytest_modelperf.profiler.machine.system_files import parse_natural, readable
+from pytest_modelperf.profiler.machine.virtualization import VIRTUAL_MACHINE
 
 # If there are two kinds of processors, names without a level describe the slower kind.
 _CACHES = {
@@ -72,5 +73,5 @@ def read_macos(sysctl: Mapping[str, str]) -> MachineFacts:
             if (size := parse_natural(sysctl.get(fast)) or parse_natural(sysctl.get(plain)))
         },
         memory_bytes=parse_natural(sysctl.get("hw.memsize")) or None,
-        virtualization="vm" if sysctl.get("kern.hv_vmm_present") == "1" else None,
+        virtualization=VIRTUAL_MACHINE if sysctl.get("kern.hv_vmm_present") == "1" else None,
     )

@@ -5,8 +5,8 @@
   keep the main thread.
 - `Group._cleanup_atexit`: each group registers it with `atexit`, so execnet keeps every group until
   this process ends.
-- `Gateway._io`: the pipes or the socket of a gateway. `Gateway.exit` waits for whoever reads or
-  writes them, and leaves the pipes to the garbage collector, which warns of them.
+- `Gateway._io`: the pipes of a gateway. `Gateway.exit` waits for whoever reads or writes them, and
+  leaves them to the garbage collector, which warns of them.
 
 `tests/profiler/worker/test_execnet_private.py` fails where a release of execnet lacks one of them.
 """
@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import atexit
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -87,20 +86,13 @@ def forget_group(group: execnet.Group) -> None:
 
 def cut_off(gateway: execnet.Gateway) -> None:
     """End a connection at once, whoever reads or writes it."""
-    io = gateway._io  # noqa: SLF001  # see above
     with suppress(OSError):
-        if hasattr(io, "sock"):
-            io.sock.shutdown(socket.SHUT_RDWR)
-        else:
-            io.kill()
+        gateway._io.kill()  # noqa: SLF001  # see above
 
 
 def close_connection(gateway: execnet.Gateway) -> None:
-    """Close the pipes or the socket of a gateway that has ended."""
+    """Close the pipes of a gateway that has ended."""
     io = gateway._io  # noqa: SLF001  # see above
-    closers = [io.close_read, io.close_write]
-    if hasattr(io, "sock"):
-        closers.append(io.sock.close)
-    for close in closers:
+    for close in (io.close_read, io.close_write):
         with suppress(OSError):
             close()

@@ -1,7 +1,7 @@
 """Starts a worker where a gateway spec says, sends it requests, and ends it whatever happens.
 
-A spec has execnet's form: `popen`, `popen//python=/other/venv/bin/python`,
-`ssh=host//python=python3`, `socket=host:port`. That Python only needs numpy and the engine.
+A spec has execnet's form: `popen`, `popen//python=/other/venv/bin/python`, or
+`ssh=host//python=python3`. That Python only needs numpy and the engine.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ SENT_MODULES = (
 )
 LOCAL = "popen"
 # The ways to a worker, what needs no value, and what else a spec may say.
-_WAYS = (LOCAL, "ssh", "socket", "vagrant_ssh")
+_WAYS = (LOCAL, "ssh")
 _FLAGS = frozenset({LOCAL, "dont_write_bytecode"})
 _SPEC_KEYS = frozenset({
     *_WAYS, *_FLAGS, "chdir", "execmodel", "id", "nice", "python", "ssh_config",
 })  # fmt: skip
-_SPEC_EXAMPLES = "popen//python=/path/to/python, ssh=host or socket=host:port"
+_SPEC_EXAMPLES = "popen//python=/path/to/python or ssh=host"
 
 # How long a worker may stay silent in one step: a model of many gigabytes loads in less.
 DEFAULT_LIMIT_S = 300.0
@@ -456,8 +456,7 @@ def _watchdog(limit_s: float, give_up: Callable[[], None]) -> Iterator[None]:
 
 def is_local(spec: str) -> bool:
     """Whether a gateway is a process on this machine that we start ourselves."""
-    parts = spec.split("//")
-    return parts[0] == LOCAL and not any(part.startswith("via=") for part in parts)
+    return spec.split("//", maxsplit=1)[0] == LOCAL
 
 
 def interpreter_spec(path: str, option: str) -> str:
@@ -478,6 +477,16 @@ def python_spec(path: str) -> str:
 
 def check_spec(spec: str, where: str) -> None:
     """UsageError for a text that is no gateway, or names a Python that is not on this machine."""
+    check_form(spec, where)
+    python = next(
+        (part.partition("=")[2] for part in spec.split("//") if part.startswith("python=")), None
+    )
+    if python is not None and is_local(spec):
+        interpreter_spec(_first_word(python), where)
+
+
+def check_form(spec: str, where: str) -> None:
+    """UsageError for a text that is not a gateway; its Python may be that of another machine."""
     parts = [part.partition("=") for part in spec.split("//")]
     keys = [key for key, _, _ in parts]
     shown, known = printable(spec), {key for key in keys if not key.startswith("env:")}
@@ -494,9 +503,6 @@ def check_spec(spec: str, where: str) -> None:
         raise UsageError(
             f"{where}: the gateway {shown!r} cannot be read: {problem}. Give {_SPEC_EXAMPLES}."
         )
-    python = next((value for key, _, value in parts if key == "python"), None)
-    if python is not None and is_local(spec):
-        interpreter_spec(_first_word(python), where)
 
 
 def _first_word(command: str) -> str:

@@ -73,14 +73,13 @@ class Meter:
 
 
 def throttled_ns(path: str) -> int | None:
-    """The throttled time of a `cpu.stat`: microseconds in version 2, nanoseconds in version 1."""
-    factors = {"throttled_usec": 1000, "throttled_time": 1}
+    """The throttled time of a `cpu.stat`, which counts microseconds."""
     try:
         with open(path, encoding="ascii") as file:  # noqa: PTH123
             for line in file:
                 name, _, value = line.partition(" ")
-                if name in factors:
-                    return int(value) * factors[name]
+                if name == "throttled_usec":
+                    return int(value) * 1000
     except (OSError, ValueError):
         pass
     return None

@@ -94,7 +94,7 @@ def test_a_measured_case_at_80_columns() -> None:
     assert render_profile(measured_classifier(), BY_TIME, TextStyle(80)) == snapshot("""\
 classifier.onnx: 2.808 KiB, opset 21
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; docker on kvm
+  avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 
@@ -163,7 +163,7 @@ total                             6.708         100.0 %   0.066
 def test_a_measured_case_at_160_columns_in_graph_order() -> None:
     assert render_profile(measured_classifier(), IN_ORDER, TextStyle(160)) == snapshot("""\
 classifier.onnx: 2.808 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; docker on kvm
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
 
 performance
@@ -224,7 +224,7 @@ def test_the_performance_of_several_cases_at_80_columns() -> None:
     assert text[: text.index("\nb1-c1\n")] == snapshot("""\
 classifier.onnx: 2.808 KiB, opset 21
 machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; docker on kvm
+  avx512_vnni; container in a virtual machine
 engine onnxruntime 1.31.1: CPUExecutionProvider,
   graph_optimization_level=extended
 
@@ -284,7 +284,7 @@ interval: b1-c2 ± 1.2 %, b8-c2 ± 1.2 %, wider than 1 %; max-seconds 6 may narr
 def test_a_function_is_measured_and_has_nothing_to_count() -> None:
     assert render_profile(measured_function(), BY_TIME, PLAIN) == snapshot("""\
 my.module:infer
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; docker on kvm
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
 engine callable
 
 performance
@@ -653,7 +653,7 @@ def test_a_note_on_all_cases_is_told_once_and_one_on_some_names_them() -> None:
         (
             MACHINE,
             snapshot(
-                "machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; docker on kvm"
+                "machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine"
             ),
         ),
         (
@@ -673,7 +673,7 @@ def test_a_note_on_all_cases_is_told_once_and_one_on_some_names_them() -> None:
         (
             replace(MACHINE, logical_cores=4, quota_cores=1.5, usable_cores=1),
             snapshot(
-                "machine linux-x86_64-zen4-1c: AMD EPYC 9R14, 2 cores, 4 processors, a quota of 1.5 CPUs, 24.00 GiB, avx2 avx512f avx512_vnni; docker on kvm"
+                "machine linux-x86_64-zen4-1c: AMD EPYC 9R14, 2 cores, 4 processors, a quota of 1.5 CPUs, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine"
             ),
         ),
         (

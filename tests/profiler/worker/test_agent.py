@@ -468,7 +468,6 @@ def test_no_more_processors_are_chosen_than_there_are() -> None:
     ("text", "expected"),
     [
         ("usage_usec 5\nnr_throttled 2\nthrottled_usec 17\n", 17_000),
-        ("nr_periods 1\nthrottled_time 1234\n", 1234),
         ("nr_periods 1\n", None),
         ("throttled_usec many\n", None),
     ],

@@ -20,12 +20,9 @@ from pytest_modelperf.profiler.worker.execnet_private import (
 from pytest_modelperf.systems.trees import TREES
 
 
-@pytest.mark.parametrize("kind", ["pipes", "socket"])
-def test_this_execnet_has_the_private_members_that_end_a_worker(
-    kind: str, socket_server: str
-) -> None:
+def test_this_execnet_has_the_private_members_that_end_a_worker() -> None:
     group = execnet.Group()
-    opened = group.makegateway("popen" if kind == "pipes" else f"socket={socket_server}")
+    opened = group.makegateway("popen")
     channel = opened.remote_exec("channel.receive()")
     cut_off(opened)
     with pytest.raises(EOFError):
@@ -33,11 +30,8 @@ def test_this_execnet_has_the_private_members_that_end_a_worker(
     group.terminate(timeout=60.0)
     close_connection(opened)
     connection: Any = opened._io
-    if kind == "pipes":
-        assert connection.popen.stdin.closed
-        assert connection.popen.stdout.closed
-    else:
-        assert connection.sock.fileno() == -1
+    assert connection.popen.stdin.closed
+    assert connection.popen.stdout.closed
 
 
 def test_a_group_of_execnet_that_is_forgotten_is_freed() -> None:

@@ -37,6 +37,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
 from pytest_modelperf.profiler.worker.starter import take_module
 from tests.support.processes import children, ends, on_linux
+from tests.support.ssh import HOST, put_in_place_of_ssh
 
 FAULTY = EngineModule("faulty", "tests.support.faulty")
 
@@ -449,7 +450,6 @@ def test_a_worker_needs_nothing_of_this_package(
         ("nonsense", UsageError, "the gateway 'nonsense' cannot be read"),
         ("popen//python=/no/such/python", MeasureError, "no worker could be started through"),
         ("popen//python=/bin/false", MeasureError, "it ended at once. Is it a Python interpreter"),
-        ("socket=localhost:1", MeasureError, "cannot be reached"),
     ],
 )
 def test_a_gateway_that_leads_nowhere_is_one_clear_error(
@@ -479,7 +479,6 @@ def test_a_python_that_is_too_old_is_one_clear_error(
         f"popen//python={sys.executable} -X dev//chdir=/tmp//env:A=b",
         "ssh=pi@board//python=python3",
         "ssh=-p 5000 board//ssh_config=/etc/config",
-        "socket=board:8888",
     ],
 )
 def test_a_spec_that_execnet_takes_is_a_gateway(spec: str) -> None:
@@ -491,11 +490,16 @@ def test_a_spec_that_execnet_takes_is_a_gateway(spec: str) -> None:
     [
         ("", "a gateway has no ''"),
         ("board", "a gateway has no 'board'"),
-        ("python=python3", "it takes one of popen, ssh, socket, vagrant_ssh"),
+        ("python=python3", "it takes one of popen, ssh"),
         ("popen//ssh=board", "it takes one of"),
         ("ssh=board//pyhton=python3", "a gateway has no 'pyhton'"),
         ("ssh=a//ssh=b", "it has one key twice"),
         ("ssh", "ssh needs a value, as in ssh=VALUE"),
+        (
+            "socket=board:8888",
+            "a gateway has no 'socket'. Give popen//python=/path/to/python or ssh=host.",
+        ),
+        ("vagrant_ssh=box", "a gateway has no 'vagrant_ssh'"),
         ("popen//via=master", "a gateway has no 'via'"),
         ("popen//python=/no/such/python", "which is no program that can be run"),
     ],
@@ -511,17 +515,41 @@ def test_only_a_child_of_our_own_is_local() -> None:
     assert is_local("popen")
     assert is_local("popen//python=/other/python")
     assert not is_local("ssh=host")
-    assert not is_local("popen//via=master")
-    assert not is_local("socket=localhost:8888")
 
 
-def test_a_worker_behind_a_socket_gets_its_files_sent(tmp_path: Path, socket_server: str) -> None:
+def test_a_worker_behind_ssh_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place_of_ssh(tmp_path, monkeypatch)
+    with ProcessWorker(WorkerRequest(spec=HOST)) as worker:
+        assert not worker.is_local
+        assert worker.machine is not None
+        assert worker.machine.logical_cores is not None
+        worker.use_engine(FAULTY, {})
+        worker.ask("inputs", "as the inputs were sent", inputs={})
+        open_model(worker, {})
+        assert len(np.frombuffer(run_block(worker, 3)["times"]["a"], np.int64)) == 3
+
+
+def test_a_host_that_ssh_does_not_reach_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place_of_ssh(tmp_path, monkeypatch, "exit 255")
+    with (
+        pytest.raises(MeasureError, match=r"'ssh=another-host//.*' cannot be reached"),
+        ProcessWorker(WorkerRequest(spec=HOST)),
+    ):
+        pass
+
+
+def test_a_worker_behind_ssh_gets_its_files_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place_of_ssh(tmp_path, monkeypatch)
     model = tmp_path / "m.onnx"
     model.write_bytes(os.urandom(5 << 20))
     weights = tmp_path / "data" / "w.bin"
     weights.parent.mkdir()
     weights.write_bytes(b"weights")
-    with ProcessWorker(WorkerRequest(spec=f"socket={socket_server}")) as worker:
+    with ProcessWorker(WorkerRequest(spec=HOST)) as worker:
         sent = Path(worker.send_model(model, {"data/w.bin": weights}))
         assert sent.parent != tmp_path
         assert sent.read_bytes() == model.read_bytes()
@@ -538,23 +566,6 @@ def test_the_path_of_an_interpreter_has_any_slashes_and_spaces(tmp_path: Path) -
     python = execnet.XSpec(spec).python
     assert python is not None
     assert shlex.split(python) == [str(folder / "python")]
-
-
-def test_a_worker_behind_ssh_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands for ssh runs the command here, as another host would there."""
-    shim = tmp_path / "ssh"
-    shim.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
-    shim.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    spec = f"ssh=another-host//python={sys.executable}"
-    with ProcessWorker(WorkerRequest(spec=spec)) as worker:
-        assert not worker.is_local
-        assert worker.machine is not None
-        assert worker.machine.logical_cores is not None
-        worker.use_engine(FAULTY, {})
-        worker.ask("inputs", "as the inputs were sent", inputs={})
-        open_model(worker, {})
-        assert len(np.frombuffer(run_block(worker, 3)["times"]["a"], np.int64)) == 3
 
 
 def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
