@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
@@ -62,10 +63,14 @@ class OpenedFiles:
 def distributions() -> dict[str, str]:
     """Return the versions of the distributions whose modules are imported."""
     tops = {name.partition(".")[0] for name in tuple(sys.modules)}
-    names = {
-        each for top, owners in packages_distributions().items() if top in tops for each in owners
-    }
+    names = {each for top, owners in _owners().items() if top in tops for each in owners}
     return {name: version(name) for name in sorted(names - {_THIS})}
+
+
+@cache
+def _owners() -> Mapping[str, list[str]]:
+    """The distributions of each module, which all of their metadata has to be read for."""
+    return packages_distributions()
 
 
 def module_files() -> Iterator[str]:
