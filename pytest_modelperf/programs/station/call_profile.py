@@ -94,8 +94,16 @@ class _Tree:
         self._smallest = 0.0
 
     def root(self) -> CallNode | None:
-        """Return the calls of the program; None if no time was spent in them."""
+        """Return the calls of the program; None if no time was spent in them.
+
+        From Python 3.12 on, cProfile may miss the coroutine of ours that calls the program. Then a
+        function without a caller is one that the program begins with.
+        """
         edges: dict[Any, _Edge] = {}
+        called = {key for each in self._functions.values() for key in each.inner}
+        for key, function in self._functions.items():
+            if key not in called and not function.is_ours and not _is_bookkeeping(function):
+                edges[key] = _Edge(function.calls, function.total)
         for function in self._functions.values():
             for key, edge in function.inner.items() if function.calls_the_program else ():
                 inner = self._functions.get(key)
