@@ -6,6 +6,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 from _thread import get_ident
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -47,9 +48,9 @@ class AskingFinder(importlib.abc.MetaPathFinder):
         """Whether this finder changes how the module is found."""
         return True
 
+    @abstractmethod
     def changed(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
         """The spec to use in place of the one that was found."""
-        raise NotImplementedError
 
 
 class _Finder(AskingFinder):
