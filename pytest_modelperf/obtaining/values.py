@@ -61,8 +61,8 @@ def _content_of(value: object, what: str) -> bytes:
     except Exception as error:
         # protobuf has a class of its own for it in each of its implementations.
         raise ModelError(
-            f"{what} returned a model that is too large for one message: {error}. Save it with "
-            "its weights in a file of their own, and return the path."
+            f"{what} returned a model that could not be serialized: {error}. If it has more than "
+            "2 GB, save it with its weights in a file of their own, and return the path."
         ) from error
 
 
