@@ -225,7 +225,7 @@ def example():
     ),
     slowdowns=(
         _loop(
-            "_integers",
+            "_integers|append",
             Edit(
                 _MAGIKA,
                 "import onnxruntime as rt\n",
