@@ -31,6 +31,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.case_page import case_drawn
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_data import LABELS
 from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.measured import (
@@ -61,7 +62,6 @@ from pytest_modelperf.sweep.records import (
     find_competing,
 )
 from pytest_modelperf.sweep.report_tables import (
-    LABELS,
     describe_ratio,
     format_limit,
     labelled_sides,
