@@ -17,8 +17,8 @@ from workflow import StepError
 from pytest_modelperf.comparing.tables import cases_table, metric_table
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is_quiet
 from pytest_modelperf.files.names import model_name
+from pytest_modelperf.history.page_data import case_name, format_shift, sparkline
 from pytest_modelperf.history.records import HistoryPoint, shift_since
-from pytest_modelperf.history.wording import case_name, format_shift, sparkline
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.picture.mermaid import render_mermaid
 from pytest_modelperf.report.tables import Column, Table

@@ -44,7 +44,7 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.prepare import Model
-from pytest_modelperf.spec.model_tables import read_models
+from pytest_modelperf.spec.declaring import read_models
 
 MOST_COMMANDS = 6
 MOST_SECONDS = 180.0

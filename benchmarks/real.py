@@ -62,7 +62,7 @@ from results import Start, conclude
 from verdicts import noise
 
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_rounds import judge_rounds
+from pytest_modelperf.comparing.judged_case import judge_rounds
 from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild

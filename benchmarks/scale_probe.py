@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pytest
 
-from pytest_modelperf.testing.junit import VERDICT_PROPERTY
+from pytest_modelperf.testing.formats import VERDICT_PROPERTY
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,11 +46,11 @@ _PARTS = (
     ("plan baselines", "pytest_modelperf.testing.ending", "RunEnding._updates"),
     ("look for unused baselines", "pytest_modelperf.testing.ending", "RunEnding._find_unused"),
     ("write baselines", "pytest_modelperf.testing.ending", "RunEnding._write"),
-    ("write JSON", "pytest_modelperf.testing.document", "dump_run"),
+    ("write JSON", "pytest_modelperf.testing.report", "dump_run"),
     ("describe the run", "pytest_modelperf.testing.report", "run_report"),
     ("write HTML", "pytest_modelperf.report.html.render", "render_page"),
-    ("write benchmark JSON", "pytest_modelperf.testing.benchmark_json", "dump_benchmarks"),
-    ("write annotations", "pytest_modelperf.testing.github", "annotations"),
+    ("write benchmark JSON", "pytest_modelperf.testing.formats", "dump_benchmarks"),
+    ("write annotations", "pytest_modelperf.testing.formats", "annotations"),
     ("write Markdown and terminal summary", "pytest_modelperf.report.render", "render_report"),
 )
 

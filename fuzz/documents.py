@@ -29,19 +29,21 @@ from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
-from pytest_modelperf.roofline.document import rooflines_to_json
-from pytest_modelperf.roofline.records import theoretical_roofs
+from pytest_modelperf.roofline.records import rooflines_to_json, theoretical_roofs
 from pytest_modelperf.roofline.report import roofline_additions
 from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
-from pytest_modelperf.tracing.document import dump_trace_totals
+from pytest_modelperf.tracing.files.opening import RecordedTrace, read_stored_profile
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
-from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
-from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from pytest_modelperf.tracing.records import Event
 from pytest_modelperf.tracing.report import TraceView, trace_report
-from pytest_modelperf.tracing.summary import TraceSummarizer
-from pytest_modelperf.tracing.totals import Grouping, Order, TraceTotals
+from pytest_modelperf.tracing.totals import (
+    Grouping,
+    Order,
+    TraceSummarizer,
+    TraceTotals,
+    dump_trace_totals,
+)
 from tests.support.ort_profiles import WIDE, check_nesting
 from tests.support.rendered import render_named, render_profile
 from tests.support.small_models import parse

@@ -55,14 +55,13 @@ from pytest_modelperf.spec.readers import (
     read_text,
 )
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
-from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.looks import rounds_within
 from pytest_modelperf.sweep.configurations import SWEEP_SECONDS, sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report
 from pytest_modelperf.sweep.sides import SweepSource
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.given_numbers import as_float
-from pytest_modelperf.text.words import shown
+from pytest_modelperf.text.words import as_float, shown
 from pytest_modelperf.tracing import trace
 from pytest_modelperf.tuning.records import Tuning, TuningLimits
 from pytest_modelperf.tuning.report import tuning_report

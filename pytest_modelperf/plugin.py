@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     if config.getoption(names.FLAG):
         # Imported here: only a run that profiles pays for it.
-        from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
+        from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 
         with lack_of_memory_told(lambda error: pytest.UsageError(error.message)):
             from pytest_modelperf.testing.hooks import start

@@ -38,8 +38,7 @@ from pytest_modelperf.comparing.tables import TONES, CaseView
 from pytest_modelperf.comparing.verdict_lines import describe_verdict, verdict_word
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
-from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
-from pytest_modelperf.profiler.shown.page_facts import format_share, run_table
+from pytest_modelperf.profiler.shown.page_data import CASE_DRAWINGS, format_share, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
     CaseTiles,
@@ -57,7 +56,7 @@ from pytest_modelperf.report.model import (
     lines_of,
 )
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
-from pytest_modelperf.text.quoting import shell_path, shell_word
+from pytest_modelperf.text.escaping import shell_path, shell_word
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of, shorten_list
 

@@ -17,9 +17,8 @@ from pytest_modelperf.cli.output import show
 from pytest_modelperf.cli.setting_options import Command
 
 if TYPE_CHECKING:
-    from pytest_modelperf.history.branch import HistoryBranch
+    from pytest_modelperf.history.branch import HistoryBranch, Synced
     from pytest_modelperf.history.store import HistoryStore
-    from pytest_modelperf.history.syncing import Synced
 
 _BRANCH = "modelperf-history"
 _REMOTE = "origin"
@@ -55,7 +54,7 @@ def push(folder: str | None, branch: str, remote: str) -> None:
     modelperf history push
     modelperf history push --branch modelperf-history --remote origin
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.history.syncing import push_history
+    from pytest_modelperf.history.branch import push_history
     from pytest_modelperf.text.words import count_of
 
     store, there = _open(folder, branch, remote)
@@ -78,7 +77,7 @@ def pull(folder: str | None, branch: str, remote: str) -> None:
     modelperf history pull
     modelperf history pull --dir /tmp/history
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.history.syncing import pull_history
+    from pytest_modelperf.history.branch import pull_history
     from pytest_modelperf.text.escaping import printable
     from pytest_modelperf.text.words import count_of
 

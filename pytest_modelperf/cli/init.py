@@ -14,8 +14,7 @@ from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.escaping import printable, shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +113,6 @@ def init(  # noqa: PLR0913  # each is an answer
     modelperf init --from -- python bench.py
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.init.planning import plan_setup
-    from pytest_modelperf.init.project import find_project, untracked_files
     from pytest_modelperf.init.records import SetupPart, inner_path
     from pytest_modelperf.init.report import (
         change_report,
@@ -125,6 +123,7 @@ def init(  # noqa: PLR0913  # each is an answer
         survey_report,
     )
     from pytest_modelperf.init.settling import settle_changes, write_changes
+    from pytest_modelperf.init.surveying import find_project, untracked_files
 
     here = Path.cwd()
     project = find_project(here)
@@ -214,7 +213,7 @@ def _survey_program(
 
     from pytest_modelperf.init.surveying import survey_project
     from pytest_modelperf.init.used_models import survey_used
-    from pytest_modelperf.tracing.launch_text import explain_no_sessions
+    from pytest_modelperf.tracing.launch import explain_no_sessions
     from pytest_modelperf.tracing.session_runs import run_program
 
     if not program:
@@ -238,8 +237,7 @@ def _wishes(
 ) -> Wishes:
     from importlib.metadata import PackageNotFoundError, version
 
-    from pytest_modelperf.init.ci_files import usual_service
-    from pytest_modelperf.init.planning import Wishes
+    from pytest_modelperf.init.planning import Wishes, usual_service
     from pytest_modelperf.init.records import Service
 
     service = None if ci == _NO_SERVICE else Service(ci) if ci else usual_service(project)
@@ -291,8 +289,8 @@ def _tell_written(changes: Sequence[FileChange], accepted: Sequence[FileChange])
 
 
 def _measure_noise() -> None:
-    from pytest_modelperf.init.noise import measure_noise
     from pytest_modelperf.init.report import noise_report
+    from pytest_modelperf.init.settling import measure_noise
 
     try:
         with shown_progress() as progress:

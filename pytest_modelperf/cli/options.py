@@ -167,7 +167,7 @@ class OutputOptions(Struct, frozen=True):
             targets, models, None if input_file is None else str(input_file)
         )
         if self.html_file is not None:
-            from pytest_modelperf.report.html.extra import check_html_extra
+            from pytest_modelperf.report.html.render import check_html_extra
 
             check_html_extra("--html")
         return is_shown

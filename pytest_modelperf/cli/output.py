@@ -58,7 +58,7 @@ def show_report(
     if is_shown:
         show(render(terminal_style()))
     if markdown_file is not None:
-        from pytest_modelperf.report.markdown_page import MarkdownStyle
+        from pytest_modelperf.report.markdown import MarkdownStyle
 
         write(markdown_file, render(MarkdownStyle()))
 

@@ -329,7 +329,7 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
     def document() -> str:
         from pytest_modelperf.profiler.request import on_this_machine
         from pytest_modelperf.profiler.shown.document import dump_profile
-        from pytest_modelperf.roofline.document import rooflines_to_json
+        from pytest_modelperf.roofline.records import rooflines_to_json
 
         known = result if result.machine is not None else on_this_machine(result)
         return dump_profile(known, rooflines_to_json(rooflines))
@@ -342,7 +342,7 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
     report = profile_report(result, view, dt.datetime.now(dt.timezone.utc), *additions)
     write_report(report, document, outputs, is_shown=is_shown)
     if outputs.svg_file is not None:
-        from pytest_modelperf.profiler.shown.page_graph import render_profile_svg
+        from pytest_modelperf.profiler.shown.page_data import render_profile_svg
 
         write(outputs.svg_file, render_profile_svg(result))
     if outputs.node_data_file is not None:

@@ -206,7 +206,7 @@ def _show_flops(
     from pytest_modelperf.profiles.document import dump_named
     from pytest_modelperf.profiles.listing import count_flops
     from pytest_modelperf.profiles.report import named_report
-    from pytest_modelperf.profiles.roofs import find_theoretical_rooflines
+    from pytest_modelperf.profiles.side_by_side import find_theoretical_rooflines
     from pytest_modelperf.roofline.store import cache_folder
 
     counted = count_flops(store.model, request, operators)

@@ -68,7 +68,7 @@ def shapes(
     operators = load_extensions(plugins).operators
     bound = load_model(open_model(model), next(request.bindings()), operators.shape_rules)
     if output is None:
-        from pytest_modelperf.profiler.shown.shapes import shapes_report
+        from pytest_modelperf.profiler.shown.report import shapes_report
         from pytest_modelperf.report.render import render_report
 
         show(render_report(shapes_report(bound), terminal_style()))

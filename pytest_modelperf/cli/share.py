@@ -75,7 +75,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     modelperf share model.onnx --batch 8 --cores 4 --dim seq=128 --output issue
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
-    from pytest_modelperf.sharing.folder import REPLACED_FILES, write_share
+    from pytest_modelperf.sharing.making import REPLACED_FILES, write_share
 
     target = folder.output or _usual_name(model, is_anonymous=folder.anonymous)
     folder.check(target, REPLACED_FILES, model, cases.input_file)
@@ -84,9 +84,9 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     setup = model_setup(measuring, extensions, "a shared folder")
 
     from pytest_modelperf.sharing.making import share_model
+    from pytest_modelperf.sharing.readme import describe_likeness
     from pytest_modelperf.sharing.records import SHARE, Likeness
     from pytest_modelperf.sharing.report import share_report
-    from pytest_modelperf.sharing.wording import describe_likeness
 
     with shown_progress() as progress:
         found = (run or share_model)(

@@ -24,7 +24,7 @@ def find_for(error: ModelPerfError, typed: Sequence[str]) -> FoundSizes | None:
     """The sizes that help with an error of a command; None if it is about something else."""
     if error.asked is None:
         return None
-    from pytest_modelperf.sizing.asked import sizes_for
+    from pytest_modelperf.sizing.pasted import sizes_for
 
     options = {word.partition("=")[0] for word in typed}
     runs = typed[0] not in _NO_RUN and options.isdisjoint(_ELSEWHERE)

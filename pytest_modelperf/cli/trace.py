@@ -13,8 +13,7 @@ from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import STDOUT, check_outputs, has_folder
-from pytest_modelperf.text.escaping import printable, printable_lines
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.escaping import printable, printable_lines, shell_path
 
 DEFAULT_TOP = 20
 DEFAULT_FILE = "trace.json"
@@ -152,8 +151,7 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
     if not program:
         raise UsageError(f"there is no program after --: give one, as in {_EXAMPLE}")
 
-    from pytest_modelperf.tracing.launch import run_traced
-    from pytest_modelperf.tracing.launch_text import describe_traces, explain_no_trace
+    from pytest_modelperf.tracing.launch import describe_traces, explain_no_trace, run_traced
 
     launch = run_traced(program, file)
     if not launch.traces:

@@ -15,8 +15,7 @@ from pytest_modelperf.cli.options import OutputOptions
 from pytest_modelperf.cli.output import write_report
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs, written_text
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.escaping import printable, shell_path
 
 if TYPE_CHECKING:
     from pytest_modelperf.tracing.files.opening import ProfileSource
@@ -67,8 +66,7 @@ def sum_up(file: str, options: TotalsOptions) -> None:
     is_shown = check_outputs(options.targets(), file)
 
     from pytest_modelperf.tracing.files.opening import open_profile
-    from pytest_modelperf.tracing.summary import TraceSummarizer
-    from pytest_modelperf.tracing.totals import Grouping, Order
+    from pytest_modelperf.tracing.totals import Grouping, Order, TraceSummarizer
 
     if not Path(file).exists():
         raise _missing(file)
@@ -97,9 +95,8 @@ def sum_up(file: str, options: TotalsOptions) -> None:
         for note in notes:
             click.echo(f"note: {printable(note)}", err=True)
 
-    from pytest_modelperf.tracing.document import dump_trace_totals
     from pytest_modelperf.tracing.report import TraceView, trace_report
-    from pytest_modelperf.tracing.totals import TraceTotals
+    from pytest_modelperf.tracing.totals import TraceTotals, dump_trace_totals
 
     report = trace_report(summaries, notes, TraceView(grouping, options.top or None))
     totals = TraceTotals(by=grouping, notes=tuple(notes), traces=tuple(summaries))

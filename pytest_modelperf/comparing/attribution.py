@@ -29,7 +29,7 @@ from pytest_modelperf.comparing.records import (
     Metric,
     Verdict,
 )
-from pytest_modelperf.profiler.kernel_graph import kernels_of_case
+from pytest_modelperf.profiler.fusion import kernels_of_case
 from pytest_modelperf.profiler.records import CaseProfile
 
 

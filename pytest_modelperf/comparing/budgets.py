@@ -17,9 +17,8 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import MOST_FIGURE
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.given_numbers import as_float
 from pytest_modelperf.text.units import parse_count
-from pytest_modelperf.text.words import suggestion
+from pytest_modelperf.text.words import as_float, suggestion
 
 _BYTES_PER_KB = 1_000
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.advice import describe_duet, find_baseline_factor
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.by_counts import compare_cases
-from pytest_modelperf.comparing.by_plan import judge_same_plan
-from pytest_modelperf.comparing.by_samples import compare_with_samples
 from pytest_modelperf.comparing.changed_parts import (
     describe_plans,
     explain_by_parts,
@@ -21,18 +20,24 @@ from pytest_modelperf.comparing.changed_parts import (
     part_changes,
 )
 from pytest_modelperf.comparing.differences import summing_to
-from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
+from pytest_modelperf.comparing.first_difference import SearchedOutputs, search_difference
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_case import JudgedCase, side_run, with_failure, without_gains
-from pytest_modelperf.comparing.judged_rounds import JudgedRounds, judge_rounds
+from pytest_modelperf.comparing.judged_case import (
+    JudgedCase,
+    JudgedRounds,
+    PairedCase,
+    bind_pairs,
+    judge_rounds,
+    side_run,
+    with_failure,
+    without_gains,
+)
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
-from pytest_modelperf.comparing.output_search import SearchedOutputs, search_difference
-from pytest_modelperf.comparing.paired_case import PairedCase, bind_pairs
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
-from pytest_modelperf.comparing.reasons.members import slower_members
+from pytest_modelperf.comparing.reasons.collecting import slower_members
 from pytest_modelperf.comparing.records import (
     MEMBER,
     CaseComparison,
@@ -42,14 +47,16 @@ from pytest_modelperf.comparing.records import (
     OutputChange,
     Verdict,
 )
-from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.comparing.sizes import with_size
-from pytest_modelperf.comparing.stored_case import (
+from pytest_modelperf.comparing.settled import (
     cannot_run_apart,
     compare_counts,
+    compare_with_samples,
+    judge_same_plan,
     settle,
     settle_equal,
 )
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import ChangedModelError, MeasureError, Remedy, UsageError
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import UnknownMemoryError

@@ -1,4 +1,4 @@
-"""One case that was judged, and what was measured of its sides."""
+"""One case of two models, with all that judges it, and what the rounds of its duet decide."""
 
 from __future__ import annotations
 
@@ -8,12 +8,32 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
-from pytest_modelperf.profiler.measurements import Measurement, SideRun
-from pytest_modelperf.profiler.prepare import Pair
+from pytest_modelperf.baselines.records import StoredCase, StoredLatency, StoredStatic
+from pytest_modelperf.comparing.gates import (
+    Gate,
+    answer_by_parts,
+    block_pairs,
+    percentile_metrics,
+    side_latencies,
+    start_metrics,
+)
+from pytest_modelperf.comparing.records import MEDIAN, TOTAL, CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import DuetRound, Measurement, SideRun
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.prepare import Model, Pair, PairOf
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.profiler.request import (
+    ProfileRequest,
+    request_of_each,
+    require_equal_batches,
+    require_equal_phases,
+)
+from pytest_modelperf.stats.duet import typical_ratio_of_modes
+from pytest_modelperf.stats.parts import PartsAnswer
+from pytest_modelperf.stats.records import Latency, Percentile
 from pytest_modelperf.stats.spread import spread_of_round
 
 
@@ -79,3 +99,84 @@ def _moved(percentile: Percentile, shown_ms: float | None) -> Percentile:
     if not percentile.value_ns or shown_ms is None:
         return percentile
     return percentile.scaled(shown_ms * 1e6 / percentile.value_ns)
+
+
+# -- one case of two models that are compared
+
+
+class PairedCase(Struct, frozen=True):
+    """A case of a pair: the side before, the gate that judges it, and its place among all cases."""
+
+    pair: Pair
+    before: Side
+    gate: Gate
+    place: CasePlace
+
+    @property
+    def id(self) -> str:
+        return self.place.case.id
+
+    @property
+    def stored(self) -> StoredCase | None:
+        """The case as the baseline stores it; None without a baseline that has it."""
+        return None if self.before.baseline is None else self.before.baseline.case(self.id)
+
+    @property
+    def recorded(self) -> StoredLatency | None:
+        """The latency of the stored case on this kind of machine."""
+        return self.before.recorded(self.id)
+
+
+def bind_pairs(
+    before: Side, after: Side, request: ProfileRequest, extensions: Extensions
+) -> list[PairOf[Model]]:
+    """Both models at each set of dimensions of the request."""
+    files = open_model(before.source), open_model(after.source)
+    requests = request_of_each(request, files)
+    require_equal_phases(files, requests)
+    models = [
+        [Model.bind(file, binding, own, extensions) for binding in own.bindings_of(file)]
+        for file, own in zip(files, requests, strict=True)
+    ]
+    require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
+    return [PairOf(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
+
+
+# -- all that the rounds of a duet tell
+
+
+class JudgedRounds(Struct, frozen=True):
+    """The answers of a duet that is over.
+
+    `metrics` are the latency and, where the gate judges them, the starts. `before` is the latency
+    of the first side. `parts` are the answers where parts ran beside the whole. `typical` is the
+    ratio of the typical pair of inferences if these come in modes that decide the median.
+    """
+
+    metrics: tuple[Metric, ...]
+    before: Latency
+    parts: PartsAnswer | None
+    typical: float | None
+
+    @property
+    def p50(self) -> Metric:
+        """The median, or the time of a pass of a workload, which takes its place."""
+        return next(metric for metric in self.metrics if metric.name in {MEDIAN, TOTAL})
+
+    @property
+    def how(self) -> How:
+        """By what the median was judged."""
+        return How.DUET if self.parts is None or not self.parts.median.is_by_parts else How.PARTS
+
+
+def judge_rounds(rounds: Sequence[DuetRound], gate: Gate) -> JudgedRounds:
+    """The rounds of a duet, the last there are, judged by its gate."""
+    pairs, sides = block_pairs(rounds), side_latencies(rounds)
+    parts = answer_by_parts(rounds, gate)
+    metrics = percentile_metrics(rounds, gate, sides, parts)
+    if gate.judges_starts:
+        metrics = (*metrics, *start_metrics(rounds, gate))
+    typical = None
+    if parts is None:
+        typical = typical_ratio_of_modes(pairs, gate.tolerance, gate.confidence)
+    return JudgedRounds(metrics, sides[0], parts, typical)

@@ -13,8 +13,7 @@ from pytest_modelperf.errors import Remedy, UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.given_numbers import as_float
-from pytest_modelperf.text.words import suggestion
+from pytest_modelperf.text.words import as_float, suggestion
 
 DEFAULT_TOLERANCE = 0.03
 # The tail that is judged by default. Its samples are few, so its tolerance is larger.

@@ -9,8 +9,8 @@ from statistics import median
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import Gate, judged_metric
+from pytest_modelperf.comparing.judged_case import PairedCase
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
-from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.profiler.measured_cases import measure_footprint
 from pytest_modelperf.profiler.model_in_worker import alone_at, unchanged

@@ -1,23 +1,39 @@
-"""The data of a comparison for the scripts of a page."""
+"""The data of a comparison for the scripts of a page: cases, layers, graph of both sides."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from pytest_modelperf.comparing.figures import LATENCY
-from pytest_modelperf.comparing.page_graph import comparison_picture
-from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
-from pytest_modelperf.comparing.records import CallChange, CaseComparison, Comparison
-from pytest_modelperf.comparing.verdict_lines import rank_case, verdict_word
+from pytest_modelperf.comparing.records import (
+    CallChange,
+    CaseComparison,
+    Comparison,
+    How,
+    KernelChange,
+    LayerChange,
+    LayerTypeChange,
+    TimeChange,
+)
+from pytest_modelperf.comparing.verdict_lines import describe_verdict, rank_case, verdict_word
 from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.profiler.fusion import is_layout
 from pytest_modelperf.profiler.measurements import SideRun
+from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
+    UNKNOWN_EDGES,
     case_entry,
+    kernel_ms,
     model_entry,
+    name_of,
+    row_indexes,
+    row_key,
     side_entry,
     whole_page,
 )
@@ -27,10 +43,177 @@ from pytest_modelperf.profiler.shown.page_latency import (
     change_entry,
     point_entry,
 )
+from pytest_modelperf.profiler.shown.page_layers import (
+    NO_CHANGE,
+    SideLayers,
+    layer_entry,
+    precisions_of,
+    type_entry,
+)
+from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture
+from pytest_modelperf.report.picture.svg import render_svg
 from pytest_modelperf.stats.records import Ratio
 
-_P50 = f"{LATENCY}p50"
 _NS_PER_MS = 1e6
+
+
+def comparison_types(
+    case: CaseComparison, sides: int, counted: Mapping[str, LayerType] | None
+) -> list[Entry]:
+    """The layer types of the last `sides` sides, what explains most first.
+
+    If there was no side before, these are the `counted` types of the model now.
+    """
+    changes = case.layer_types or [
+        LayerTypeChange(op, None, kind) for op, kind in (counted or {}).items()
+    ]
+    precisions = [
+        precisions_of([row for row in rows if row is not None], ())
+        for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
+    ]
+    return [
+        type_entry(
+            change.op,
+            (change.before, change.after)[-sides:],
+            precisions[-sides:],
+            _change_entry(change.time if sides > 1 else None),
+        )
+        for change in changes
+        if sides > 1 or change.after is not None
+    ]
+
+
+def comparison_layers(case: CaseComparison) -> list[Entry]:
+    """Each layer that has a time on either side in graph order, then the times of no layer."""
+    sides = [
+        SideLayers.of([row for row in rows if row is not None], "not there")
+        for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
+    ]
+    return [
+        layer_entry((change.before, change.after), sides, depth, _change_entry(change.time))
+        for depth, change in enumerate(ordered_layers(case.layers))
+    ]
+
+
+def _change_entry(time: TimeChange | None) -> Entry:
+    if time is None:
+        return NO_CHANGE
+    return {
+        "change_ms": time.ns / _NS_PER_MS,
+        "change_interval_ms": time.interval_ms,
+        "explains": time.explained,
+    }
+
+
+def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
+    """The layers in the order of the graph now; a removed one follows its predecessor before."""
+    old_heads = _heads(change.before for change in changes)
+    new_heads = _heads(change.after for change in changes)
+    indexes = [
+        (_index(change.before, old_heads), _index(change.after, new_heads)) for change in changes
+    ]
+    both = sorted((old, new) for old, new in indexes if old is not None and new is not None)
+    known = [old for old, _ in both]
+    # At a layer of the graph now, or after it in the order before.
+    places: list[tuple[float, int]] = []
+    for old, new in indexes:
+        if new is not None:
+            places.append((new, -1))
+        elif old is not None:
+            rank = bisect_right(known, old)
+            places.append((both[rank - 1][1] if rank else -1, old))
+        else:
+            places.append((math.inf, -1))
+    order = sorted(range(len(changes)), key=places.__getitem__)
+    return [changes[index] for index in order]
+
+
+def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
+    """The index in the graph of each layer that has a time of its own, by the id of the layer."""
+    return {
+        row.static.id: row.time.layer
+        for row in rows
+        if row is not None and row.static is not None
+        if row.time is not None and row.time.layer is not None
+    }
+
+
+def _index(row: LayerRow | None, heads: Mapping[str, int]) -> int | None:
+    """The index in its graph of a layer, or of the layer whose kernel runs it."""
+    if row is None or row.static is None:
+        return None
+    return heads.get(row.static.id if row.time is not None else row.runs_in or "")
+
+
+# -- the graph of two sides as one picture
+
+
+def render_comparison_svg(comparison: Comparison) -> str:
+    """The picture; if no case has one, the reason of the worst in its place."""
+    cases = sorted(
+        comparison.cases,
+        key=lambda case: (not case.kernels, rank_case(verdict_word(case), case)),
+    )
+    title = " → ".join(name_models((comparison.before, comparison.after)))
+    worst = cases[0]
+    sentence = f"{worst.id} {describe_verdict(worst, comparison.confidence)}"
+    return render_svg(comparison_picture(worst), title, sentence)
+
+
+def comparison_picture(case: CaseComparison) -> Picture:
+    if not case.kernels:
+        return Picture((), reason=_reason(case))
+    layers = ordered_layers(case.layers)
+    rows = row_indexes([c.before for c in layers]), row_indexes([c.after for c in layers])
+    boxes = []
+    for kernel in case.kernels:
+        found = (
+            of_side.get(row_key(own))
+            for of_side, own in zip(rows, (kernel.before, kernel.after), strict=True)
+            if own is not None
+        )
+        # The row of the layer now, if there is one.
+        at = next(reversed([row for row in found if row is not None]), None)
+        boxes.append(_box(kernel, at, layers))
+    parts = tuple(
+        ChangedPart("; ".join(part.reasons), part.time.ns / _NS_PER_MS, part.time.interval_ms)
+        for part in case.parts
+    )
+    return Picture(tuple(boxes), sides=LABELS, parts=parts)
+
+
+def _reason(case: CaseComparison) -> str:
+    """Why there is no picture; empty where nothing is known of the layers either."""
+    if case.how is How.PLAN:
+        return "Nothing differs: the engine runs the same kernels on both sides."
+    return UNKNOWN_EDGES if case.layers else ""
+
+
+def _box(kernel: KernelChange, at: int | None, layers: Sequence[LayerChange]) -> Box:
+    shown = kernel.after or kernel.before
+    change = None if at is None else layers[at]
+    row = None if change is None else change.after or change.before
+    time = None if change is None else change.time
+    op_type = "" if shown is None else shown.op_type
+    return Box(
+        op_type=op_type,
+        name=name_of(row) or op_type,
+        inputs=kernel.inputs,
+        only_before=kernel.only_before,
+        only_after=kernel.only_after,
+        values=(kernel_ms(kernel.before), kernel_ms(kernel.after)),
+        row=at,
+        state=kernel.state,
+        is_layout=shown is not None and is_layout(op_type, shown.kind),
+        is_clear=time is not None and time.interval_ms is not None and not time.is_within_noise,
+        part=kernel.part,
+    )
+
+
+# -- the data of a comparison for the scripts of a page
+
+
+_P50 = f"{LATENCY}p50"
 _P95 = f"{LATENCY}p95"
 
 

@@ -10,8 +10,13 @@ from msgspec import Struct
 from pytest_modelperf.baselines.records import StoredProcess
 from pytest_modelperf.comparing.limits import FIRST, LOAD
 from pytest_modelperf.profiler.measurements import Round
-from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.deadlines import judge_misses, judge_slowest, samples_without_a_miss
+from pytest_modelperf.stats.budgets import (
+    judge_misses,
+    judge_percentile,
+    judge_slowest,
+    judge_typical,
+    samples_without_a_miss,
+)
 from pytest_modelperf.stats.decisions import BudgetDecision
 from pytest_modelperf.stats.looks import plan_looks
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.history.page_data import name_case
 from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
     CaseHistory,
@@ -19,7 +20,6 @@ from pytest_modelperf.history.records import (
     HistoryPoint,
     shift_since,
 )
-from pytest_modelperf.history.wording import name_case
 from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
 from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.document import dump_document

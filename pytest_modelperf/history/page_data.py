@@ -1,13 +1,8 @@
-"""A history as the data that the scripts of its page draw.
-
-There may be hundreds of thousands of points. So each figure of all points of a case is one text,
-which a script takes apart when somebody sees the case, and what many points have in common is
-stored once, in a list that they refer to.
-"""
+"""A history as the data that the scripts of its page draw, with the words for its points."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -19,15 +14,82 @@ from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
     CaseHistory,
     History,
+    HistoryMetric,
     HistoryPoint,
     Shift,
+    Step,
     shift_since,
 )
-from pytest_modelperf.history.run_page import is_web_address
-from pytest_modelperf.history.wording import metric_title
+from pytest_modelperf.history.repository import is_web_address
+from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.text.units import signed_percent
+
+_BARS = "▁▂▃▄▅▆▇█"
+# The least range of the height of a sparkline.
+_LEAST_RANGE = 0.02
+_COMMIT_LENGTH = 9
+_UNKNOWN = "-"
+
+
+def metric_title(metric: HistoryMetric) -> str:
+    return metric.value if metric.is_exact else f"latency {metric.value}"
+
+
+def case_name(case_id: str, engine: str | None) -> str:
+    """`b1-c1`, or `b1-c1 openvino` for another engine than the default."""
+    return case_id if engine in {None, DEFAULT_ENGINE} else f"{case_id} {engine}"
+
+
+def name_case(case: CaseHistory) -> str:
+    return f"{model_name(case.model)} {case_name(case.case, case.engine)}"
+
+
+def name_place(point: HistoryPoint) -> str:
+    """`1a2b3c4d5 (2026-01-31)`; the day alone without a commit."""
+    day = f"{point.date.date()}"
+    return day if point.commit is None else f"{point.commit[:_COMMIT_LENGTH]} ({day})"
+
+
+def describe_step(step: Step) -> str:
+    return (
+        f"{format_shift(step.shift)} between {name_place(step.before)} and "
+        f"{name_place(step.after)}, whose verdict was {step.after.verdict}"
+    )
+
+
+def describe_beginning(case: CaseHistory) -> str:
+    """Why the chain does not begin with the first point of all."""
+    problem = "" if case.unlinked is None else f" ({case.unlinked})"
+    return (
+        f"the chain begins at {case.first.date.date()}, because its baseline was not measured "
+        f"against the one before{problem}; earlier points are left out: {case.earlier_points:,}"
+    )
+
+
+def format_shift(shift: Shift | None) -> str:
+    """`+5.2 % (+4.1 … +6.3 %)`; an exact change has no interval."""
+    if shift is None:
+        return _UNKNOWN
+    text = f"{100 * shift.change:+.1f} %"
+    if not shift.error:
+        return "0 %" if not shift.log_ratio else text
+    low, high = shift.bounds(INTERVAL_QUANTILE)
+    return f"{text} ({100 * low:+.1f} … {100 * high:+.1f} %)"
+
+
+def sparkline(levels: Sequence[float]) -> str:
+    """The levels as bars of eight heights; a range within 2 % does not fill the height."""
+    low, high = min(levels), max(levels)
+    whole = max(high - low, _LEAST_RANGE)
+    start = (low + high - whole) / 2
+    top = len(_BARS) - 1
+    return "".join(_BARS[round(top * (level - start) / whole)] for level in levels)
+
+
+# -- a history as the data that the scripts of its page draw
+
 
 # Logarithms are whole numbers of this part: 0.001 %.
 LOG_UNIT = 1e-5

@@ -10,7 +10,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.files.names import model_name
-from pytest_modelperf.history.page_data import history_data
+from pytest_modelperf.history.page_data import (
+    case_name,
+    describe_beginning,
+    describe_step,
+    format_shift,
+    history_data,
+    metric_title,
+    name_case,
+    sparkline,
+)
 from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
     LISTED_POINTS,
@@ -19,19 +28,9 @@ from pytest_modelperf.history.records import (
     Step,
     shift_since,
 )
-from pytest_modelperf.history.run_page import is_web_address
+from pytest_modelperf.history.repository import is_web_address
 from pytest_modelperf.history.summary import Drift
-from pytest_modelperf.history.wording import (
-    case_name,
-    describe_beginning,
-    describe_step,
-    format_shift,
-    metric_title,
-    name_case,
-    sparkline,
-)
-from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
-from pytest_modelperf.profiler.shown.page_facts import run_table
+from pytest_modelperf.profiler.shown.page_data import CASE_DRAWINGS, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
     Drawn,

@@ -1,19 +1,220 @@
-"""Plan the changes of a setup to the files of a project; nothing is written here."""
+"""Plan the changes of a setup to the files of a project: tables of models, and files for CI."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import PYPROJECT
-from pytest_modelperf.init.ci_files import ci_file, runs_in_ci
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart, inner_path
-from pytest_modelperf.init.tables import add_tables
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.spec.declaring import MODELS, path_key
+from pytest_modelperf.spec.setting import PREFIX
+from pytest_modelperf.text.escaping import printable, printable_lines
+
+if TYPE_CHECKING:
+    from tomlkit.container import Container
+    from tomlkit.items import Table
+
+GITHUB_FILE = ".github/workflows/model-performance.yml"
+GITLAB_FILE = ".gitlab-ci.yml"
+# Beside a .gitlab-ci.yml of the user, which includes it.
+GITLAB_PART = ".gitlab/model-performance.yml"
+_TEMPLATES = Path(__file__).with_name("ci")
+_WORKFLOWS = ".github/workflows"
+# A file that runs the tests has this word.
+_OURS = "modelperf"
+_PLAIN_BRANCH = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
+# The templates have these in place of the values of a project.
+_BRANCH, _ENGINE = "branches: [main]", "packages: onnxruntime==1.31.1"
+_SCRIPT = "  script:\n"
+
+
+class CiFile(Struct, frozen=True):
+    """A new file for a service, by its path in the repository, and what is left to the user."""
+
+    path: str
+    text: str
+    note: str | None = None
+
+
+def usual_service(project: Project) -> Service:
+    """The service that the remote, or a file of the repository, belongs to; else GitHub."""
+    has_file = project.repository is not None and (project.repository / GITLAB_FILE).exists()
+    return Service.GITLAB if "gitlab" in project.remote or has_file else Service.GITHUB
+
+
+def runs_in_ci(repository: Path, service: Service) -> str | None:
+    """The file in which the service already runs the tests; None if there is none."""
+    for path in _files_of(repository, service):
+        try:
+            text = path.read_text("utf-8", "replace")
+        except OSError:
+            continue
+        if _OURS in text:
+            return path.relative_to(repository).as_posix()
+    return None
+
+
+def ci_file(project: Project, repository: Path, service: Service, engine: str | None) -> CiFile:
+    """The new file for a service; `engine` is the installed version of ONNX Runtime."""
+    template = (_TEMPLATES / f"{service.value}.yml").read_text("utf-8")
+    if service is Service.GITHUB:
+        return CiFile(GITHUB_FILE, _for_github(template, project, engine))
+    text = _for_gitlab(template, project)
+    if not (repository / GITLAB_FILE).exists():
+        return CiFile(GITLAB_FILE, text)
+    note = f'add this line to {GITLAB_FILE}: include: "{GITLAB_PART}"'
+    return CiFile(GITLAB_PART, text, note)
+
+
+def _files_of(repository: Path, service: Service) -> Iterator[Path]:
+    if service is Service.GITLAB:
+        yield from (repository / GITLAB_FILE, repository / GITLAB_PART)
+    else:
+        yield from sorted((repository / _WORKFLOWS).glob("*.y*ml"))
+
+
+def _for_github(template: str, project: Project, engine: str | None) -> str:
+    branch = project.branch or "main"
+    if not _PLAIN_BRANCH.fullmatch(branch):
+        branch = json.dumps(printable(branch))
+    text = template.replace(_BRANCH, f"branches: [{branch}]")
+    if engine is not None:
+        text = text.replace(_ENGINE, f"packages: onnxruntime=={engine}")
+    if project.inner != ".":
+        text = f"{text}          working-directory: {json.dumps(project.inner)}\n"
+    return text
+
+
+def _for_gitlab(template: str, project: Project) -> str:
+    if project.inner == ".":
+        return template
+    step = json.dumps(f"cd {shlex.quote(project.inner)}")
+    text = template.replace(_SCRIPT, f"{_SCRIPT}    - {step}\n")
+    for file in ("modelperf.md", "junit.xml"):
+        for before in ("paths: [", "junit: "):
+            text = text.replace(f"{before}{file}", f"{before}{project.inner}/{file}")
+    return text
+
+
+# -- tables of models added to the text of a `pyproject.toml`
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+_PLACE = ("tool", PREFIX, MODELS)
+
+
+def add_tables(text: str, tables: Mapping[str, str]) -> str:
+    """The text with a table for each model; the lines of each are given as TOML.
+
+    The paths have no table yet. UsageError if the text has no place for tables.
+    """
+    if not tables:
+        return text
+    # A file of both line ends keeps them.
+    is_crlf = 0 < text.count("\r\n") == text.count("\n")
+    plain = text.replace("\r\n", "\n") if is_crlf else text
+    added = _in_place(plain, tables)
+    if added is not None and not added.startswith(plain):
+        # The tables are followed by others, which an empty line sets apart.
+        added = _in_place(plain, tables, last="\n")
+    if added is None:
+        added = _at_the_end(plain, tables)
+    if added is None:
+        raise UsageError(
+            "pyproject.toml has no place where the tables of models can be added by a program. "
+            f"Add them by hand:\n{printable_lines(_fragment(tables))}"
+        )
+    return added.replace("\n", "\r\n") if is_crlf else added
+
+
+def _in_place(text: str, tables: Mapping[str, str], last: str = "") -> str | None:
+    """The text with the tables beside those that are there; None if that changes anything else.
+
+    `last` are the lines after them.
+    """
+    # Imported here: only this command needs it.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        holder: Any = document
+        for key in _PLACE:
+            if key not in holder:
+                holder.add(key, tomlkit.table(is_super_table=True))
+            holder = holder[key]
+        for number, (path, lines) in enumerate(tables.items(), 1):
+            holder.add(path_key(path), _table(lines + last * (number == len(tables))))
+        added = tomlkit.dumps(document)
+    except (TOMLKitError, AttributeError, TypeError, ValueError):
+        # It cannot add to tables of some forms, such as dotted ones.
+        return None
+    return _checked(text, added, tables)
+
+
+def _at_the_end(text: str, tables: Mapping[str, str]) -> str | None:
+    """The text with the tables after it; None if they may not stand there."""
+    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    return _checked(text, f"{text}{gap}{_fragment(tables)}", tables)
+
+
+def _fragment(tables: Mapping[str, str]) -> str:
+    import tomlkit
+
+    parts = []
+    for path, lines in tables.items():
+        name = ".".join((*_PLACE, tomlkit.key(path_key(path)).as_string()))
+        parts.append(f"[{name}]\n{lines}{'' if lines.endswith(chr(10)) or not lines else chr(10)}")
+    return "\n".join(parts)
+
+
+def _table(lines: str) -> Table:
+    import tomlkit
+
+    table = tomlkit.table()
+    parsed: Container = tomlkit.parse(lines)
+    for key, item in parsed.body:
+        if key is None:
+            table.raw_append(None, item)  # a comment or an empty line
+        else:
+            table.append(key, item)
+    return table
+
+
+def _checked(before: str, after: str, tables: Mapping[str, str]) -> str | None:
+    """The text after, if it says the same and the tables, and has each line of the text before."""
+    try:
+        found = tomllib.loads(after)
+    except tomllib.TOMLDecodeError:
+        return None
+    wanted: dict[str, Any] = tomllib.loads(before)
+    holder: Any = wanted
+    for key in _PLACE:
+        holder = holder.setdefault(key, {})
+        if not isinstance(holder, dict):
+            return None
+    holder |= {path_key(path): tomllib.loads(lines) for path, lines in tables.items()}
+    left = iter(after.splitlines())
+    keeps_lines = all(line in left for line in before.splitlines())
+    return after if keeps_lines and found == wanted else None
+
+
+# -- plan the changes of a setup to the files of a project; nothing is written here
+
 
 _ATTRIBUTES = ".gitattributes"
 _TWINS = "**/twin.onnx"

@@ -1,15 +1,21 @@
-"""Which changes are made: each is shown, and answered by an option or by the user; then written."""
+"""Which changes of a setup are made, each shown and answered, and how noisy the machine is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pytest_modelperf.errors import OutputError
+from pytest_modelperf.errors import OutputError, Wording
 from pytest_modelperf.files.output import cannot_write, check_output, write_all
 from pytest_modelperf.init.planning import read_text
 from pytest_modelperf.init.records import FileChange, SetupPart
+from pytest_modelperf.profiler.doctor.checkup import check_machine
+from pytest_modelperf.profiler.doctor.report import describe_checkup
+from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
+from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.text.escaping import printable
 
 
@@ -57,3 +63,18 @@ def write_changes(changes: Sequence[FileChange]) -> None:
                 "modelperf init again."
             )
     write_all({change.path: change.after.encode() for change in changes})
+
+
+# -- a short measure of how noisy this machine is
+
+
+# The rest of ten seconds goes to the start of the worker and its sessions.
+_ROUND_SECONDS = 7.0
+
+
+def measure_noise(
+    wording: Wording, watch: Watch = lambda _: None, seconds: float = _ROUND_SECONDS
+) -> tuple[str, ...]:
+    """One sentence for each core count: which change could be seen here, and how soon."""
+    setup = Setup(policy=replace(DUET_POLICY, max_seconds=seconds), wording=wording)
+    return tuple(map(describe_checkup, check_machine(setup, watch=watch)))

@@ -1,24 +1,217 @@
-"""A project looked over: its models, which of them have tables, and sizes for the others."""
+"""A project looked over: its root, its models, which have tables, and sizes for the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import glob
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelPerfError
-from pytest_modelperf.files.settings_table import PYPROJECT, read_table
-from pytest_modelperf.init.records import ModelSearch, Project, Remark
-from pytest_modelperf.init.searching import Tell, find_models
+from pytest_modelperf.errors import ModelError, ModelPerfError, UsageError
+from pytest_modelperf.files.git import ask_git
+from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.files.settings_table import PYPROJECT, read_table, read_toml
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.init.records import ModelSearch, Project, Remark, inner_path
 from pytest_modelperf.init.used_sizes import UsedModel, used_lines
 from pytest_modelperf.sizing.pasted import GUESSED, reason_lines, table_lines
 from pytest_modelperf.sizing.records import FoundSizes
-from pytest_modelperf.spec.model_tables import MODELS, ModelTables, read_models
+from pytest_modelperf.spec.declaring import MODELS, ModelTables, read_models
 from pytest_modelperf.spec.run_definitions import BASELINE_DIR
 from pytest_modelperf.spec.setting import PREFIX
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import is_utf8, printable
+
+SUFFIX = ".onnx"
+# Hidden folders are those of tools: caches, environments, repositories.
+_SKIPPED_NAMES = (
+    ".*", "__pycache__", "__pypackages__", "node_modules", "site-packages", "dist-packages",
+    "venv", "build", "_build", "dist", "*.egg", "*.egg-info", "CVS", "_darcs",
+)  # fmt: skip
+# An environment, a cache or another repository has one of these inside.
+_REPOSITORY = ".git"
+_SKIPPED_BY_CONTENT = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG", _REPOSITORY)
+# A baseline that is not in the folder of this project.
+_TWIN_NAMES, _BASELINE_FILE = frozenset({"twin.onnx", "twin.next.onnx"}), "model.json"
+# From here on, an error is for somebody who named the file.
+_ADVICE = ". Give the path"
+_LFS_POINTER = b"version https://git-lfs"
+
+Tell = Callable[[str], None]
+
+
+def find_models(
+    project: Project, places: Sequence[Path], baselines: Path, tell: Tell = lambda _: None
+) -> ModelSearch:
+    """The models at these places, which are files and folders of the project.
+
+    A file that was named is taken even if a search would skip it. UsageError for a place that is
+    not there or lies outside of the project.
+    """
+    walk = _Walk(project.root, baselines)
+    named = []
+    for given in places:
+        place = _check_place(given, project)
+        if place.is_dir():
+            walk.enter(place)
+        else:
+            named.append(inner_path(place, project.root))
+    found = sorted({*_without_doubles(project.root, walk.found)} - set(named))
+    ignored = ignored_by_git(project, found)
+    models = []
+    for inner in [*named, *(each for each in found if each not in ignored)]:
+        tell(f"reading {printable(inner)}")
+        reason = why_no_model(project.root / inner)
+        if reason is None:
+            models.append(inner)
+        else:
+            walk.remarks.append(Remark(inner, reason))
+    walk.remarks += [
+        Remark(inner, "git ignores it, so other checkouts lack it: name it to use it all the same")
+        for inner in sorted(ignored)
+    ]
+    return ModelSearch(
+        tuple(inner_path(each, project.root) for each in places),
+        walk.folders,
+        tuple(sorted(set(models))),
+        tuple(sorted(walk.remarks, key=lambda remark: remark.path)),
+        tuple(sorted(walk.skipped)),
+    )
+
+
+def why_no_model(path: Path) -> str | None:
+    """Why a file cannot be tested as a model, in one sentence; None if it can be."""
+    if not is_utf8(str(path)):
+        return "its name is no UTF-8, so no table can name it: rename it"
+    try:
+        require_file(path)
+        if _is_pointer(path):
+            return "it is a Git LFS pointer, not the model: run git lfs pull"
+        open_model(path).beside()
+    except FileNotFoundError:
+        return "it is a link to nothing"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
+    except ModelError as error:
+        reason = str(error).removeprefix(f"{printable(str(path))} ").partition(_ADVICE)[0]
+        return _why_no_data(path) or (f"it {reason}" if reason.startswith("is ") else reason)
+    return None
+
+
+def ignored_by_git(project: Project, paths: Sequence[str]) -> frozenset[str]:
+    """Which of these paths git ignores: tracked files are not ignored, nor any without git."""
+    if project.repository is None or not paths:
+        return frozenset()
+    try:
+        # A folder stands for all of its files, unless git tracks one of them.
+        answer = ask_git(
+            project.root,
+            "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z",
+        )  # fmt: skip
+    except UsageError:
+        return frozenset()
+    listed = {os.fsdecode(path).rstrip("/") for path in answer.output.split(b"\0")}
+    return frozenset(
+        path
+        for path in paths
+        if not listed.isdisjoint((path, *map(str, PurePosixPath(path).parents)))
+    )
+
+
+class _Walk(Struct):
+    """Folders gone through one by one; links to folders are not followed, so it ends."""
+
+    root: Path
+    baselines: Path
+    folders: int = 0
+    found: list[Path] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def enter(self, top: Path) -> None:
+        waiting = [top]
+        while waiting:
+            folder = waiting.pop()
+            if folder != top and self._is_skipped(folder):
+                # Nobody expects a model in it.
+                if folder.name != _REPOSITORY:
+                    self.skipped.append(inner_path(folder, self.root))
+                continue
+            try:
+                with os.scandir(folder) as listed:
+                    entries = sorted(listed, key=lambda entry: entry.name)
+            except OSError as error:
+                reason = f"the folder cannot be read: {error.strerror or error}"
+                self.remarks.append(Remark(inner_path(folder, self.root), reason))
+                continue
+            if folder != top and any(each.name in _SKIPPED_BY_CONTENT for each in entries):
+                self.skipped.append(inner_path(folder, self.root))
+                continue
+            self.folders += 1
+            self.found += self._models(folder, entries)
+            waiting += [Path(each) for each in entries if each.is_dir(follow_symlinks=False)]
+
+    def _is_skipped(self, folder: Path) -> bool:
+        is_named = any(fnmatchcase(folder.name, pattern) for pattern in _SKIPPED_NAMES)
+        return is_named or folder == self.baselines
+
+    def _models(self, folder: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[Path]:
+        is_baseline = any(entry.name == _BASELINE_FILE for entry in entries)
+        for entry in entries:
+            is_twin = is_baseline and entry.name in _TWIN_NAMES
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name.endswith(SUFFIX) and not is_twin and not is_folder:
+                yield folder / entry.name
+
+
+def _check_place(given: Path, project: Project) -> Path:
+    """The place by its shortest path in the project; UsageError if it has none.
+
+    A link to a model keeps its own name.
+    """
+    name = printable(str(given))
+    if not given.exists():
+        raise UsageError(f"there is no file or folder {name}. Give one of the project, or none.")
+    place = Path(os.path.abspath(given))  # noqa: PTH100  # links are not followed
+    if not place.is_relative_to(project.root):
+        place = place.parent.resolve() / place.name
+    if not place.is_relative_to(project.root):
+        raise UsageError(
+            f"{name} lies outside of the project {printable(str(project.root))}. Change to the "
+            "project that it belongs to, or copy it there: a baseline needs a path that every "
+            "checkout has."
+        )
+    return place
+
+
+def _without_doubles(root: Path, found: Sequence[Path]) -> Iterator[str]:
+    """The paths in the project, without links to other files that were found."""
+    files = {path for path in found if not path.is_symlink()}
+    for path in found:
+        # Unlike `Path.resolve`, it raises no error for a link to itself.
+        if path in files or Path(os.path.realpath(path)) not in files:
+            yield inner_path(path, root)
+
+
+def _is_pointer(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_LFS_POINTER)) == _LFS_POINTER
+
+
+def _why_no_data(path: Path) -> str | None:
+    """The reason if a file beside a model is a pointer, which is shorter than its weights."""
+    for beside in sorted(path.parent.glob(f"{glob.escape(path.stem)}*")):
+        if beside != path and beside.is_file() and _is_pointer(beside):
+            name = printable(beside.name)
+            return f"its weights in {name} are a Git LFS pointer: run git lfs pull"
+    return None
+
+
+# -- a project looked over
+
 
 FindSizes = Callable[[Path], FoundSizes]
 
@@ -128,3 +321,102 @@ def _lines(found: FoundSizes) -> str:
     if found.guessed:
         reasons.append(f"# {GUESSED}")
     return "".join(f"{line}\n" for line in [*reasons, *keys])
+
+
+# -- the folder that pytest takes as the root of a project
+
+
+_MAIN = "main"
+# The files that are settings of pytest, whatever they hold, and the sections of other files.
+_OWN_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
+_SECTIONS = {"tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
+
+
+def find_project(start: Path) -> Project:
+    """The project that a run of pytest in this folder would have; UsageError for broken TOML.
+
+    Without settings of pytest and without a `pyproject.toml`, it is the git repository.
+    """
+    repository = _find_repository(start)
+    root, reason = _find_root(start, repository)
+    if repository is None:
+        return Project(root=root, reason=reason)
+    return Project(
+        root=root,
+        reason=reason,
+        repository=repository,
+        branch=_default_branch(repository),
+        remote=_ask(repository, "remote", "get-url", "origin"),
+    )
+
+
+def untracked_files(project: Project, paths: Sequence[str]) -> tuple[str, ...]:
+    """Which of these paths git does not keep yet; all of them where git does not tell."""
+    if project.repository is None or not paths:
+        return tuple(paths)
+    try:
+        answer = ask_git(project.root, "ls-files", "--others", "-z", "--", *paths)
+    except UsageError:
+        answer = None
+    if answer is None or answer.code != 0:
+        # To add a file that git keeps already does nothing.
+        return tuple(paths)
+    return tuple(map(os.fsdecode, filter(None, answer.output.split(b"\0"))))
+
+
+def _find_root(start: Path, repository: Path | None) -> tuple[Path, str]:
+    folders = (start, *start.parents)
+    for folder in folders:
+        settings = _pytest_settings(folder)
+        if settings is not None:
+            return folder, f"it has the settings of pytest in {settings}"
+    for folder in folders:
+        if (folder / PYPROJECT).is_file():
+            return folder, f"it has a {PYPROJECT}"
+    if repository is not None:
+        return repository, "it is the top of the git repository"
+    return start, "it is the working folder"
+
+
+def _pytest_settings(folder: Path) -> str | None:
+    """The file of this folder that makes it the root for pytest, in the order of pytest."""
+    for name in _OWN_FILES:
+        if (folder / name).is_file():
+            return name
+    tool = read_toml(folder / PYPROJECT).get("tool")
+    if isinstance(tool, Mapping) and isinstance(tool.get("pytest"), Mapping):
+        return PYPROJECT
+    for name, section in _SECTIONS.items():
+        if section in _output_lines(folder / name):
+            return name
+    return None
+
+
+def _output_lines(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return []
+
+
+def _find_repository(start: Path) -> Path | None:
+    found = _ask(start, "rev-parse", "--show-toplevel")
+    return Path(found) if found else None
+
+
+def _default_branch(repository: Path) -> str:
+    """The branch that the remote has as its default; without a remote, the present one."""
+    head = _ask(repository, "symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD")
+    if head:
+        return head.partition("/")[2]
+    return _ask(repository, "symbolic-ref", "--quiet", "--short", "HEAD") or _MAIN
+
+
+def _ask(folder: Path, *arguments: str) -> str:
+    """The answer in one line; empty if there is none, as without git."""
+    try:
+        answer = ask_git(folder, *arguments)
+    except UsageError:
+        return ""
+    text = os.fsdecode(answer.output).strip("\n")
+    return text if answer.code == 0 else ""

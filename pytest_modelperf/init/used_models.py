@@ -12,8 +12,7 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.init.records import ModelSearch, Project, Remark, inner_path
-from pytest_modelperf.init.searching import SUFFIX
-from pytest_modelperf.init.surveying import Survey
+from pytest_modelperf.init.surveying import SUFFIX, Survey
 from pytest_modelperf.init.used_sizes import UsedModel, use_sizes
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.tracing.session_runs import SessionRuns

@@ -1,22 +1,18 @@
-"""Finds the nodes that each kernel of an engine stands for, through fusion and layout changes.
-
-An engine keeps the names of tensors that it still computes, so most kernels are identified by their
-outputs. A tensor whose layout was changed has a new name. Then the kernel's own name helps, which
-is made from the old one, and so does the consumer of the tensor: the first input of a convolution
-in the plan is the first input of that convolution in the model. All nodes between the output of a
-kernel and the outputs of other kernels are fused into it.
-"""
+"""Finds the nodes that each kernel of an engine stands for, and the steps of its plan."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.structure import Graph, Node, PlanGraph, PlanNode, Tensor
-from pytest_modelperf.profiler.measurements import Kernel, RowKind
+from pytest_modelperf.profiler.counting.records import StaticLayer
+from pytest_modelperf.profiler.measurements import GraphKernel, Kernel, LayerTime, RowKind
+from pytest_modelperf.profiler.records import CaseProfile
 
 # Operators that an engine inserts to change the layout of a tensor or its type.
 _MOVES = frozenset({"Reorder", "ReorderInput", "ReorderOutput", "Transpose"})
@@ -350,3 +346,133 @@ class _Scope(Struct):
                 following = [t for name in step.outputs for t in takers.get(name, ())]
                 queue.extend(taker for taker in following if taker not in seen)
                 seen.update(following)
+
+
+# -- the steps of a plan and its bodies
+
+
+class FedStep(Struct, frozen=True, eq=False):
+    """One step, and the steps that make its inputs, by their indexes.
+
+    `body` numbers the body that it stands in, 0 for the plan itself. The first steps of a body are
+    fed by the step that has the body.
+    """
+
+    node: PlanNode
+    inputs: tuple[int, ...]
+    body: int = 0
+
+
+def plan_steps(plan: PlanGraph) -> tuple[FedStep, ...]:
+    """All steps of a plan; those of a body follow the step that has the body."""
+    found: list[FedStep] = []
+    _add(plan, {}, None, found)
+    return tuple(found)
+
+
+def _add(
+    plan: PlanGraph, outer: Mapping[str, int], holder: int | None, found: list[FedStep]
+) -> None:
+    makers = dict(outer)
+    # A body is known by the first of its steps.
+    body = 0 if holder is None else len(found)
+    for node in plan.nodes:
+        at = len(found)
+        inputs = tuple(dict.fromkeys(makers[name] for name in node.inputs if name in makers))
+        if holder is not None and all(feeder <= holder for feeder in inputs):
+            inputs = tuple(dict.fromkeys((holder, *inputs)))
+        found.append(FedStep(node, inputs, body))
+        for inner in node.bodies.values():
+            _add(inner, makers, at, found)
+        makers.update({name: at for name in node.outputs if name})
+
+
+def step_indexes(steps: Sequence[FedStep], kernels: Sequence[Kernel]) -> tuple[int | None, ...]:
+    """The step that each kernel is; None if there is none like it.
+
+    Kernels run in the order of the plan. An engine names an unnamed step by its operator and a
+    number, so the first kernel of an operator is the first there.
+    """
+    named: dict[tuple[str, str], int] = {}
+    unnamed: dict[str, deque[int]] = {}
+    for at, step in enumerate(steps):
+        if step.node.name:
+            named.setdefault((step.node.name, step.node.op_type), at)
+        else:
+            unnamed.setdefault(step.node.op_type, deque()).append(at)
+    found: list[int | None] = []
+    for kernel in kernels:
+        place = named.get((kernel.name, kernel.op_type))
+        if place is None and unnamed.get(kernel.op_type):
+            place = unnamed[kernel.op_type].popleft()
+        found.append(place)
+    return tuple(found)
+
+
+def without_idle_bodies(
+    steps: Sequence[FedStep], ran: Sequence[int | None]
+) -> Mapping[int, FedStep]:
+    """The steps by their indexes, but those of a body of which none ran: a branch not taken.
+
+    The inputs of a step are those that are left, by their places among these.
+    """
+    bodies = {0, *(steps[at].body for at in ran if at is not None)}
+    kept = [at for at, step in enumerate(steps) if step.body in bodies]
+    places = {at: place for place, at in enumerate(kept)}
+    return {
+        at: replace(
+            steps[at], inputs=tuple(places[each] for each in steps[at].inputs if each in places)
+        )
+        for at in kept
+    }
+
+
+# -- the kernels of a case as a graph
+
+
+def kernels_of_case(case: CaseProfile) -> tuple[GraphKernel, ...]:
+    """The kernels of the plan; without one, the layers of the model, fused as they ran.
+
+    Empty if it is not known how they are connected.
+    """
+    measured = case.measured
+    if measured is not None and measured.kernels is not None:
+        return measured.kernels
+    layers = () if case.counted is None else case.counted.layers
+    if any(layer.fed_by is None for layer in layers):
+        return ()
+    times = () if measured is None else measured.layer_times or ()
+    return _kernels_of_layers(layers, {t.layer: t for t in times if t.layer is not None})
+
+
+def _kernels_of_layers(
+    layers: Sequence[StaticLayer], times: Mapping[int, LayerTime]
+) -> tuple[GraphKernel, ...]:
+    hosts = list(range(len(layers)))
+    for host, time in times.items():
+        for fused in time.fused:
+            # A layer that several kernels compute is shown at one of them.
+            if fused not in times:
+                hosts[fused] = host
+    members: dict[int, list[int]] = defaultdict(list)
+    for layer, host in enumerate(hosts):
+        members[host].append(layer)
+    # A kernel runs where the last of its layers stands.
+    order = sorted(members, key=lambda host: members[host][-1])
+    places = {host: place for place, host in enumerate(order)}
+    return tuple(
+        GraphKernel(
+            op_type=layers[host].op_type,
+            inputs=tuple(
+                dict.fromkeys(
+                    feeder
+                    for layer in members[host]
+                    for each in layers[layer].fed_by or ()
+                    if (feeder := places[hosts[each]]) < place
+                )
+            ),
+            layer=host,
+            ns=times[host].ns if host in times else None,
+        )
+        for place, host in enumerate(order)
+    )

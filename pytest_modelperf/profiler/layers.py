@@ -19,10 +19,14 @@ from msgspec import Struct, field
 from pytest_modelperf.graph.structure import Graph, Node, PlanGraph
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.fusion import (
+    FedStep,
     KernelPlace,
     KernelPlaces,
     inserted_kind,
     is_same_operator,
+    plan_steps,
+    step_indexes,
+    without_idle_bodies,
 )
 from pytest_modelperf.profiler.measurements import (
     LAYER_CONFIDENCE,
@@ -31,12 +35,6 @@ from pytest_modelperf.profiler.measurements import (
     KernelRun,
     LayerTime,
     RowKind,
-)
-from pytest_modelperf.profiler.plan_steps import (
-    FedStep,
-    plan_steps,
-    step_indexes,
-    without_idle_bodies,
 )
 from pytest_modelperf.stats.calm import CalmTime, calm_time, tick_median
 

@@ -20,8 +20,12 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.runnable import nodes_by_name, write_runnable
 from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.layers import attribute
-from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
-from pytest_modelperf.profiler.machine.describe import ROOT, cores_available, describe_machine
+from pytest_modelperf.profiler.machine.describe import (
+    ROOT,
+    cgroup_folders,
+    cores_available,
+    describe_machine,
+)
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import (
     WAITING,

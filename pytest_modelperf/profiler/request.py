@@ -378,7 +378,7 @@ def profile_bound(
     """The static profile of a model whose dimensions are bound."""
     profile = count_bound(bound, operators)
     if bound.phase is not None:
-        from pytest_modelperf.profiler.phase_counts import count_generation
+        from pytest_modelperf.profiler.generation import count_generation
 
         counts = count_generation(bound, bound.phase, operators)
         profile = replace(profile, generation=counts)

@@ -8,12 +8,10 @@ from typing import Any
 
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, shortened
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.profiler.shown.document import profile_document
-from pytest_modelperf.profiler.shown.document_reader import read_profile
+from pytest_modelperf.profiler.shown.document import profile_document, read_profile
 from pytest_modelperf.profiles.records import NAMED, PROFILE_LIST, NamedProfile, ProfileList
 from pytest_modelperf.report.document import SCHEMA, dump_document
-from pytest_modelperf.roofline.document import read_roofline, rooflines_to_json
-from pytest_modelperf.roofline.records import ROOFLINE, Roofline
+from pytest_modelperf.roofline.records import ROOFLINE, Roofline, read_roofline, rooflines_to_json
 from pytest_modelperf.text.escaping import printable
 
 

@@ -11,9 +11,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
-from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.tables.static import describe_model
-from pytest_modelperf.profiles.advice import roofline_command
+from pytest_modelperf.profiler.shown.tables.layers import LayerView, describe_model
 from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, WorkAndTime
 from pytest_modelperf.profiles.report_pairs import (
     describe_kept,
@@ -21,7 +19,7 @@ from pytest_modelperf.profiles.report_pairs import (
     ms_of,
     pairs_page,
 )
-from pytest_modelperf.profiles.side_by_side import BesideFirst
+from pytest_modelperf.profiles.side_by_side import BesideFirst, roofline_command
 from pytest_modelperf.report.model import (
     Code,
     Line,
@@ -36,7 +34,7 @@ from pytest_modelperf.report.model import (
 )
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.roofline.report import roofline_additions
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.escaping import shell_path
 from pytest_modelperf.text.units import (
     UNKNOWN,
     format_count,

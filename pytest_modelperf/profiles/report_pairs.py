@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.comparing.judged_case import side_run
+from pytest_modelperf.comparing.page_data import ShownComparison, compared_case, engine_of_runs
+from pytest_modelperf.comparing.records import CaseComparison, TimeChange
 from pytest_modelperf.comparing.tables import (
     INTERVAL,
     format_layer_ms,
@@ -20,16 +22,24 @@ from pytest_modelperf.comparing.tables import (
 )
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow
-from pytest_modelperf.profiler.shown.case_page import case_drawn
-from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.page_data import (
+    LABELS,
+    ModelRow,
+    case_drawn,
+    model_entry,
+    models_table,
+    run_table,
+    side_entry,
+    whole_page,
+)
+from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
-from pytest_modelperf.profiles.advice import UNTESTED, describe_doubt, is_large, judging_command
-from pytest_modelperf.profiles.page_data import ARROW, pairs_data
-from pytest_modelperf.profiles.records import (
-    CasePair,
-    DifferentCondition,
-    NamedProfile,
-    SideBySide,
+from pytest_modelperf.profiles.records import CasePair, DifferentCondition, NamedProfile, SideBySide
+from pytest_modelperf.profiles.side_by_side import (
+    UNTESTED,
+    describe_doubt,
+    is_large,
+    judging_command,
 )
 from pytest_modelperf.report.model import (
     CaseTiles,
@@ -47,14 +57,51 @@ from pytest_modelperf.report.model import (
     Tone,
 )
 from pytest_modelperf.report.tables import Cell, Column, FilledColumn, Table, table_of
-from pytest_modelperf.text.units import (
-    UNKNOWN,
-    format_ms,
-    format_rate,
-    percent,
-    table_decimals,
-)
+from pytest_modelperf.text.units import UNKNOWN, format_ms, format_rate, percent, table_decimals
 from pytest_modelperf.text.words import count_of
+
+ARROW = " → "
+
+
+def pairs_data(pairs: Sequence[SideBySide]) -> Entry:
+    """Each pair of profiles, of which a reader chooses one."""
+    return {**whole_page([_pair_entry(pair) for pair in pairs]), "choice": "Profiles"}
+
+
+def _pair_entry(pair: SideBySide) -> Entry:
+    shown = [ShownComparison(each.id, each.id, "", _compared(each)) for each in pair.pairs]
+    points = [side for each in shown if None not in (side := each.points())]
+    names = (pair.before.name, pair.after.name)
+    runs = [[each.compared.before for each in shown], [each.compared.after for each in shown]]
+    return model_entry(
+        ARROW.join(names),
+        sides=[
+            side_entry(label, name, engine_of_runs(found))
+            for label, name, found in zip(LABELS, names, runs, strict=True)
+        ],
+        points=list(zip(*points, strict=True)),
+        cases=[compared_case(each, len(LABELS)) for each in shown],
+    )
+
+
+def _compared(pair: CasePair) -> CaseComparison:
+    """A case of both; the two did not take turns, so no figure is judged or has an interval."""
+    return CaseComparison(
+        pair.after.case,
+        (),
+        tuple(replace(change, time=_untested(change.time)) for change in pair.layer_types),
+        layers=tuple(replace(change, time=_untested(change.time)) for change in pair.layers),
+        before=side_run(pair.before.measured),
+        after=side_run(pair.after.measured),
+    )
+
+
+def _untested(time: TimeChange | None) -> TimeChange | None:
+    return None if time is None else TimeChange(ns=time.ns)
+
+
+# -- two kept profiles side by side as a report
+
 
 _LEAST_NAME = 16
 _NS_PER_MS = 1e6

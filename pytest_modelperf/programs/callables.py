@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_case import side_run, with_failure
-from pytest_modelperf.comparing.judged_rounds import judge_rounds
+from pytest_modelperf.comparing.judged_case import judge_rounds, side_run, with_failure
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.records import CaseComparison, How, OutputChange, Verdict

@@ -1,17 +1,16 @@
-"""Why the code of a program takes longer: the functions whose own time grew, by cProfile.
-
-A profiler slows small functions down more than large ones, so its times explain and judge nothing.
-"""
+"""Why the code of a program takes longer: functions that grew, in both trees of calls."""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.programs.records import CallProfile
+from pytest_modelperf.comparing.records import CallChange, StageTime
+from pytest_modelperf.programs.records import CALL_PLACE, CallNode, CallProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import change_decimals, format_ms
 from pytest_modelperf.text.words import count_of
@@ -96,3 +95,106 @@ def _typical(profiles: Sequence[CallProfile]) -> dict[str, _Typical]:
         )
         for place, sums in found.items()
     }
+
+
+# -- the trees of calls of both sides of a program as one
+
+
+# Functions that take a smaller share of the call on both sides are one entry.
+_SMALLEST_SHARE = 0.005
+
+# The calls of some functions, profile by profile.
+_Found: TypeAlias = Sequence[Sequence[CallNode]]
+
+
+class _Both(Struct, frozen=True):
+    """The calls of the functions at one place on both sides."""
+
+    before: _Found
+    after: _Found
+
+    @property
+    def sides(self) -> tuple[_Found, _Found]:
+        return self.before, self.after
+
+    @property
+    def longest_ns(self) -> float:
+        return max(_typical_ns(side) for side in self.sides)
+
+    def change(self, place: str, level: int) -> CallChange:
+        before, after = (_typical_time(side) for side in self.sides)
+        return CallChange(place=place, level=level, before=before, after=after)
+
+    def at(self, places: Iterable[str]) -> _Both:
+        """What these functions call at these places."""
+        wanted = frozenset(places)
+        before, after = (
+            [[each for node in nodes for each in node.inner if each.place in wanted]
+             for nodes in side]
+            for side in self.sides
+        )  # fmt: skip
+        return _Both(before, after)
+
+
+def merged_calls(
+    before: Sequence[CallProfile], after: Sequence[CallProfile]
+) -> tuple[CallChange, ...]:
+    """The calls of both sides as one tree, in the order of `CallChange`, the longest first."""
+    roots = [each.root for each in (*before, *after) if each.root is not None]
+    if not roots:
+        return ()
+    places = {root.place for root in roots}
+    place = places.pop() if len(places) == 1 else CALL_PLACE
+    whole = _Both(_roots(before, place), _roots(after, place))
+    least = (
+        _typical_ns(whole.before) * _SMALLEST_SHARE,
+        _typical_ns(whole.after) * _SMALLEST_SHARE,
+    )
+    return tuple(_changes(place, 0, whole, least))
+
+
+def _roots(profiles: Sequence[CallProfile], place: str) -> _Found:
+    """The root of each profile, inside of another one if it is not at this place."""
+    found = []
+    for profile in profiles:
+        root = profile.root
+        if root is not None and root.place != place:
+            root = CallNode(place=place, ns=root.ns, calls=1, inner=(root,))
+        found.append([] if root is None else [root])
+    return found
+
+
+def _changes(
+    place: str, level: int, found: _Both, least_ns: tuple[float, float]
+) -> Iterator[CallChange]:
+    """The change of a function, and those of the functions that it calls."""
+    yield found.change(place, level)
+    nodes = (node for side in found.sides for made in side for node in made)
+    inner = {name: found.at([name]) for name in dict.fromkeys(
+        each.place for node in nodes for each in node.inner
+    )}  # fmt: skip
+    names = sorted(inner, key=lambda name: (-inner[name].longest_ns, name))
+    small = [name for name in names if _is_small(inner[name], least_ns)]
+    for name in names:
+        # A small one alone keeps its name.
+        if name not in small or len(small) == 1:
+            yield from _changes(name, level + 1, inner[name], least_ns)
+    if len(small) > 1:
+        yield found.at(small).change(f"{len(small)} others", level + 1)
+
+
+def _is_small(found: _Both, least_ns: tuple[float, float]) -> bool:
+    return all(_typical_ns(side) < least for side, least in zip(found.sides, least_ns, strict=True))
+
+
+def _typical_time(found: _Found) -> StageTime | None:
+    """The median of the profiles; None if they show no calls."""
+    if not any(found):
+        return None
+    calls = statistics.median(sum(node.calls for node in nodes) for nodes in found)
+    return StageTime(calls=calls, ns=_typical_ns(found)) if calls else None
+
+
+def _typical_ns(found: _Found) -> float:
+    times = [sum(node.ns for node in nodes) for nodes in found]
+    return statistics.median(times) if times else 0.0

@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.git import GitAnswer, ask_git
-from pytest_modelperf.programs.contents import has_digest
+from pytest_modelperf.programs.changes import has_digest
 from pytest_modelperf.programs.repository import head_commit
 from pytest_modelperf.revisions.commits import Commit, RefOption, find_commit
 from pytest_modelperf.text.escaping import printable

@@ -15,7 +15,7 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.programs.checked import ProgramCheck
-from pytest_modelperf.programs.side import WatchedWork
+from pytest_modelperf.programs.sides import WatchedWork
 from pytest_modelperf.programs.work import SessionPair
 from pytest_modelperf.text.escaping import printable
 

@@ -1,30 +1,338 @@
-"""Both sides of a program: where their stations run, and the stations of a round."""
+"""Both sides of a program: where their stations run, the orders to each, and its errors."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import IO, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
+from pytest_modelperf.baselines.program import CallWork, ProgramSources, SeenModel, StoredProgram
 from pytest_modelperf.baselines.program_store import program_path
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.programs.checked import ProgramCheck
 from pytest_modelperf.programs.commits import accepted_commit, find_against
-from pytest_modelperf.programs.messages import StationPlace
-from pytest_modelperf.programs.records import RECORDED_ENVIRONMENT, Reached
+from pytest_modelperf.programs.messages import (
+    ANSWERS,
+    Answer,
+    Begin,
+    Compared,
+    CompareResult,
+    End,
+    Failed,
+    GiveResult,
+    GiveSeen,
+    IsMissing,
+    IsReached,
+    ModelPlace,
+    NotReached,
+    Order,
+    ProfileCalls,
+    ProfiledCalls,
+    Result,
+    SeenHere,
+    StationPlace,
+    TimeCalls,
+    TimedTurns,
+    Watch,
+    Watched,
+    read_message,
+    write_message,
+)
+from pytest_modelperf.programs.records import RECORDED_ENVIRONMENT, CallProfile, Reached, Side, Turn
 from pytest_modelperf.programs.rounds import OpenPair
-from pytest_modelperf.programs.side import SideStation, start_station
-from pytest_modelperf.programs.tree_files import complete_tree
+from pytest_modelperf.programs.trees import SideTree, complete_tree
 from pytest_modelperf.programs.worktrees import tree_of
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.systems.trees import TREES
+from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.words import shorten_list
+
+_PACKAGE = Path(__file__).parents[1]
+# The package comes from here, whatever an environment has installed, and adds no import path.
+_START = """\
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+sys.path.pop(0)
+spec = spec_from_file_location("pytest_modelperf", sys.argv[1] + "/__init__.py",
+    submodule_search_locations=[sys.argv[1]])
+sys.modules["pytest_modelperf"] = module_from_spec(spec)
+spec.loader.exec_module(sys.modules["pytest_modelperf"])
+from pytest_modelperf.programs.station.main import main
+main()
+"""
+# Variables that make a process record itself, or that belong to the test of the parent.
+_NOT_INHERITED = (
+    "COVERAGE_PROCESS_CONFIG",
+    "COVERAGE_PROCESS_START",
+    "COV_CORE_CONFIG",
+    "COV_CORE_DATAFILE",
+    "COV_CORE_SOURCE",
+    "MODELPERF_SESSION_LOG",
+    "MODELPERF_TRACE",
+    "PYTEST_ADDOPTS",
+    "PYTEST_CURRENT_TEST",
+)
+_LOG_LINES = 15
+_LOG_BYTES = 1 << 16
+_END_SECONDS = 10
+_OLDER = "in the older version"
+_Kind = TypeVar("_Kind", bound=Answer)
+
+
+class TestMissingError(ModelPerfError):
+    """A test does not exist on a side: there it cannot be compared."""
+
+    __test__ = False
+
+    def __init__(self, message: str, side: Side) -> None:
+        super().__init__(message)
+        self.side = side
+
+
+class WatchedWork:
+    """The work of a call, whether the next one did the same, and the files of the models."""
+
+    def __init__(
+        self, work: CallWork, next_work: CallWork | None, models: Mapping[str, Path]
+    ) -> None:
+        self.work = work
+        self.next_work = next_work
+        # By `SessionWork.model`, to count their MACs; a model in memory was copied.
+        self.models = models
+
+
+class SideStation:
+    """A process that has set up a test, and calls its function when it is ordered to."""
+
+    def __init__(self, place: StationPlace) -> None:
+        self.place = place
+        self._log = Path(place.scratch) / "log.txt"
+        self._digests: dict[str, str | None] = {}
+        self._has_left = False
+        # The most memory that the process had by the last timed call.
+        self.peak_bytes: int | None = None
+        Path(place.scratch).mkdir(parents=True, exist_ok=True)
+        tree = SideTree(place.tree, place.worktree)
+        environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
+        with self._log.open("wb") as log:
+            started_ns = time.monotonic_ns()
+            self._process = subprocess.Popen(  # noqa: S603  # a Python that the user has chosen
+                [place.python, "-c", _START, str(_PACKAGE)],
+                cwd=_existing(Path(place.tree) / place.folder, Path(tree.tree)),
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                **TREES.popen_options(),
+            )
+        self._tree = TREES.tree_of(self._process.pid)
+        self._send(Begin(place=place, started_ns=started_ns))
+
+    def __enter__(self) -> SideStation:  # noqa: PYI034  # Python 3.10 has no Self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    # -- orders
+
+    def wait_reached(self) -> Reached:
+        """Wait until the test reaches the call; TestMissingError if the side has no such test."""
+        return self._receive(IsReached).reached
+
+    def call(self, count: int, max_ns: int) -> tuple[Turn, ...]:
+        """Time up to `count` calls, at least one; none is begun after `max_ns`.
+
+        Then the process is paused until the next order: threads of a session that wait for work
+        spin for a while, and would take a processor from the other side.
+        """
+        timed = self._ask(TimeCalls(count, max_ns), TimedTurns)
+        self._tree.pause()
+        self.peak_bytes = timed.peak_bytes
+        return timed.turns
+
+    def watch(self) -> WatchedWork:
+        watched = self._ask(Watch(), Watched)
+        following = watched.next_work
+        return WatchedWork(
+            self._with_digests(watched.work, watched.models),
+            None if following is None else self._with_digests(following, watched.models),
+            {name: Path(place.path) for name, place in watched.models.items() if place.path},
+        )
+
+    def profile(self, calls: int) -> CallProfile:
+        return self._ask(ProfileCalls(calls), ProfiledCalls).profile
+
+    def seen(self) -> ProgramSources:
+        seen = self._ask(GiveSeen(), SeenHere)
+        tree = SideTree(self.place.tree, self.place.worktree)
+        return ProgramSources(
+            files=seen.files,
+            distributions=seen.distributions,
+            models=tuple(
+                SeenModel(
+                    name=name,
+                    path=None if place.is_copy or not place.path else tree.place(place.path),
+                    sha256=self._digest(place),
+                )
+                for name, place in sorted(seen.models.items())
+            ),
+            python=seen.python,
+        )
+
+    def result(self) -> bytes:
+        """The pickled result of a call: a list for a generator, and for several inputs."""
+        return self._ask(GiveResult(), Result).pickled
+
+    def compare(self, other: bytes, way: str) -> str | None:
+        """A sentence on how the result of a call differs from another; None if they are equal.
+
+        `way` is `==`, `allclose`, or `given` for the function that the test gives.
+        """
+        return self._ask(CompareResult(other, way), Compared).difference
+
+    def leave(self) -> None:
+        """Have the test end with its fixtures torn down, without waiting for that."""
+        if not self._has_left:
+            self._has_left = True
+            self._send(End())
+
+    def end(self) -> None:
+        """Have the test end with its fixtures torn down, then end whatever is left."""
+        try:
+            self.leave()
+            self._process.wait(_END_SECONDS)
+        except (OSError, MeasureError, subprocess.TimeoutExpired):
+            pass
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process and all that it started, and remove its temporary files."""
+        self._tree.kill()
+        self._process.wait()
+        # An order that was not sent would be flushed into a pipe without a reader.
+        with suppress(OSError):
+            _stream(self._process.stdin).close()
+        _stream(self._process.stdout).close()
+        shutil.rmtree(self.place.scratch, ignore_errors=True)
+
+    # -- messages
+
+    def _ask(self, order: Order, kind: type[_Kind]) -> _Kind:
+        self._send(order)
+        return self._receive(kind)
+
+    def _send(self, message: Order | Begin) -> None:
+        self._tree.resume()
+        try:
+            write_message(_stream(self._process.stdin), message)
+        except OSError:
+            raise self._died() from None
+
+    def _receive(self, kind: type[_Kind]) -> _Kind:
+        answer = read_message(_stream(self._process.stdout), ANSWERS)
+        side, where = self.place.side, self._where
+        test = self.place.test
+        if isinstance(answer, kind):
+            return answer
+        match answer:
+            case None:
+                raise self._died()
+            case IsMissing(reason=reason):
+                raise TestMissingError(f"{test} does not exist {where}: {reason}", side)
+            case NotReached(reason=reason):
+                raise self._error(f"{test} did not reach modelperf.check {where}: {reason}")
+            case Failed(reason=reason):
+                raise self._error(f"{test} failed {where}:\n{reason}")
+        raise self._error(f"{test} {where}: the station gave another answer than was asked for")
+
+    def _died(self) -> MeasureError:
+        self._process.wait()
+        text = self._last_lines()
+        shown = f". Its last output:\n{text}" if text else ""
+        code = self._process.returncode
+        return self._error(
+            f"the process of {self.place.test} {self._where} ended with {code}{shown}"
+        )
+
+    @property
+    def _where(self) -> str:
+        return _OLDER if self.place.side == "before" else self.place.at
+
+    def _error(self, message: str) -> MeasureError:
+        error = MeasureError(printable_lines(message))
+        error.side = self.place.side
+        return error
+
+    def _last_lines(self) -> str:
+        try:
+            data = self._log.read_bytes()[-_LOG_BYTES:]
+        except OSError:
+            return ""
+        return "\n".join(data.decode("utf-8", "replace").rstrip().splitlines()[-_LOG_LINES:])
+
+    # -- models
+
+    def _with_digests(self, work: CallWork, models: Mapping[str, ModelPlace]) -> CallWork:
+        return CallWork(
+            sessions=tuple(
+                replace(session, sha256=self._digest(models[session.model]))
+                for session in work.sessions
+            )
+        )
+
+    def _digest(self, place: ModelPlace) -> str | None:
+        """The digest of a model with its external data; None if it cannot be read as ONNX."""
+        if place.sha256 is not None or place.path is None:
+            return place.sha256
+        if place.path not in self._digests:
+            # Imported here: it loads onnx.
+            from pytest_modelperf.graph.model_file import open_model
+
+            try:
+                self._digests[place.path] = open_model(place.path).sha256()
+            except ModelPerfError:
+                self._digests[place.path] = None
+        return self._digests[place.path]
+
+
+def start_station(place: StationPlace) -> SideStation:
+    """Start a station, which then sets up its test; use it in a `with` statement."""
+    return SideStation(place)
+
+
+def _existing(folder: Path, top: Path) -> Path:
+    """The folder, or the next one above it that exists."""
+    while not folder.is_dir() and folder != top:
+        folder = folder.parent
+    return folder
+
+
+def _stream(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise RuntimeError("the station was started without pipes")
+    return stream
+
+
+# -- both sides of a program
+
 
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?\s*(==|~=|>=|<=|!=|<|>)")
 _MOST_NAMED = 4
@@ -121,7 +429,7 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
     top = asked.top
     if asked.against is not None and _REQUIREMENT.match(asked.against):
         # Imported here: most checks need no environment.
-        from pytest_modelperf.programs.environments import python_with
+        from pytest_modelperf.programs.trees import python_with
 
         seen = stored.seen if stored is not None else seen_now(asked, scratch)
         asked.show_step(f"make an environment with {asked.against}")
@@ -137,7 +445,7 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
         complete_tree(tree, stored.seen, top)
     place = replace(place, tree=str(tree))
     if asked.environment == RECORDED_ENVIRONMENT and stored is not None:
-        from pytest_modelperf.programs.environments import python_of
+        from pytest_modelperf.programs.trees import python_of
 
         asked.show_step("make the recorded environment")
         place = replace(place, python=str(python_of(stored, top)), sys_path=None)

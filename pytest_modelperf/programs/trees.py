@@ -1,18 +1,32 @@
-"""The trees of the two sides: which folders a side imports from, and which files are the other's.
-
-What is below the work tree is looked up at the same place in the tree of the side.
-"""
+"""The trees and Pythons of both sides: what each imports, and files that a checkout lacks."""
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
+import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable
-from pathlib import PurePath
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path, PurePath
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
+from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.records import Environment
+from pytest_modelperf.environments.requirements import own_requirements, read_requirements
+from pytest_modelperf.errors import ModelError, OutputError, UsageError
+from pytest_modelperf.files.git import FETCH_SECONDS, ask_git
+from pytest_modelperf.programs.changes import file_has_digest
+from pytest_modelperf.programs.commits import ignored_files
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
 from pytest_modelperf.tracing.first_import import AskingFinder
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
@@ -103,3 +117,226 @@ def _real(path: str) -> str:
 
 def _is_below(path: str, top: str) -> bool:
     return path == top or path.startswith(top.rstrip(os.sep) + os.sep)
+
+
+# -- the Python of the older side
+
+
+# The station imports it from where this process has it.
+_THIS = "pytest-modelperf"
+_ENGINE = "onnxruntime"
+_DIRECT_URL = "direct_url.json"
+
+Maker = Callable[[tuple[str, ...]], Environment]
+
+
+def python_of(stored: StoredProgram, top: Path, make: Maker = make_environment) -> Path:
+    """The Python of an environment with the versions that were recorded; made once."""
+    return make(recorded_requirements(stored.seen, top)).python
+
+
+def python_with(
+    requirement: str, seen: ProgramSources, top: Path, make: Maker = make_environment
+) -> Path:
+    """The Python of an environment as this one, but for one requirement, such as `magika==1.0.3`.
+
+    `seen` is what the program reads now.
+    """
+    return make(changed_requirements(requirement, seen, top)).python
+
+
+def recorded_requirements(seen: ProgramSources, top: Path) -> tuple[str, ...]:
+    """The requirements of an environment with these versions of distributions.
+
+    The project's own distributions are left out, because the tree of the older commit has them.
+    What this package needs is added.
+    """
+    own = {*own_distributions(top), _THIS}
+    exact = {
+        name: f"{name}=={version}"
+        for each, version in seen.distributions.items()
+        if (name := _name_of(each)) not in own
+    }
+    return _with_ours(exact)
+
+
+def changed_requirements(requirement: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
+    """The same with one requirement changed; UsageError if the program does not use it."""
+    name = _name_of(requirement)
+    if name in own_distributions(top):
+        raise UsageError(
+            f"{printable(name)} is the project itself: name an older version of it by its commit "
+            'or tag, as in against="v1.2".'
+        )
+    if name not in map(_name_of, seen.distributions):
+        raise UsageError(
+            f"the program does not import {printable(name)}, so another version of it changes "
+            f"nothing. It imports: {', '.join(sorted(map(printable, seen.distributions)))}."
+        )
+    others = {each: v for each, v in seen.distributions.items() if _name_of(each) != name}
+    kept = (
+        each
+        for each in recorded_requirements(replace(seen, distributions=others), top)
+        if _name_of(each) != name
+    )
+    return tuple(sorted((*kept, requirement)))
+
+
+def own_distributions(top: Path) -> frozenset[str]:
+    """The normalized names of distributions that are installed from a folder of the project."""
+    return frozenset(
+        _name_of(found.name)
+        for found in importlib.metadata.distributions()
+        if _is_from(found, top.resolve())
+    )
+
+
+def _is_from(found: importlib.metadata.Distribution, top: Path) -> bool:
+    """Whether a distribution was installed from a folder, editable or not."""
+    text = found.read_text(_DIRECT_URL)
+    if text is None:
+        return False
+    try:
+        origin = json.loads(text)
+        url = urlsplit(origin["url"])
+    except (ValueError, KeyError, TypeError):
+        # Another tool wrote it.
+        return False
+    if url.scheme != "file" or "dir_info" not in origin:
+        return False
+    return Path(url2pathname(url.path)).resolve().is_relative_to(top)
+
+
+def _with_ours(exact: Mapping[str, str]) -> tuple[str, ...]:
+    """The requirements with those of this package that they do not have."""
+    needed = {_name_of(each): each for each in own_requirements(_THIS)}
+    if any(name.startswith(f"{_ENGINE}-") for name in exact):
+        # Such as onnxruntime-gpu, which is the same module.
+        del needed[_ENGINE]
+    return tuple(sorted({**needed, **exact}.values()))
+
+
+def _name_of(requirement: str) -> str:
+    (name,) = read_requirements([requirement]).names
+    return name
+
+
+# -- files in the tree of a commit that its checkout does not bring
+
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_MAX_POINTER_BYTES = 1024
+_MOST_NAMED = 3
+
+
+def complete_tree(tree: Path, seen: ProgramSources, top: Path) -> None:
+    """Put the files into a tree that the program read there and that the commit does not have.
+
+    A file that git ignores is linked to the one of the work tree. UsageError if that is not the
+    recorded one, or if a file of Git LFS cannot be had.
+    """
+    models = {model.path: model.sha256 for model in seen.models if model.path is not None}
+    for place in ignored_files(seen, top):
+        source = top / place
+        if place in seen.files:
+            found = [source] if _is_recorded(source, seen.files[place]) else []
+        else:
+            found = _files_of_model(source, models[place])
+        if not found:
+            raise UsageError(
+                f"{printable(place)} is not in git, and is not the file that the program read when "
+                "it was recorded. Bring that one back, or record the test again with "
+                "`pytest --modelperf --modelperf-update-baseline`."
+            )
+        for each in found:
+            _link(each, tree / os.path.relpath(each, top), place)
+    _download({place for place in {*seen.files, *models} if _is_pointer(tree / place)}, tree)
+
+
+def _is_recorded(source: Path, digest: str) -> bool:
+    try:
+        return file_has_digest(source, digest)
+    except OSError:
+        return False
+
+
+def _files_of_model(source: Path, digest: str | None) -> list[Path]:
+    """A model and its external data; empty if it is not the recorded one.
+
+    The digest of what the graph cannot be read from is None.
+    """
+    # Imported here: it loads onnx, and most models are in git.
+    from pytest_modelperf.graph.model_file import external_files, open_model
+
+    if digest is None:
+        return [source] if source.is_file() else []
+    try:
+        model = open_model(source)
+        if model.sha256() != digest:
+            return []
+        return [source, *external_files(model).values()]
+    except ModelError:
+        return []
+
+
+def _link(source: Path, target: Path, place: str) -> None:
+    if target.exists() and not _is_ours(source, target):
+        # The commit has it: git ignores it today.
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        _make_link(source, target)
+    except OSError as error:
+        raise OutputError(
+            f"{printable(str(target))} cannot be linked to {printable(place)}: "
+            f"{error.strerror or error}. Remove {printable(str(target.parent))} and run again."
+        ) from error
+
+
+def _is_ours(source: Path, target: Path) -> bool:
+    """Whether an earlier run made the file in the tree: a link, or a copy of what the source was.
+
+    A copy is untracked there.
+    """
+    if target.is_symlink():
+        return True
+    found = ask_git(target.parent, "ls-files", "--error-unmatch", "--", target.name)
+    return found.code != 0 and source.name == target.name
+
+
+def _make_link(source: Path, target: Path) -> None:
+    """Link to a file, or copy it if the system allows neither kind of link."""
+    try:
+        target.symlink_to(source.resolve())
+    except OSError:
+        try:
+            # Windows lets few users make symbolic links.
+            os.link(source.resolve(), target)
+        except OSError:
+            shutil.copyfile(source, target)
+
+
+def _download(places: Collection[str], tree: Path) -> None:
+    """Replace pointers of Git LFS, which the checkout left because LFS is not set up here."""
+    if not places:
+        return
+    answer = ask_git(
+        tree, "lfs", "pull", "--include", ",".join(sorted(places)), seconds=FETCH_SECONDS
+    )
+    left = [printable(place) for place in sorted(places) if _is_pointer(tree / place)]
+    if left:
+        raise UsageError(
+            f"the program reads {shorten_list(left, _MOST_NAMED)}, stored with Git LFS, and in its "
+            f"older version is only the pointer to it ({answer.reason}). Install git-lfs, then run "
+            "`git lfs fetch --all origin`."
+        )
+
+
+def _is_pointer(path: Path) -> bool:
+    try:
+        if path.stat().st_size > _MAX_POINTER_BYTES:
+            return False
+        return path.read_bytes().startswith(_LFS_POINTER)
+    except OSError:
+        return False

@@ -9,7 +9,7 @@ from pytest_modelperf.baselines.program import ProgramSources
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.programs.checked import ProgramCheck
 from pytest_modelperf.programs.sides import measuring_program, seen_now
-from pytest_modelperf.programs.tree_files import complete_tree
+from pytest_modelperf.programs.trees import complete_tree
 from pytest_modelperf.programs.worktrees import tree_of
 
 _SHORT = 10

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.gates import RUN_LEVEL, median_gate
-from pytest_modelperf.comparing.judged_rounds import judge_rounds
+from pytest_modelperf.comparing.judged_case import bind_pairs, judge_rounds
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
-from pytest_modelperf.comparing.paired_case import bind_pairs
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import MeasureError
@@ -29,7 +28,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.reducing.files import PairFiles, pair_files
 from pytest_modelperf.reducing.records import Reduction, UnitKernels, WrittenPair
 from pytest_modelperf.reducing.search import ReduceRule, UnitQuestion, find_smallest, levels_for
-from pytest_modelperf.stats.bisection import middle_change
+from pytest_modelperf.stats.looks import middle_change
 
 # The shares of the time that the whole models and one duet of the search may take.
 _WHOLE_SHARE, _DUET_SHARE = 0.3, 0.15

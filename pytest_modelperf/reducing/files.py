@@ -1,7 +1,4 @@
-"""The models of a reduced pair as files that anybody may have: without weights, which are drawn.
-
-The folder has both models, a program that draws their weights and inputs, and what that reads.
-"""
+"""The files of a reduced pair: models without weights, which are drawn, and its JSON."""
 
 from __future__ import annotations
 
@@ -13,16 +10,29 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.files.folders import write_folder
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.drawn_numbers import describe_input
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.run_plan import RunModel, RunPlan, draw_inputs, draw_weights
+from pytest_modelperf.graph.run_plan import (
+    PLAN_FILE,
+    PROGRAM_FILE,
+    RunModel,
+    RunPlan,
+    draw_inputs,
+    draw_weights,
+    write_run,
+)
 from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless
 from pytest_modelperf.profiler.engines.session_attributes import session_attributes
 from pytest_modelperf.profiler.inputs.made import Feed
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.pairs.cuts import Cut, CutPair
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.reducing.readme import write_readme, write_repro
+from pytest_modelperf.reducing.records import REDUCTION, Reduction
+from pytest_modelperf.report.document import dump_document
 
 # Only this provider tells its plans.
 _PROVIDERS = ("CPUExecutionProvider",)
@@ -117,3 +127,48 @@ def _write_model(
     )
     write_weightless(shared, folder / model.file)
     return model, shared.doubts
+
+
+# -- the folder or archive of a reduced pair
+
+
+_README_FILE, _REPRO_FILE = "README.md", "repro.py"
+# The files that are written into a folder, or removed from it.
+REPLACED_FILES = (
+    _README_FILE, _REPRO_FILE, PROGRAM_FILE, PLAN_FILE,
+    *(f"{side}.{kind}" for side in (BEFORE, AFTER) for kind in ("onnx", "weights")),
+)  # fmt: skip
+
+
+def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFacts) -> None:
+    """Complete the files of a pair by the programs and the README, and put them into their place.
+
+    A name that ends in `.zip` is an archive. Weights that were drawn for an earlier pair go.
+    """
+    write_run(files.plan, files.folder)
+    texts = {
+        _README_FILE: write_readme(found, machine),
+        _REPRO_FILE: write_repro(is_upgrade=found.is_upgrade),
+    }
+    contents = {path.name: path.read_bytes() for path in sorted(files.folder.iterdir())}
+    write_folder(
+        contents | {name: text.encode() for name, text in texts.items()},
+        target,
+        stale=[model.weights_file for model in files.plan.models],
+    )
+
+
+# -- a reduction as JSON, with the place of its files
+
+
+def dump_reduction(found: Reduction, target: str) -> str:
+    """The reduction as JSON text; `target` is where its files were put."""
+    document = REDUCTION.of(found)
+    search, written = found.search, document["written"]
+    kept = () if search is None else search.kept
+    for index, unit in enumerate(document["units"]):
+        unit["kept"] = index in kept
+    if written is not None:
+        is_smallest = search is not None and search.is_smallest
+        written |= {"target": target, "kernels": found.kernels, "smallest": is_smallest}
+    return dump_document(document)

@@ -1,10 +1,4 @@
-"""The roofline: the least time that a machine's peaks allow a layer, beside its real time.
-
-A layer has a number of multiply-accumulates to do and a number of bytes to move. The peaks of the
-machine give the least time for each. Both can go on at once, so the longer of the two times is
-the least that the layer can take. (Williams, Waterman and Patterson, "Roofline",
-Communications of the ACM 52(4), 2009.)
-"""
+"""The roofline: the least time that a machine's peaks allow a layer, beside its real time."""
 
 from __future__ import annotations
 
@@ -14,16 +8,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.files.documents import MAX_INTEGER, Count, Number, Positive
+from pytest_modelperf.files.documents import (
+    MAX_INTEGER,
+    ContradictionError,
+    Count,
+    Number,
+    Positive,
+    shortened,
+)
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.report.codec import JsonObject
+from pytest_modelperf.report.document import Json
 
 _NS_PER_S = 1e9
 _SAME = {"uint8": "int8"}
@@ -423,3 +425,24 @@ def _work(
 
 def _rate(amount: int, ns: float | None) -> float | None:
     return _NS_PER_S * amount / ns if amount and ns else None
+
+
+# -- rooflines as parts of the document of a profile
+
+
+def rooflines_to_json(rooflines: Mapping[str, Roofline]) -> dict[str, Json]:
+    """Rooflines by the ids of their cases, for the document of a profile."""
+    return {case_id: ROOFLINE.of(roofline) for case_id, roofline in rooflines.items()}
+
+
+def read_roofline(found: Any, names: Mapping[str, str]) -> Roofline:  # noqa: ANN401  # of `ROOFLINE`
+    """The roofline of a case whose layers have these names, by their ids."""
+    for index, roof in enumerate(found.layers):
+        if roof.id not in names:
+            problem = f'there is no layer "{shortened(roof.id)}"'
+            raise ContradictionError(f"layers[{index}].id", problem)
+    return ROOFLINE.read(
+        found,
+        layers=tuple(LAYER_ROOF.read(roof, name=names[roof.id]) for roof in found.layers),
+        unplaced={each.reason: each.count for each in found.unplaced},
+    )

@@ -1,4 +1,4 @@
-"""Makes a model without its weights, and runs it beside the original one."""
+"""Makes a model without its weights, runs it beside the original one, and writes the folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.baselines.records import FIDELITY_CONFIDENCE
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.folders import write_folder
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.drawn_numbers import describe_input
@@ -18,6 +19,7 @@ from pytest_modelperf.graph.run_plan import (
     MODEL_FILE,
     PLAN_FILE,
     PROGRAM_FILE,
+    WEIGHTS_FILE,
     DrawnInput,
     RunModel,
     RunPlan,
@@ -43,7 +45,8 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.sharing.records import Likening, Share, SharedInput
+from pytest_modelperf.sharing.readme import render_readme
+from pytest_modelperf.sharing.records import DOCUMENT_FILE, SHARE, Likening, Share, SharedInput
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 
 # Enough to see how noisy a machine is.
@@ -217,3 +220,27 @@ def _find_doubts(model: PreparedModel, shared: Weightless, *, is_anonymous: bool
     for feed in model.feeds.values():
         if feed.note is not None:
             yield "an input decides how much is computed" if is_anonymous else feed.note
+
+
+# -- the folder of a shared model: its files, written at once
+
+
+README_FILE = "README.md"
+# The files that are written into a folder, or removed from it.
+REPLACED_FILES = (
+    README_FILE, MODEL_FILE, PROGRAM_FILE, PLAN_FILE, DOCUMENT_FILE, WEIGHTS_FILE,
+)  # fmt: skip
+
+
+def files_of(share: Share) -> Mapping[str, bytes]:
+    """Every file of the folder, by its name."""
+    return {
+        README_FILE: render_readme(share).encode(),
+        **share.files,
+        DOCUMENT_FILE: SHARE.dump(share).encode(),
+    }
+
+
+def write_share(share: Share, target: str) -> None:
+    """Write the folder or the archive; weights that were drawn for an earlier model go."""
+    write_folder(files_of(share), target, stale=(WEIGHTS_FILE,))

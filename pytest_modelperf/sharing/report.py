@@ -5,15 +5,15 @@ from __future__ import annotations
 from pytest_modelperf.profiler.doctor.report import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Tone, lines_of
-from pytest_modelperf.sharing.folder import files_of
-from pytest_modelperf.sharing.records import Likeness, Share
-from pytest_modelperf.sharing.wording import (
+from pytest_modelperf.sharing.making import files_of
+from pytest_modelperf.sharing.readme import (
     describe_likeness,
     describe_method,
     describe_plan,
     describe_size,
     times_table,
 )
+from pytest_modelperf.sharing.records import Likeness, Share
 from pytest_modelperf.text.units import format_bytes
 
 

@@ -1,17 +1,24 @@
-"""Find sizes that a model runs with: by shapes first, and by one inference at the end."""
+"""Find sizes that a model runs with: by shapes first, and by inferences at the end."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from itertools import product
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import BindingError, MisfitError, ModelError, ModelPerfError
+from pytest_modelperf.errors import (
+    BindingError,
+    MeasureError,
+    MisfitError,
+    ModelError,
+    ModelPerfError,
+)
 from pytest_modelperf.graph.binding import (
     Binding,
     DeclaredInput,
@@ -22,9 +29,16 @@ from pytest_modelperf.graph.binding import (
 )
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.graph.structure import Graph
+from pytest_modelperf.graph.structure import Graph, Tensor
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
+from pytest_modelperf.profiler.model_in_worker import make_workload, start_on, unchanged
+from pytest_modelperf.profiler.prepare import Model, prepare
+from pytest_modelperf.profiler.request import ProfileRequest, profile_bound
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import set_up
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.sizing.candidates import (
     WINDOWS,
     Candidate,
@@ -35,10 +49,114 @@ from pytest_modelperf.sizing.candidates import (
     open_dims_of,
 )
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
-from pytest_modelperf.sizing.trial import Trials
-from pytest_modelperf.sizing.values import value_choices
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import exact_number, format_shape
 from pytest_modelperf.text.words import count_of
+
+# The longest that a worker may be silent, and that another measurement is waited for: the inference
+# is a check, and not worth a long wait.
+LIMIT_S = 10.0
+_NS_PER_S = 1_000_000_000
+
+
+class Trials(AbstractContextManager["Trials"]):
+    """Single inferences of one model, in one worker that starts with the first of them.
+
+    A context: no worker is left behind. Nothing else is measured on this machine meanwhile.
+    `patience_s` is how long another measurement is waited for.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        setup: Setup,
+        extensions: Extensions,
+        patience_s: float = LIMIT_S,
+    ) -> None:
+        self._file = file
+        self._setup = replace(setup, limit_s=min(setup.limit_s, LIMIT_S))
+        self._extensions = extensions
+        self._patience_s = patience_s
+        self._open = ExitStack()
+        self._worker: ProcessWorker | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def start(self) -> ProcessWorker:
+        """The worker, started if none is there; MeasureError or EngineError if that fails."""
+        if self._worker is None:
+            self._open.enter_context(measuring_alone(longest_s=self._patience_s))
+            worker = self._open.enter_context(start_on(self._setup, 1))
+            worker.use_engine(self._setup.engine, self._setup.options)
+            self._worker = worker
+        return self._worker
+
+    def run(self, binding: Binding, bound: BoundModel) -> MeasureError | None:
+        """Run one inference; returns the error of a model that does not run at these sizes."""
+        static = profile_bound(bound, self._extensions.operators)
+        model = prepare(
+            Model(self._file, binding, ProfileRequest(), self._extensions, bound, static)
+        )
+        worker = self.start()
+        try:
+            with unchanged(model):
+                rig = set_up(worker, self._setup, 1, make_workload(model, worker))
+                rig.open()
+                rig.block(1, _NS_PER_S)
+                rig.close()
+        except MeasureError as error:
+            self._forget_ended(worker)
+            return error
+        return None
+
+    def _forget_ended(self, worker: ProcessWorker) -> None:
+        """Forget a worker that an inference has ended, so that the next one starts another."""
+        try:
+            worker.ask("clocks", "as its clocks were read")
+        except MeasureError:
+            self._open.close()
+            self._worker = None
+
+
+# -- the values to try for inputs that choose a branch
+
+
+def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, ...]]:
+    """The choices of values, the likeliest first; at last the made values, which need no option."""
+    given = {spec.name for spec in binding.inputs}
+    uses = find_uses(graph)
+    choices = []
+    for tensor in graph.inputs:
+        is_scalar = tensor.dtype is not None and tensor.shape in ((), (1,))
+        if tensor.name in given or not is_scalar:
+            continue
+        demand = demand_on(tensor, uses)
+        values = demand.compared
+        if tensor.dtype == "bool" and demand.decides:
+            values = (1.0, 0.0)
+        found = [
+            FoundInput(tensor.name, _text(tensor, value), _reason(demand.decides, value))
+            for value in values
+        ]
+        if found:
+            choices.append(found)
+    yield from product(*choices)
+    if choices:
+        yield ()
+
+
+def _text(tensor: Tensor, value: float) -> str:
+    size = format_shape(tensor.shape) if tensor.shape else ""
+    return f"{tensor.name}:{tensor.dtype}:{size}:{exact_number(value)}"
+
+
+def _reason(decides: str, value: float) -> str:
+    return f"decides {decides}; the graph compares it with {exact_number(value)}"
+
+
+# -- find sizes that a model runs with
+
 
 BUDGET_S = 2.0
 # So many choices are tried whatever the clock says: a busy machine may need the time for one.

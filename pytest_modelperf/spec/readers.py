@@ -19,8 +19,7 @@ from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.spec.workloads import DeclaredMember, DeclaredWorkload
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.given_numbers import SECONDS, as_float, as_seconds
-from pytest_modelperf.text.words import nearest, shown, suggestion
+from pytest_modelperf.text.words import SECONDS, as_float, as_seconds, nearest, shown, suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.spec.case_spec import TestedModel

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
+from pytest_modelperf.spec.declaring import MODELS
 from pytest_modelperf.spec.kinds import KINDS, JsonSchema
-from pytest_modelperf.spec.model_tables import MODELS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
-from pytest_modelperf.spec.run_settings import GATEWAYS
 from pytest_modelperf.spec.setting import PREFIX, Place, Setting
+from pytest_modelperf.spec.sources import GATEWAYS
 from pytest_modelperf.text.site import SITE
 
 # The dialect that validate-pyproject reads.

@@ -1,10 +1,14 @@
-"""The answers of tests of measured times, and how large a change they could have seen."""
+"""The answers of tests of measured times, and what one answer implies for other percentiles."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Sequence
+from statistics import fmean
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class RatioAnswer(enum.Enum):
@@ -69,3 +73,79 @@ class BudgetDecision(Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     samples_needed: int | None = None
+
+
+# -- what decisions on other percentiles of the same times imply for one of them
+
+
+def imply(
+    own: BudgetDecision, lower: Sequence[BudgetDecision], higher: Sequence[BudgetDecision]
+) -> BudgetDecision:
+    """The decision on a percentile, with what lower and higher ones of the same limit imply.
+
+    It errs with at most the sum of the error levels of all decisions.
+    """
+    if own.answer is not BudgetAnswer.OPEN:
+        return own
+    is_over = any(each.answer is BudgetAnswer.OVER for each in lower)
+    is_within = any(each.answer is BudgetAnswer.WITHIN for each in higher)
+    if not (is_over or is_within):
+        return own
+    return replace(
+        own,
+        answer=BudgetAnswer.OVER if is_over else BudgetAnswer.WITHIN,
+        low=max(_known(each.low for each in (own, *lower)), default=None),
+        high=min(_known(each.high for each in (own, *higher)), default=None),
+        samples_needed=None,
+    )
+
+
+def _known(bounds: Iterable[float | None]) -> list[float]:
+    return [bound for bound in bounds if bound is not None]
+
+
+# -- percentiles of two sides that differ by judged ratios and rise on each side
+
+
+class RatioOfSides(Struct, frozen=True):
+    """A percentile of both sides, and the judged ratio of the second side to the first."""
+
+    before_ns: float
+    after_ns: float
+    ratio: float
+
+
+def rising_at_ratios(percentiles: Sequence[RatioOfSides]) -> list[RatioOfSides]:
+    """Return the figures nearest to these that differ by their ratios and rise on both sides.
+
+    The first percentile is the one that is known best, so it stays where it is. "Nearest" is by
+    the squares of logs, which is isotonic regression.
+    """
+    if not percentiles:
+        return []
+    before, after, ratios = np.log(
+        [(each.before_ns, each.after_ns, each.ratio) for each in percentiles]
+    ).T
+    # Both sides rise if and only if the middle rises by at least half the change of the log ratio.
+    least = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(ratios)) / 2.0)])
+    first, *others = ((before + after) / 2.0 - least).tolist()
+    middles = np.maximum(first, [first, *_nearest_rising(others)]) + least
+    # Rounding must not let one of two equal figures fall below the other.
+    sides = (np.maximum.accumulate(np.exp(middles + half)) for half in (-ratios / 2, ratios / 2))
+    return [
+        RatioOfSides(float(old), float(new), each.ratio)
+        for old, new, each in zip(*sides, percentiles, strict=True)
+    ]
+
+
+def _nearest_rising(values: Sequence[float]) -> list[float]:
+    """Return the sequence nearest to these values, by squares, in which no value falls.
+
+    It is the minimax formula of isotonic regression: Barlow, Bartholomew, Bremner and Brunk,
+    "Statistical inference under order restrictions" (1972), 1.4.
+    """
+    ends = range(1, len(values) + 1)
+    return [
+        max(min(fmean(values[start:end]) for end in ends[last:]) for start in range(last + 1))
+        for last in range(len(values))
+    ]

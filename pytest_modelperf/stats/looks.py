@@ -1,11 +1,4 @@
-"""The looks at a running comparison, and the error level of each.
-
-Testing after every few rounds and stopping at the first success is wrong more often than the level
-of one test says. So the level is spent over the looks (Lan and DeMets, "Discrete sequential
-boundaries for clinical trials", Biometrika 70 (1983)). The level of alarms is spent in proportion
-to the rounds: a third of it after a third of the rounds. The level of passes is spent sooner, by
-the root of that share. docs/error-rates.md compares this with other ways.
-"""
+"""The looks at a running comparison, the error level of each, and the rounds that fit."""
 
 from __future__ import annotations
 
@@ -17,8 +10,30 @@ import numpy as np
 import scipy
 from msgspec import Struct
 
-from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.estimates import Floats
+
+# The most rounds in the usual time. The usual looks are planned for these.
+USUAL_ROUNDS = 35
+_USUAL_SECONDS = 10.0
+# Ten times as many rounds show a change a third as large.
+_MOST_ROUNDS = 10 * USUAL_ROUNDS
+
+
+def rounds_within(max_seconds: float) -> int:
+    """The most rounds of a duet, in proportion to the time."""
+    allowed = round(USUAL_ROUNDS * max_seconds / _USUAL_SECONDS)
+    return min(_MOST_ROUNDS, max(USUAL_ROUNDS, allowed))
+
+
+def seconds_for(rounds: float) -> float:
+    """The least time in which this many rounds are allowed; infinite if there is none."""
+    if rounds > _MOST_ROUNDS:
+        return math.inf
+    return _USUAL_SECONDS * rounds / USUAL_ROUNDS if rounds > USUAL_ROUNDS else 0.0
+
+
+# -- the looks at a running comparison
+
 
 LOOKS = (6, 9, 13, 18, 25, USUAL_ROUNDS)
 # An unchanged model may pass before an alarm may be raised.
@@ -143,3 +158,42 @@ def _nodes() -> tuple[Floats, Floats]:
     """The places from 0 to `_FAR` at which a density is evaluated, and their weights."""
     places, weights = np.polynomial.legendre.leggauss(_NODES)
     return (places + 1.0) * _FAR / 2.0, weights * _FAR / 2.0
+
+
+# -- the error levels of the comparisons of a bisect
+
+
+# The part of the level for comparisons beyond the planned ones.
+_RESERVE = 0.1
+
+
+class SearchLevels(Struct, frozen=True):
+    """The error levels of the comparisons of one search among so many versions."""
+
+    versions: int
+    level: float
+
+    @property
+    def planned(self) -> int:
+        """The comparisons if each shows something: both ends, the halvings, and the found pair."""
+        return 2 + math.ceil(math.log2(max(self.versions - 1, 1)))
+
+    def of(self, number: int) -> float:
+        """The level of the comparison with this number, from 1."""
+        beyond = number - self.planned
+        if beyond <= 0:
+            return share_level(self.planned, (1.0 - _RESERVE) * self.level)
+        return _RESERVE * self.level * series_share(beyond)
+
+
+def series_share(number: int) -> float:
+    """The share of the member with this number, from 1, of a series whose sum is 1.
+
+    These are Euler's terms of the inverse squares.
+    """
+    return 6.0 / (math.pi * number) ** 2
+
+
+def middle_change(ratio: float) -> float:
+    """The relative change halfway to this ratio on a logarithmic scale."""
+    return math.sqrt(ratio) - 1.0

@@ -1,25 +1,24 @@
-"""Decides figures that hardly vary between processes, such as the peak of memory.
-
-Two processes a side pass a model that takes as much as before. Processes can come in kinds that
-differ by some percent, such as those that got a large page and those that did not. A growth that is
-larger than any two processes of one model differ is shown by two processes a side; a smaller one
-takes more: by chance, all of one side could be of the larger kind.
-"""
+"""Figures of separate processes: those that hardly vary, and stored times of an earlier day."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import scipy
 from msgspec.structs import replace
 
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.duet import (
+    POWER,
     DuetRule,
     Schedule,
     differences_of_logs,
     judge_differences,
 )
+from pytest_modelperf.stats.estimates import bounded_exp, logs, told_change
 from pytest_modelperf.stats.looks import Look, spend_level
+from pytest_modelperf.stats.quantiles import t_critical
 
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
 # The pairs of processes after which a figure may pass, or an alarm may be raised.
@@ -70,3 +69,54 @@ def _large_growth(
     if low <= (1.0 + rule.tolerance) * kinds:
         return None
     return replace(found, answer=RatioAnswer.WORSE, low=low, high=high, rounds_needed=None)
+
+
+# -- the last resort
+
+
+FEWEST_PROCESSES = 5
+# Processes that were recorded one after the other may agree by chance, or because nothing disturbed
+# them. The spread over hours was at least this on every machine.
+_LEAST_SPREAD = 0.02
+
+
+def judge_stored(
+    recorded_ns: Sequence[float], now_ns: float, tolerance: float, level: float
+) -> Decision:
+    """Decides about today's median against the medians of the recorded processes.
+
+    The bounds are the prediction interval of one further process. With fewer than
+    `FEWEST_PROCESSES` nothing is judged, and `rounds_needed` is this number.
+    """
+    count = len(recorded_ns)
+    confidence = 1.0 - 2.0 * level
+    if count < FEWEST_PROCESSES:
+        return Decision(
+            answer=RatioAnswer.OPEN,
+            confidence=confidence,
+            rounds=count,
+            rounds_needed=FEWEST_PROCESSES,
+        )
+    recorded = logs(recorded_ns)
+    centre = float(logs([now_ns])[0] - recorded.mean())
+    spread = max(float(recorded.std(ddof=1)), _LEAST_SPREAD) * math.sqrt(1.0 + 1.0 / count)
+    critical = float(t_critical(level, count - 1))
+    margin = math.log1p(tolerance)
+    low, high = centre - critical * spread, centre + critical * spread
+    answer = RatioAnswer.OPEN
+    if low > margin:
+        answer = RatioAnswer.WORSE
+    elif high < -margin:
+        answer = RatioAnswer.BETTER
+    elif high < margin:
+        answer = RatioAnswer.NOT_WORSE
+    seen = float(scipy.special.nctdtrinc(count - 1, 1.0 - POWER, critical)) * spread
+    return Decision(
+        answer=answer,
+        confidence=confidence,
+        rounds=count,
+        ratio=bounded_exp(centre),
+        low=bounded_exp(low),
+        high=bounded_exp(high),
+        detectable=told_change(bounded_exp(margin + seen) - 1.0),
+    )

@@ -28,16 +28,20 @@ from pytest_modelperf.comparing.verdict_lines import (
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
-from pytest_modelperf.profiler.shown.case_page import case_drawn
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.model_names import name_models
-from pytest_modelperf.profiler.shown.page_data import LABELS
-from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.page_data import (
+    LABELS,
+    ModelRow,
+    case_drawn,
+    models_table,
+    run_table,
+)
 from pytest_modelperf.profiler.shown.report import profile_report
-from pytest_modelperf.profiler.shown.tables.measured import (
+from pytest_modelperf.profiler.shown.tables.cases import (
     layer_type_time_table,
 )
-from pytest_modelperf.profiler.shown.tables.static import describe_model
+from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.report.model import (
     Failure,
     Line,

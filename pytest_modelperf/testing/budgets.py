@@ -26,11 +26,12 @@ from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.stats.budgets import (
     FEWEST_ROUNDS,
+    SEEN_CONFIDENCE,
     SESSION_FACTOR,
     compare_with_limit,
     judge_percentile,
+    seen_share,
 )
-from pytest_modelperf.stats.deadlines import SEEN_CONFIDENCE, seen_share
 from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.text.words import count_of

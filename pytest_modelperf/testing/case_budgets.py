@@ -1,18 +1,41 @@
-"""The budgets of a case judged, and added to its result."""
+"""The budgets of a case judged and added to its result, with drift and improvement."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from statistics import NormalDist
+
+from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.budgets import Budget, FigureSource
+from pytest_modelperf.comparing.figures import is_sampled, metric_title
 from pytest_modelperf.comparing.judged_case import side_run
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.comparing.records import IMPROVEMENT, CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.time_limits import PASS_LEVEL
+from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.history.page_data import (
+    describe_beginning,
+    describe_step,
+    format_shift,
+    name_place,
+)
+from pytest_modelperf.history.records import LINE_SCHEMA, CaseHistory, HistoryMetric, P50Line
+from pytest_modelperf.history.summary import (
+    Drift,
+    HistoryQuery,
+    chain_lines,
+    list_drifts,
+    summarize_case,
+)
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.spec.run_definitions import UpdateMode
+from pytest_modelperf.spec.run_definitions import HISTORY, UpdateMode
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budget_figures import (
     growth_for_budgets,
     installed_for_budgets,
+    judge_speedup,
     kernels_for_budgets,
     with_memory,
 )
@@ -22,10 +45,183 @@ from pytest_modelperf.testing.budgets import (
     static_budget_metrics,
     timed_budget_metrics,
 )
-from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
-from pytest_modelperf.testing.drift import judge_drift
-from pytest_modelperf.testing.improvement import improvement_metric
-from pytest_modelperf.testing.speedup import judge_speedup
+from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
+from pytest_modelperf.testing.history_lines import ratio_to_baseline
+from pytest_modelperf.text.escaping import printable
+
+_METRIC = HistoryMetric.P50
+
+
+class DriftFound(Struct, frozen=True):
+    """The figure of the drift, if it is judged, and notes on where it began or why it is not."""
+
+    metrics: tuple[Metric, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def require_history(context: CheckContext, check: CaseCheck) -> None:
+    """UsageError for a budget of a drift in a check that has no history."""
+    if _budget(check) is None:
+        return
+    if check.baseline is None:
+        raise UsageError(
+            "the budget drift is about the ratios of a model to its baselines, and this case is "
+            "compared with none: leave drift out, or check a model that has a baseline."
+        )
+    if context.history is None and context.against is None:
+        raise UsageError(
+            f"the budget drift needs a history: give its folder with {HISTORY.flag}=history, or as "
+            'history = "history" in [tool.modelperf].'
+        )
+
+
+def _budget(check: CaseCheck) -> Budget | None:
+    return next((budget for budget in check.budgets if budget.figure.is_change), None)
+
+
+def judge_drift(bound: BoundCheck, result: CaseResult) -> DriftFound:
+    """The drift up to this run; nothing without such a budget, or if nothing ran."""
+    context, budget = bound.context, _budget(bound.check)
+    if budget is None or context.is_static:
+        return DriftFound()
+    if context.against is not None:
+        return _not_judged("--modelperf-against compares with no baseline")
+    linked = None if result.link is None else result.link.comparison
+    compared = linked or result.comparison
+    stored = context.baseline(str(bound.check.baseline), bound.machine.key)
+    case = None if stored is None else stored.model.case(bound.case.id)
+    if case is None or (compared.outcome is Verdict.NEW and result.recording is None):
+        return _not_judged(f"there is no baseline of {bound.case.id} to compare with")
+    ratio = ratio_to_baseline(compared, compared.typical_name, is_static=False)
+    if ratio is None or case.model_sha256 is None:
+        problem = None if result.link is None else result.link.problem
+        unknown = Metric("drift", None, None, Verdict.INCONCLUSIVE, limit=budget.limit)
+        return _not_judged(problem or "no ratio to the baseline was measured", unknown)
+    measured = result.profile.measured
+    line = P50Line(
+        schema=LINE_SCHEMA,
+        date=dt.datetime.now(dt.timezone.utc).replace(microsecond=0),
+        commit=context.revision.commit,
+        case=bound.case.id,
+        engine=case.engine if measured is None else measured.engine.name,
+        digest=None,
+        baseline=case.model_sha256,
+        verdict=compared.verdict.value,
+        p50=ratio,
+        reasons=compared.reasons,
+    )
+    return _judge_drift(bound, budget, line)
+
+
+def _not_judged(reason: str, *metrics: Metric) -> DriftFound:
+    return DriftFound(metrics, (f"the budget drift is not judged: {reason}",))
+
+
+def _judge_drift(bound: BoundCheck, budget: Budget, line: P50Line) -> DriftFound:
+    """The drift up to the point of this line, which no file has yet."""
+    context = bound.context
+    past = context.past_runs(str(bound.check.baseline), bound.machine.key)
+    known = past.chains.get((line.case, line.engine))
+    query = HistoryQuery(metric=_METRIC, tag=context.last_tag)
+    chain = chain_lines([line], _METRIC) if known is None else known.followed_by(line)
+    history = summarize_case(past.file, line.case, line.engine, chain, query)
+    if history is None:
+        return DriftFound()
+    drifts = list_drifts(history, context.last_tag)
+    level = bound.check.gate.level / len(drifts)
+    quantile = NormalDist().inv_cdf(1.0 - level)
+    worst = max(drifts, key=lambda drift: drift.shift.bounds(quantile)[0])
+    low, high = (1.0 + change for change in worst.shift.bounds(quantile))
+    pass_quantile = NormalDist().inv_cdf(1.0 - PASS_LEVEL)
+    if low > budget.limit:
+        verdict = Verdict.OVER_BUDGET
+    elif all(1.0 + each.shift.bounds(pass_quantile)[1] <= budget.limit for each in drifts):
+        verdict = Verdict.PASSED
+    else:
+        verdict = Verdict.INCONCLUSIVE
+    metric = Metric(
+        "drift",
+        None,
+        worst.shift.ratio,
+        verdict,
+        limit=budget.limit,
+        after_interval=(low, high) if worst.shift.error else None,
+        confidence=1.0 - 2.0 * level,
+    )
+    notes = _drift_notes(history, worst) if verdict is not Verdict.PASSED else ()
+    beginning = (describe_beginning(history),) if history.earlier_points else ()
+    return DriftFound((metric,), (*notes, *(f"drift: {each}" for each in beginning), *past.notes))
+
+
+def _drift_notes(history: CaseHistory, drift: Drift) -> Iterator[str]:
+    """Since when the case costs more, and the steps since then."""
+    runs = sum(point.date >= drift.start.date for point in history.points)
+    yield (
+        f"drift since {printable(drift.since)}, {name_place(drift.start)}: "
+        f"{format_shift(drift.shift)} in {runs} runs"
+    )
+    steps = [step for step in history.steps if step.after.date > drift.start.date]
+    for step in steps:
+        yield f"drift step: {describe_step(step)}"
+        for reason in step.after.reasons:
+            yield f"drift step: {reason}"
+    if not steps:
+        yield "drift: no single step is shown: it grew little by little"
+
+
+# -- the budget of an improvement
+
+
+# The figures of a baseline that an improvement is looked for in.
+_FIGURES = frozenset({"latency_p50", "macs", "params", "size_bytes"})
+_ORDER = (Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE, Verdict.PASSED)
+
+
+def improvement_metric(budgets: Sequence[Budget], compared: CaseComparison) -> Metric | None:
+    """The figure that became better by more than a budget allows, or the one that is nearest to it.
+
+    None without such a budget, or if nothing was compared.
+    """
+    budget = next((b for b in budgets if b.figure.source is FigureSource.BASELINE), None)
+    if budget is None:
+        return None
+    found = [
+        _judge_improvement(
+            each, budget.limit, is_exact=compared.how is How.PLAN or not is_sampled(each.name)
+        )
+        for each in compared.metrics
+        if each.name in _FIGURES and each.limit is None and each.ratio is not None
+    ]
+    return min(found, key=lambda m: (_ORDER.index(m.verdict), m.after), default=None)
+
+
+def _judge_improvement(metric: Metric, least: float, *, is_exact: bool) -> Metric:
+    """The improvement of one figure: too large only if its whole interval is."""
+    ratio = metric.ratio
+    low, high = (ratio, ratio) if is_exact else metric.interval or (None, None)
+    verdict = Verdict.INCONCLUSIVE
+    # The interval of a figure that is not shown to be better has the error level of passes.
+    is_sure = is_exact or metric.verdict is Verdict.IMPROVED
+    if is_sure and high is not None and high < least:
+        verdict = Verdict.OVER_BUDGET
+    elif low is not None and low >= least:
+        verdict = Verdict.PASSED
+    return Metric(
+        IMPROVEMENT,
+        None,
+        ratio,
+        verdict,
+        limit=least,
+        after_interval=None if is_exact else metric.interval,
+        confidence=metric.confidence,
+        detail=metric_title(metric.name),
+        # The duet ends when it is not worse, so it does not wait for this.
+        awaited=False,
+    )
+
+
+# -- the budgets of a case judged, and added to its result
+
 
 NO_PLAN = "the engine shows no plan of this model, so its kernels are not counted"
 NOTHING_RAN = "budgets of figures that are measured are not judged, for nothing ran"

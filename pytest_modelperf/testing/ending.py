@@ -18,7 +18,7 @@ from pytest_modelperf.files.names import model_name
 from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
 from pytest_modelperf.profiler.shown.report_files import check_report_files
 from pytest_modelperf.spec.run_definitions import BENCHER_JSON, BENCHMARK_JSON, HTML, JSON, MARKDOWN
-from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.left_out import (
     NO_MODEL,
     describe_unjudged,
@@ -397,11 +397,11 @@ class RunEnding(Struct):
         settings = self.run.settings
         folder = self.run.config.invocation_params.dir
         if settings.json is not None:
-            from pytest_modelperf.testing.document import dump_run
+            from pytest_modelperf.testing.report import dump_run
 
             self._write_text(folder / settings.json, dump_run(report))
         if settings.markdown is not None or in_github():
-            from pytest_modelperf.report.markdown_page import MarkdownStyle
+            from pytest_modelperf.report.markdown import MarkdownStyle
             from pytest_modelperf.report.render import render_report
             from pytest_modelperf.testing.report import MAX_BYTES, run_report
 
@@ -417,11 +417,11 @@ class RunEnding(Struct):
 
             self._write_text(folder / settings.html, render_page(run_report(report)))
         if settings.benchmark_json is not None:
-            from pytest_modelperf.testing.benchmark_json import dump_benchmarks
+            from pytest_modelperf.testing.formats import dump_benchmarks
 
             self._write_text(folder / settings.benchmark_json, dump_benchmarks(report, __version__))
         if settings.bencher_json is not None:
-            from pytest_modelperf.testing.bencher_json import dump_bencher_run
+            from pytest_modelperf.testing.formats import dump_bencher_run
 
             self._write_text(folder / settings.bencher_json, dump_bencher_run(report))
 
@@ -522,7 +522,7 @@ def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
 def check_targets(settings: RunSettings, folder: Path, inputs: Iterable[Path]) -> None:
     """UsageError for a report that cannot be written, before anything is measured."""
     if settings.html is not None:
-        from pytest_modelperf.report.html.extra import check_html_extra
+        from pytest_modelperf.report.html.render import check_html_extra
 
         check_html_extra(HTML.flag)
     if settings.history_folder is not None:

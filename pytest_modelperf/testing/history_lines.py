@@ -1,4 +1,4 @@
-"""The outcomes of a run as lines of a history."""
+"""The outcomes of a run as lines of a history, with the ratio of each model to its baseline."""
 
 from __future__ import annotations
 
@@ -11,19 +11,52 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.records import Baseline, StoredCase, UpdatePlan
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.history.records import (
     LINE_SCHEMA,
+    MOST_FACTOR,
     HistoryLine,
     StoredFigures,
+    StoredRatio,
 )
-from pytest_modelperf.history.repository import Revision, find_revision
-from pytest_modelperf.history.run_page import find_run_url
+from pytest_modelperf.history.repository import Revision, find_revision, find_run_url
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.spec.run_settings import RunSettings
-from pytest_modelperf.testing.history_ratio import ratio_to_baseline
+from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.outcomes import CaseOutcome
+
+# An unchanged model is as fast as its baseline, and so is one whose kernels are the same: both are
+# known without an interval.
+_SAME = StoredRatio(ratio=1.0, low=1.0, high=1.0, confidence=0.99)
+
+
+def ratio_to_baseline(
+    compared: CaseComparison, name: str, *, is_static: bool
+) -> StoredRatio | None:
+    """The measured ratio; None if both sides did not run in turn, or its error is unknown.
+
+    Stored times are of another day, so ratios to them are not chained.
+    """
+    if compared.how is How.PLAN:
+        return _SAME
+    metric = compared.metric(name)
+    if metric is None:
+        is_same = compared.outcome is Verdict.UNCHANGED and not is_static
+        return _SAME if is_same else None
+    return _measured_ratio(metric) if compared.is_duet else None
+
+
+def _measured_ratio(metric: Metric) -> StoredRatio | None:
+    ratio, interval, confidence = metric.ratio, metric.interval, metric.confidence
+    if ratio is None or interval is None or confidence is None:
+        return None
+    # An infinite bound says nothing.
+    if not all(1 / MOST_FACTOR < value < MOST_FACTOR for value in (ratio, *interval)):
+        return None
+    return StoredRatio(ratio=ratio, low=interval[0], high=interval[1], confidence=confidence)
+
+
+# -- the outcomes of a run as lines of a history
 
 
 class RunConditions(Struct, frozen=True):

@@ -18,7 +18,7 @@ from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_ra
 from pytest_modelperf.files.open_files import require_open_files
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.spec.run_definitions import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
-from pytest_modelperf.spec.run_settings import RunSettings
+from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.ending import (
     KnownTests,
@@ -33,7 +33,6 @@ from pytest_modelperf.testing.items import (
     check_item,
     find_late_case,
 )
-from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
 from pytest_modelperf.testing.left_out import file_above, files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
@@ -51,17 +50,18 @@ from pytest_modelperf.testing.names import (
     has_markers,
     named_tests,
 )
-from pytest_modelperf.testing.outcomes import CaseOutcome
-from pytest_modelperf.testing.packing import pack, unpack
+from pytest_modelperf.testing.outcomes import CaseOutcome, pack, unpack
 from pytest_modelperf.testing.pytest_internals import (
     JunitEntries,
     distributes,
     is_skipped,
     is_stop,
+    lack_of_memory_told,
     leaves_tests_out,
     list_as_failed,
     runs_tests,
 )
+from pytest_modelperf.testing.pytest_options import describe_settings, read_run_settings
 from pytest_modelperf.testing.run import (
     OUTCOMES,
     PerfFailure,
@@ -70,7 +70,6 @@ from pytest_modelperf.testing.run import (
     read_late_budgets,
     uses_fixture,
 )
-from pytest_modelperf.testing.settings import describe_settings, read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable, printable_lines
@@ -364,7 +363,7 @@ class RunHooks:
         is_told = len(outcomes) > told and (call.when != "setup" or call.excinfo is not None)
         report = yield
         if is_told:
-            from pytest_modelperf.testing.junit import add_properties
+            from pytest_modelperf.testing.formats import add_properties
             from pytest_modelperf.testing.run_lines import rank_outcome
 
             new = outcomes[told:]
@@ -432,7 +431,7 @@ class RunHooks:
         changes = self.run.engine_changes
         if not changes:
             return [describe_settings(self.settings)]
-        from pytest_modelperf.testing.engine_changes import describe_engine_changes
+        from pytest_modelperf.testing.upgrading import describe_engine_changes
 
         are_judged = self.settings.judges_upgrades
         return [
@@ -475,7 +474,7 @@ class RunHooks:
         self.ending.finish(outcomes, self.known, exit_code, self.started)
         if self.ending.unstored:
             from pytest_modelperf.comparing.verdict_lines import FAILED
-            from pytest_modelperf.testing.junit import VERDICT_PROPERTY
+            from pytest_modelperf.testing.formats import VERDICT_PROPERTY
 
             list_as_failed(self.config, self.ending.unstored)
             self.junit.fail(self.ending.unstored, {VERDICT_PROPERTY: FAILED})
@@ -490,7 +489,7 @@ class RunHooks:
             return
         from pytest_modelperf.report.page import TextStyle
         from pytest_modelperf.report.render import render_report
-        from pytest_modelperf.testing.github import annotations
+        from pytest_modelperf.testing.formats import annotations
         from pytest_modelperf.testing.report import run_report
 
         writer = self.config.get_terminal_writer()

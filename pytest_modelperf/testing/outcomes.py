@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct, field
@@ -16,6 +17,7 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     UpdatePlan,
 )
+from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import (
     COMPARED_CASE,
@@ -31,7 +33,7 @@ from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import LATENCY
 from pytest_modelperf.profiler.records import GENERATION, GenerationFigures, ModelFacts
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
-from pytest_modelperf.report.picture.folded import SeenBox
+from pytest_modelperf.report.picture.layout import SeenBox
 from pytest_modelperf.stats.records import Latency
 
 NO_OLDER_VERSION = (
@@ -287,3 +289,15 @@ RUN = JsonDocument(
         ),
     ),
 )
+
+
+# -- outcomes as text in a test report
+
+
+def pack(outcomes: Iterable[CaseOutcome]) -> str:
+    return to_text(tuple(outcomes))
+
+
+def unpack(text: str) -> tuple[CaseOutcome, ...]:
+    """The outcomes that `pack` was given."""
+    return from_text(text, tuple[CaseOutcome, ...])

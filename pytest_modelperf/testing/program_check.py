@@ -21,8 +21,8 @@ from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.programs.repository import top_of
 from pytest_modelperf.programs.settling import ProgramState, read_state
 from pytest_modelperf.spec.run_definitions import UpdateMode
-from pytest_modelperf.testing.failed_case import source_of
 from pytest_modelperf.testing.markers import read_mark_budgets
+from pytest_modelperf.testing.outcome_names import source_of
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import Run

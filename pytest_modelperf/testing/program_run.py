@@ -18,10 +18,9 @@ from pytest_modelperf.comparing.limits import LOAD
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.programs.check import check_program
+from pytest_modelperf.programs.check import check_program, measure_program, record_program
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.messages import StationPlace
-from pytest_modelperf.programs.recording import measure_program, record_program
 from pytest_modelperf.programs.rounds import Pace
 from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.spec.run_definitions import UpdateMode
@@ -34,11 +33,11 @@ from pytest_modelperf.testing.budgets import (
     static_budget_metrics,
     timed_budget_metrics,
 )
-from pytest_modelperf.testing.improvement import improvement_metric
+from pytest_modelperf.testing.case_budgets import improvement_metric
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.program_words import ProgramWords
+from pytest_modelperf.testing.pytest_options import id_below, options_of
 from pytest_modelperf.testing.run import Run
-from pytest_modelperf.testing.station_options import id_below, options_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 _STRETCH_SECONDS = 180.0

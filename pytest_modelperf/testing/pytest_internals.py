@@ -1,12 +1,9 @@
-"""Everything that is used of pytest and not public, with the reason.
-
-If another version of pytest breaks this package, it does so here.
-"""
+"""Everything that is used of pytest and not public, with the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -14,6 +11,7 @@ import pytest
 from _pytest.junitxml import xml_key
 from _pytest.skipping import evaluate_skip_marks
 
+from pytest_modelperf.errors import ModelPerfError, find_lack_of_memory
 from pytest_modelperf.text.escaping import encodable, encoding_of, printable_lines
 
 # The options that ask for no test, by the names under which pytest stores them. If a plugin is off,
@@ -186,3 +184,20 @@ class JunitEntries:
         failure.text = shown
         self._xml.stats["passed"] -= 1
         self._xml.add_stats("failure")
+
+
+# -- memory that ran out, as one line
+
+
+@contextmanager
+def lack_of_memory_told(
+    show: Callable[[ModelPerfError], BaseException] = lambda error: error,
+) -> Iterator[None]:
+    """Raise what `show` makes of the error to show, if memory runs out within."""
+    try:
+        yield
+    except (MemoryError, ImportError) as error:
+        lack = find_lack_of_memory(error)
+        if lack is None:
+            raise
+        raise show(lack) from None

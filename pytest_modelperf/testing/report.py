@@ -1,7 +1,8 @@
-"""A run as a report: the failure of one test, and the summary of all cases."""
+"""A run as a report: the failure of one test, the summary of all cases, its JSON and its page."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -9,20 +10,32 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.comparing.figures import describe_sides
-from pytest_modelperf.comparing.records import RECORDED, Verdict
+from pytest_modelperf.comparing.page_data import (
+    ShownComparison,
+    compared_model,
+    comparison_picture,
+    engine_of_runs,
+)
+from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict
 from pytest_modelperf.comparing.report import case_blocks, case_section, main_blocks
 from pytest_modelperf.comparing.tables import CaseView, cases_rows, describe_views, worst_view
-from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics
+from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics, is_quiet
 from pytest_modelperf.profiler.generation import NamedFigures
-from pytest_modelperf.profiler.shown.case_page import case_drawn
-from pytest_modelperf.profiler.shown.page_facts import (
+from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_data import (
     ModelRow,
+    case_drawn,
     format_share,
     models_table,
     run_table,
+    side_entry,
+    whole_page,
 )
-from pytest_modelperf.profiler.shown.tables.generation import table_of_generations
+from pytest_modelperf.profiler.shown.page_latency import Entry, RanFigures
+from pytest_modelperf.profiler.shown.tables.cases import table_of_generations
+from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.report.model import (
+    Choice,
     Code,
     Line,
     On,
@@ -34,10 +47,10 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
-from pytest_modelperf.testing.commands import profile_alone
+from pytest_modelperf.report.picture.layout import SeenBox, seen_boxes
+from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.testing.outcome_names import name_outcomes
-from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.testing.page_data import choices_of, run_data
+from pytest_modelperf.testing.outcomes import RUN, CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import (
     describe_alarms,
     describe_ending,
@@ -46,11 +59,66 @@ from pytest_modelperf.testing.run_lines import (
     describe_writing,
     is_worth_a_line,
     next_steps,
+    profile_alone,
+    rank_outcome,
     untold,
     view_of,
 )
 from pytest_modelperf.testing.wording import recording_with
 from pytest_modelperf.text.words import join_words, list_names
+
+
+def run_data(report: RunReport) -> Entry:
+    """A model for each baseline, or for each path without one, in the order of the outcomes."""
+    groups: dict[int, list[tuple[CaseOutcome, str]]] = {}
+    outcomes, choices = report.outcomes, choices_of(report)
+    for choice, outcome, name in zip(choices, outcomes, name_outcomes(outcomes), strict=True):
+        groups.setdefault(choice.model, []).append((outcome, name))
+    named = list(groups.values())
+    names = name_models([pairs[0][0].model for pairs in named])
+    ranks = [min(rank_outcome(outcome) for outcome, _ in pairs) for pairs in named]
+    worst = ranks.index(min(ranks)) if ranks else 0
+    return whole_page([_tested_model(*each) for each in zip(names, named, strict=True)], worst)
+
+
+def choices_of(report: RunReport) -> list[Choice]:
+    """The place of the model and the case of each outcome in the data."""
+    models: dict[tuple[str | None, str], int] = {}
+    cases = Counter[int]()
+    choices = []
+    for outcome in report.outcomes:
+        model, baseline = outcome.model, outcome.baseline
+        key = (baseline, (model.path or model.name) if baseline is None else "")
+        place = models.setdefault(key, len(models))
+        choices.append(Choice(place, cases[place]))
+        cases[place] += 1
+    return choices
+
+
+def _tested_model(model: str, named: Sequence[tuple[CaseOutcome, str]]) -> Entry:
+    shown = []
+    times = Counter[str]()
+    for outcome, name in named:
+        case_id = outcome.case_id
+        times[case_id] += 1
+        # Several tests may have the same case of one model.
+        own_id = case_id if times[case_id] == 1 else f"{case_id} ({times[case_id]})"
+        alone = None if outcome.latency is None else RanFigures(latency=outcome.latency)
+        counted = None if outcome.static is None else outcome.static.layer_types
+        shown.append(
+            ShownComparison(own_id, name, outcome.word, outcome.comparison, alone, counted)
+        )
+    engine = next((outcome.engine for outcome, _ in named if outcome.engine), "")
+    now = side_entry("", model, engine)
+    if not any(each.has_before for each in shown):
+        return compared_model(model, [now], shown)
+    before = engine_of_runs(each.compared.before for each in shown)
+    sides = [side_entry("A", "before", before), {**now, "label": "B"}]
+    return compared_model(model, sides, shown)
+
+
+# -- a run as a report
+
 
 # GitHub does not show a longer summary.
 MAX_BYTES = 1 << 20
@@ -304,3 +372,20 @@ def _quiet_sections(named: Sequence[Named]) -> Iterator[Section]:
             is_detail=True,
             on=On.MARKDOWN,
         )
+
+
+# -- a test run as JSON, with the pictures of its cases
+
+
+def dump_run(report: RunReport) -> str:
+    """The run as JSON text."""
+    document = RUN.of(report)
+    for outcome, case in zip(report.outcomes, document["cases"], strict=True):
+        case["picture"] = _picture(outcome.comparison)
+    return dump_document(document)
+
+
+def _picture(case: CaseComparison) -> tuple[SeenBox, ...]:
+    """The boxes of a case that a comment explains, if they are few enough to be read in it."""
+    boxes = () if is_quiet(case) else seen_boxes(comparison_picture(case))
+    return boxes if len(boxes) <= MOST_BOXES else ()

@@ -1,4 +1,4 @@
-"""Lines about a test run: where it ran, how it ended, and what to do next."""
+"""Lines about a test run: where it ran, how it ended, and what to type next."""
 
 from __future__ import annotations
 
@@ -23,13 +23,44 @@ from pytest_modelperf.comparing.verdict_lines import (
     rank_case,
 )
 from pytest_modelperf.files.names import model_name
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.model import Choice
-from pytest_modelperf.testing.commands import prune, record, record_new
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import printable, shell_path, shell_word
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of, list_names
+
+
+def record(typed: Sequence[str], *tests: str) -> str:
+    """The command that records the baselines of these tests, or of all."""
+    return " ".join([PYTHON_WORDING.record, *typed, *tests])
+
+
+def record_new(typed: Sequence[str]) -> str:
+    """The command that records baselines for cases without one."""
+    return " ".join([f"{PYTHON_WORDING.record}=new", *typed])
+
+
+def prune(typed: Sequence[str]) -> str:
+    """The command that deletes the baselines that no test uses."""
+    return " ".join(["pytest --modelperf --modelperf-prune", *typed])
+
+
+def profile_alone(outcome: CaseOutcome) -> str | None:
+    """The command that runs a case without pytest; None if it takes more than sizes."""
+    phase = outcome.comparison.case.phase
+    plain = Case(outcome.batch_size, outcome.cores, phase=phase)
+    if outcome.model.path is None or outcome.comparison.id != plain.id:
+        return None
+    words = ["modelperf profile", shell_path(outcome.model.path)]
+    words += [f"--batch {outcome.batch_size}", f"--cores {outcome.cores}"]
+    chosen = (*outcome.generation_options, *outcome.engine_options)
+    return " ".join([*words, *map(shell_word, chosen)])
+
+
+# -- lines about a test run
+
 
 # The chance that a run calls something worse that is not; its gates share it.
 FALSE_ALARMS = 0.01

@@ -1,28 +1,34 @@
-"""An upgrade of the engine judged: the twin of a baseline on the recorded and installed versions.
-
-The time of the model of today is not part of it, so "the runtime got slower" and "the model got
-slower" are two answers. Its outputs are: it runs once on both versions, for a twin has others.
-"""
+"""An upgrade of the engine judged: the twin of a baseline on recorded and installed versions."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
+from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing.by_duet import Details, compare_case
 from pytest_modelperf.comparing.by_outputs import compare_pair_outputs, with_outputs
-from pytest_modelperf.comparing.engine_change import EngineChange, find_engine_change
-from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.engine_change import (
+    EngineChange,
+    change_of_engine,
+    find_engine_change,
+)
+from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, OUTPUTS
-from pytest_modelperf.comparing.paired_case import PairedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.settled import find_missing
 from pytest_modelperf.comparing.sides import Side, baseline_side
-from pytest_modelperf.comparing.stored_case import find_missing
-from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.errors import BaselineError, ModelPerfError
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.profiler.prepare import Pair, prepare
 from pytest_modelperf.profiler.worker.gateway import LOCAL
+from pytest_modelperf.spec.run_definitions import JUDGE_UPGRADES
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 
 def engine_change_of(bound: BoundCheck, stored: Baseline | None) -> EngineChange | None:
@@ -104,3 +110,43 @@ def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) ->
         # Wrong outputs are an answer even where nothing could be timed.
         comparison = replace(comparison, outcome=None)
     return replace(found, comparison=comparison)
+
+
+# -- the engines that changed since the baselines of a project were recorded
+
+
+def find_engine_changes(store: BaselineStore) -> Mapping[EngineChange, int]:
+    """Each change, and the number of baselines that it concerns."""
+    found: Counter[EngineChange] = Counter()
+    try:
+        names = store.names()
+    except BaselineError:
+        # Each check of a model reports it.
+        return {}
+    for name in names:
+        try:
+            stored = store.read(name, ())
+        except BaselineError:
+            continue
+        if stored is not None:
+            recorded = {(case.engine, case.engine_version) for case in stored.model.cases}
+            changes = {change_of_engine(engine, version) for engine, version in recorded}
+            found.update(change for change in changes if change is not None)
+    return found
+
+
+def describe_engine_changes(changes: Mapping[EngineChange, int], *, are_judged: bool) -> list[str]:
+    """A line for each change: what was recorded with which version, and how to judge it."""
+    return [
+        _describe(change, count, is_judged=are_judged) for change, count in sorted(changes.items())
+    ]
+
+
+def _describe(change: EngineChange, count: int, *, is_judged: bool) -> str:
+    baselines = count_of(count, "baseline")
+    recorded = printable(f"{change.engine} {change.recorded}")
+    now = "the upgrade is judged" if is_judged else f"{JUDGE_UPGRADES.flag} judges the upgrade"
+    return (
+        f"modelperf: {baselines} recorded with {recorded}, installed is "
+        f"{printable(change.installed)}: {now}"
+    )

@@ -17,8 +17,7 @@ from pytest_modelperf.spec.run_definitions import (
     TIMEOUT,
     TOLERANCE,
 )
-from pytest_modelperf.text.escaping import printable, printable_lines
-from pytest_modelperf.text.quoting import quoted_text, toml_key
+from pytest_modelperf.text.escaping import printable, printable_lines, quoted_text, toml_key
 
 if TYPE_CHECKING:
     from pytest_modelperf.sizing.records import FoundSizes
@@ -89,7 +88,7 @@ def _with_sizes(error: ModelPerfError, wording: Wording, paste: Callable[[FoundS
     if error.asked is None:
         return error.worded(wording)
     # Imported here: few runs need it.
-    from pytest_modelperf.sizing.asked import sizes_for
+    from pytest_modelperf.sizing.pasted import sizes_for
 
     found = sizes_for(error)
     if found is None:

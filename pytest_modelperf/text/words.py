@@ -1,7 +1,8 @@
-"""Helpers for words in messages: width, suggestions, and shortened lists."""
+"""Helpers for words in messages: width, suggestions, shortened lists, and numbers checked."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_modelperf.text.escaping import printable
@@ -75,3 +76,27 @@ def shown(value: object) -> str:
 def list_names(names: Sequence[str]) -> str:
     """`a, b, c, d, e and 12 more`."""
     return shorten_list(list(map(printable, names)), _MAX_NAMES)
+
+
+# -- numbers given by a user, checked
+
+
+def as_float(value: object) -> float | None:
+    """The value as a float; None if it is no number. A number too large for a float is infinite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+# A year. The system can wait at most 292 years, and no measurement takes one.
+MOST_SECONDS = 31_536_000.0
+SECONDS = "seconds above 0 and within a year, such as 10"
+
+
+def as_seconds(value: object) -> float | None:
+    """The value as a duration that the system can wait; None if it is none."""
+    seconds = as_float(value)
+    return seconds if seconds is not None and 0 < seconds <= MOST_SECONDS else None

@@ -22,8 +22,7 @@ from pytest_modelperf.profiler.worker.working_folder import leave_inherited
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.memory import ResidentMemory
 from pytest_modelperf.tracing.records import ERROR, Argument, Category, Counter, Span
-from pytest_modelperf.tracing.spool import Spool
-from pytest_modelperf.tracing.written import HIDDEN, INFERENCE, write_counter, write_span
+from pytest_modelperf.tracing.spool import HIDDEN, INFERENCE, Spool, write_counter, write_span
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import InputShapes, WatchedSession

@@ -1,18 +1,216 @@
-"""A recording that has ended: its events in order, which can be read repeatedly."""
+"""A recording that has ended: completed with operators and layers, and read repeatedly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.chrome_trace import TextSink, TraceWriter
-from pytest_modelperf.tracing.finishing import Note, add_operators
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
+from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
 from pytest_modelperf.tracing.recorder import ROW_OF_ITS_OWN, Recorder
-from pytest_modelperf.tracing.records import LABEL, Category, Event, Span, ThreadName
-from pytest_modelperf.tracing.spool import Spool
-from pytest_modelperf.tracing.written import read_event
+from pytest_modelperf.tracing.records import LABEL, Argument, Category, Event, Span, ThreadName
+from pytest_modelperf.tracing.spool import (
+    HIDDEN,
+    INFERENCE,
+    KIND,
+    SESSION,
+    THREAD,
+    Spool,
+    read_event,
+    write_counter,
+    write_span,
+)
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.watched import WatchedSession
+    from pytest_modelperf.tracing.operators import LayerFacts
+
+# A profile has at most this many events, and each inference makes several.
+MAX_CALLS = 1_000_000
+# Sets of operator arguments that are cached, so that equal ones are written once.
+_MAX_SHARED = 20_000
+# Models whose layers are kept.
+_MAX_MODELS = 8
+_NS_PER_US = 1000
+_FACTS = "MACs and layers"
+# The model's facts of an unknown operator: always this object, so that the cache finds it.
+_NOTHING: Mapping[str, Argument] = {}
+
+
+class Note(Struct, frozen=True):
+    """A remark on a recording; `is_loss` says that something is missing from the recording."""
+
+    text: str
+    is_loss: bool = False
+
+
+def add_operators(recorder: Recorder) -> list[Note]:
+    """Add the operators from the sessions' profiles; return remarks on them."""
+    wanted = {number for number, session in enumerate(recorder.sessions) if session.profiles}
+    calls = _calls(recorder, wanted)
+    notes: list[Note] = []
+    # Sessions of the same model share the facts of its layers.
+    facts_of = lru_cache(_MAX_MODELS)(_layer_facts)
+    for number, session in enumerate(recorder.sessions):
+        name = recorder.session_name(session)
+        if number in wanted:
+            found = _SessionOperators(recorder, session, calls.get(number, {}), facts_of)
+            notes.extend(replace(note, text=f"{name}: {note.text}") for note in found.add())
+        elif session.why is not None:
+            notes.append(Note(f"{name}: no operators are shown, for {session.why}."))
+        elif session.folder is not None:
+            text = "no operators are shown: the runtime wrote no profile of it."
+            notes.append(Note(f"{name}: {text}", is_loss=True))
+    return notes
+
+
+def _calls(recorder: Recorder, wanted: set[int]) -> dict[int, dict[int, Calls]]:
+    """The calls of each session by thread, with hidden ones: the profile has these too."""
+    found: dict[int, dict[int, Calls]] = {number: {} for number in wanted}
+    if not wanted:
+        return found
+    for record in recorder.spool.read():
+        if record[KIND] not in (INFERENCE, HIDDEN) or record[SESSION] not in wanted:
+            continue
+        calls = found[record[SESSION]].setdefault(record[THREAD], Calls())
+        if len(calls.ids) < MAX_CALLS:
+            calls.add(record)
+    return found
+
+
+def _layer_facts(model: Path | None, plan: bytes | None) -> LayerFacts | None:
+    if model is None or model.suffix == ".ort":
+        return None
+    # Imported here: without a known model, onnx is not needed.
+    from pytest_modelperf.tracing.operators import LayerFacts
+
+    return LayerFacts(model, plan)
+
+
+class _SessionOperators:
+    """Adds the operators of one session to a recording."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        session: WatchedSession,
+        calls: Mapping[int, Calls],
+        facts_of: Callable[[Path | None, bytes | None], LayerFacts | None],
+    ) -> None:
+        self._recorder = recorder
+        self._session = session
+        self._name = recorder.session_name(session)
+        self._placer = OperatorPlacer(calls, session.begun_ns - recorder.begun_ns, recorder.new_id)
+        self._expected = sum(
+            not failed and not hidden
+            for each in calls.values()
+            for failed, hidden in zip(each.failed, each.hidden, strict=True)
+        )
+        self._layers = facts_of(session.model, session.plan)
+        # Inferences whose input shapes are unknown.
+        self._unknown = 0
+        # By the ids of objects that the reader shares; both are kept, so that the ids stay theirs.
+        self._shared: dict[tuple[int, int], tuple[object, object, Mapping[str, Argument]]] = {}
+
+    def add(self) -> Iterator[Note]:
+        """Add the operators, then return remarks on them."""
+        try:
+            for path in self._session.profiles:
+                profile = OrtProfile(path, is_early=self._session.is_limited)
+                self._write(profile)
+                yield from (Note(note, is_loss=True) for note in profile.notes)
+        except Exception as error:  # noqa: BLE001  # what was recorded is kept, whatever it is
+            yield Note(f"its profile cannot be read: {error}", is_loss=True)
+        placer = self._placer
+        if placer.placed < self._expected:
+            why = self._session.why or "of the others its profile tells nothing"
+            yield Note(
+                f"the operators of {placer.placed:,} of its {self._expected:,} inferences are "
+                f"shown: {why}.",
+                is_loss=self._session.why is None,
+            )
+        if placer.strays:
+            count = count_of(placer.strays, "inference")
+            yield Note(
+                f"its profile has {count} that ran after the recording, or by a method that is not "
+                "recorded: the trace leaves that out."
+            )
+        if not placer.is_sure:
+            yield Note(
+                f"operators stood out of their inference by up to "
+                f"{placer.overhang_ns // _NS_PER_US:,} us, and were moved into it."
+            )
+        if self._layers is not None and self._layers.note is not None:
+            yield Note(self._layers.note)
+        if self._layers is None and placer.placed:
+            yield Note(f"its operators lack {_FACTS}: {self._why_no_layers}.", is_loss=True)
+        elif self._unknown:
+            yield Note(
+                f"the operators of {self._unknown:,} of its {placer.placed:,} inferences lack "
+                f"{_FACTS}: the shapes of their inputs are not known.",
+                is_loss=True,
+            )
+
+    @property
+    def _why_no_layers(self) -> str:
+        """Why nothing is known of the layers of the model."""
+        model = self._session.model
+        if model is not None:
+            return f"the layers of {printable(model.name)} cannot be read"
+        return "its model is in memory, and too large to be kept as a file"
+
+    def _write(self, profile: OrtProfile) -> None:
+        recorder = self._recorder
+        name = f"memory of {self._name}"
+        for placed in self._placer.place(profile):
+            facts = self._facts(placed.operators, placed.shapes)
+            for span, more in zip(placed.operators, facts, strict=True):
+                recorder.names.setdefault(span.thread, f"pool thread {span.thread}")
+                merged = self._merged(span.arguments, more)
+                recorder.spool.add(write_span(replace(span, arguments=merged)))
+            for counter in placed.counters:
+                recorder.spool.add(write_counter(replace(counter, name=name), recorder.new_id()))
+
+    def _facts(self, operators: Sequence[Span], shapes: int) -> list[Mapping[str, Argument]]:
+        if self._layers is None:
+            return [_NOTHING for _ in operators]
+        self._unknown += shapes < 0
+        from pytest_modelperf.tracing.operators import OperatorKey
+
+        keys = [
+            OperatorKey(span.name, str(span.arguments.get("op_type", ""))) for span in operators
+        ]
+        return self._layers.of(keys, self._recorder.shapes[shapes] if shapes >= 0 else None)
+
+    def _merged(
+        self, arguments: Mapping[str, Argument], more: Mapping[str, Argument]
+    ) -> Mapping[str, Argument]:
+        """Both joined, with the session; always the same object for the same two."""
+        key = id(arguments), id(more)
+        known = self._shared.get(key)
+        if known is None:
+            if len(self._shared) >= _MAX_SHARED:
+                self._shared.clear()
+            joined = arguments
+            if more:
+                # Imported here: without a known model, onnx is not needed.
+                from pytest_modelperf.tracing.operators import join_facts
+
+                joined = join_facts(arguments, more)
+            known = self._shared[key] = (arguments, more, {**joined, "session": self._name})
+        return known[2]
+
+
+# -- a recording that has ended
+
 
 _PROCESS_NAME = "python"
 _ABOUT_TIMES = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.profiler.measurements import provider_name
-from pytest_modelperf.profiler.shown.tables.measured import format_percentile
+from pytest_modelperf.profiler.shown.tables.cases import format_percentile
 from pytest_modelperf.report.model import (
     Line,
     Paragraph,

@@ -1,14 +1,31 @@
-"""The totals of a trace as records, with the ways to group and sort them."""
+"""Sums up a trace: the times of its inferences and operators, grouped and sorted, and as JSON."""
 
 from __future__ import annotations
 
 import enum
+import statistics
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.measurements import NEEDED
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
+from pytest_modelperf.report.document import dump_document
+from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.stats.records import Latency
+from pytest_modelperf.text.words import count_of
+from pytest_modelperf.tracing.records import (
+    ERROR,
+    FIRST_INFERENCE,
+    SESSION,
+    Argument,
+    Category,
+    Counter,
+    Event,
+    Span,
+)
 
 
 class Grouping(enum.Enum):
@@ -118,3 +135,206 @@ class TraceTotals(Struct, frozen=True, kw_only=True):
 
 
 TRACE_TOTALS = JsonDocument(TraceTotals, "by notes traces", traces=TRACE)
+
+
+# -- sums up a trace
+
+
+_TIMED = (Category.OPERATOR, Category.OVERHEAD)
+_SUMMED = (*_TIMED, Category.INFERENCE)
+# The facts that operators of one name usually share.
+_FACTS = ("op_type", "provider", "precision", "layer", "fused")
+# With fewer inferences, a row without the first one would say nothing new.
+_FEWEST = 3
+_KEYS: Mapping[Order, Callable[[OperatorTime], Any]] = {
+    Order.TOTAL: lambda time: -time.total_ns,
+    Order.MEAN: lambda time: -time.mean_ns,
+    Order.MAX: lambda time: -time.max_ns,
+    Order.CALLS: lambda time: -time.calls,
+    Order.NAME: lambda time: time.name,
+}
+
+
+class TraceSummarizer:
+    """Takes the events of a trace; keeps only totals and the times of inferences.
+
+    Inferences that raised an error are left out, with their operators: they ended early.
+    """
+
+    def __init__(self, grouping: Grouping) -> None:
+        self._grouping = grouping
+        self._names: dict[int, str] = {}
+        self._peak_bytes: dict[int, int] = {}
+        # By process and by session; the session is None if the trace names none.
+        self._parts: dict[tuple[int, str | None], _Part] = {}
+        # The inferences that raised an error, and the ids of these and of what ran inside.
+        self._failed_count = 0
+        self._failed: set[int | None] = set()
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Span):
+            if event.category in _SUMMED:
+                key = event.process, _text(event.arguments.get(SESSION))
+                part = self._parts.get(key)
+                if part is None:
+                    part = self._parts[key] = _Part()
+                if self._has_failed(event):
+                    self._failed.add(event.id)
+                else:
+                    part.add(event, self._grouping)
+        elif isinstance(event, Counter):
+            peak_bytes = int(event.values.get("peak_bytes", 0))
+            known = self._peak_bytes.get(event.process, 0)
+            self._peak_bytes[event.process] = max(known, peak_bytes)
+        elif event.thread is None:
+            self._names[event.process] = event.name
+
+    def _has_failed(self, span: Span) -> bool:
+        """Whether it is an inference that raised an error, or ran inside of one."""
+        if span.category is Category.INFERENCE and ERROR in span.arguments:
+            self._failed_count += 1
+            return True
+        return span.parent in self._failed
+
+    def notes(self) -> tuple[str, ...]:
+        """What the totals leave out."""
+        if not self._failed_count:
+            return ()
+        count = count_of(self._failed_count, "inference")
+        return (f"{count} raised an error: the totals leave out what failed.",)
+
+    def finish(self, order: Order) -> tuple[TraceSummary, ...]:
+        """A summary for each session or process that ran something."""
+        sessions = Counts(process for process, _ in self._parts)
+        return tuple(
+            part.finished(
+                self._names.get(process, "") if session is None else session,
+                order,
+                # The memory of a process belongs to all of its sessions.
+                self._peak_bytes.get(process) if sessions[process] == 1 else None,
+            )
+            for (process, session), part in self._parts.items()
+        )
+
+
+class _Time(Struct):
+    """An `OperatorTime` that is still being added up."""
+
+    name: str
+    facts: dict[str, Argument]
+    calls: int = 0
+    total_ns: int = 0
+    min_ns: int = 1 << 62
+    max_ns: int = 0
+
+    def add(self, span: Span) -> None:
+        ns = span.duration_ns if span.self_ns is None else span.self_ns
+        self.calls += 1
+        self.total_ns += ns
+        self.min_ns = min(self.min_ns, ns)
+        self.max_ns = max(self.max_ns, ns)
+        for name, value in self.facts.items():
+            if value != span.arguments.get(name):
+                self.facts[name] = None
+
+    def finished(self) -> OperatorTime:
+        return OperatorTime(
+            name=self.name,
+            op_type=_text(self.facts["op_type"]),
+            provider=_text(self.facts["provider"]),
+            precision=_text(self.facts["precision"]),
+            layer=_text(self.facts["layer"]),
+            fused=_texts(self.facts["fused"]),
+            calls=self.calls,
+            total_ns=self.total_ns,
+            min_ns=self.min_ns,
+            max_ns=self.max_ns,
+        )
+
+
+class _Part(Struct):
+    """A `TraceSummary` that is still being added up."""
+
+    inferences: dict[str, list[int]] = field(default_factory=dict)
+    times: dict[tuple[str, str | None], _Time] = field(default_factory=dict)
+    callers: set[int] = field(default_factory=set)
+    workers: set[int] = field(default_factory=set)
+    between_ns: int = 0
+    has_unknown_rest: bool = False
+
+    def add(self, span: Span, grouping: Grouping) -> None:
+        if span.category in _TIMED:
+            self.workers.add(span.thread)
+            key = _key(span, grouping)
+            time = self.times.get(key)
+            if time is None:
+                facts = {name: span.arguments.get(name) for name in _FACTS}
+                time = self.times[key] = _Time(key[0], facts)
+            time.add(span)
+        else:
+            self.callers.add(span.thread)
+            self.inferences.setdefault(span.name, []).append(span.duration_ns)
+            if span.self_ns is None:
+                self.has_unknown_rest = True
+            else:
+                self.between_ns += span.self_ns
+
+    def finished(self, name: str, order: Order, peak_bytes: int | None) -> TraceSummary:
+        knows_rest = (
+            bool(self.inferences) and not self.has_unknown_rest and self.workers <= self.callers
+        )
+        return TraceSummary(
+            name=name,
+            inferences=tuple(
+                InferenceTimes(
+                    name=name,
+                    latency=summarize([times], batch_size=1),
+                    median_ns=statistics.median(times),
+                )
+                for name, times in self._groups()
+            ),
+            operators=tuple(sorted((t.finished() for t in self.times.values()), key=_KEYS[order])),
+            inference_ns=sum(sum(times) for times in self.inferences.values()),
+            between_ns=self.between_ns if knows_rest else None,
+            peak_bytes=peak_bytes or None,
+        )
+
+    def _groups(self) -> Iterator[tuple[str, list[int]]]:
+        """Each group with and without its first inference, which is slower: it allocates and tunes.
+
+        In a profile the first inferences are a group of their own.
+        """
+        for name, times in self.inferences.items():
+            yield name, times
+            if len(times) >= _FEWEST and FIRST_INFERENCE not in self.inferences:
+                yield "after the first", times[1:]
+
+
+def _key(span: Span, grouping: Grouping) -> tuple[str, str | None]:
+    op_type = _text(span.arguments.get("op_type"))
+    if grouping is Grouping.OPERATOR:
+        return span.name, op_type
+    if grouping is Grouping.TYPE:
+        return op_type or span.name, None
+    return _text(span.arguments.get("layer")) or "", None
+
+
+def _text(value: Argument) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(value: Argument) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+# -- the totals of a trace as JSON
+
+
+def dump_trace_totals(totals: TraceTotals) -> str:
+    """The totals as JSON text."""
+    document = TRACE_TOTALS.of(totals)
+    for trace, found in zip(totals.traces, document["traces"], strict=True):
+        whole_ns = trace.operator_ns
+        for time, operator in zip(trace.operators, found["operators"], strict=True):
+            operator["share"] = time.total_ns / whole_ns if whole_ns else 0.0
+    return dump_document(document)

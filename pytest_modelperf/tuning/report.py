@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
-from pytest_modelperf.profiler.shown.page_facts import (
+from pytest_modelperf.profiler.shown.page_data import (
     ModelRow,
     format_share,
     models_table,
     run_table,
 )
-from pytest_modelperf.profiler.shown.tables.static import describe_model
+from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
     Code,

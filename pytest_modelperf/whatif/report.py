@@ -11,10 +11,14 @@ from msgspec import Struct
 
 from pytest_modelperf.comparing.tables import OUTPUT_COLUMNS
 from pytest_modelperf.profiler.records import LayerRow
-from pytest_modelperf.profiler.shown.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
-from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
-from pytest_modelperf.profiler.shown.tables.static import describe_model
+from pytest_modelperf.profiler.shown.page_data import (
+    CASE_DRAWINGS,
+    ModelRow,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
     Drawn,

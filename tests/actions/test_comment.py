@@ -24,11 +24,11 @@ from pytest_modelperf.comparing.records import CaseComparison, KernelChange, Met
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.picture.folded import SeenBox
+from pytest_modelperf.report.picture.layout import SeenBox
 from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.report.picture.records import BoxState
-from pytest_modelperf.testing.document import dump_run
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
+from pytest_modelperf.testing.report import dump_run
 from tests.actions.runner import Ran, Runner
 from tests.actions.stand_in import (
     BOT,

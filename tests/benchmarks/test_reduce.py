@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from reduce import Reduced, expectations, read_reduction, tables
 
-from pytest_modelperf.reducing.document import dump_reduction
+from pytest_modelperf.reducing.files import dump_reduction
 from pytest_modelperf.reducing.records import Reduction
 from tests.docs.test_evidence import result_of
 from tests.support.reductions import UNITS, make_reduction, nothing_slower

@@ -28,7 +28,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.markdown_page import MarkdownStyle
+from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.text.words import display_width

@@ -19,7 +19,7 @@ from pytest_modelperf.baselines.recording import PROCESSES
 from pytest_modelperf.baselines.records import BaselineRecording, StoredCase
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing import by_samples
+from pytest_modelperf.comparing import settled
 from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.graph.model_file import open_model
@@ -422,7 +422,7 @@ def test_a_case_that_was_not_recorded_is_new(
 def disturb(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
     """Make just that be what disturbed this machine."""
     # What disturbs a machine is up to all that runs on it.
-    monkeypatch.setattr(by_samples, "find_noise", lambda *_: dict.fromkeys(what, ""))
+    monkeypatch.setattr(settled, "find_noise", lambda *_: dict.fromkeys(what, ""))
 
 
 def test_without_a_trusted_twin_what_was_stored_decides(

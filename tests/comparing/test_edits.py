@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.reasons.edits import edit_reasons
+from pytest_modelperf.comparing.reasons.graphs import edit_reasons
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from tests.support.small_models import parse, static_of
 

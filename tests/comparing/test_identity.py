@@ -22,8 +22,8 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.settled import settle
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.comparing.stored_case import settle
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.graph.structure_digest import digest_structure

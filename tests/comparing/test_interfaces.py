@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.reasons.interfaces import interface_reasons, sharing_reasons
+from pytest_modelperf.comparing.reasons.graphs import interface_reasons, sharing_reasons
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.prepare import Model

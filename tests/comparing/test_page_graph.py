@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.comparing.page_graph import comparison_picture
-from pytest_modelperf.comparing.page_layers import ordered_layers
+from pytest_modelperf.comparing.page_data import comparison_picture, ordered_layers
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     How,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
+from pytest_modelperf.comparing.page_data import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import (
     COMPARISON,
     CaseComparison,

@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.history.branch import HistoryBranch, RefusedError, is_history_path
+from pytest_modelperf.history.branch import (
+    HistoryBranch,
+    RefusedError,
+    Synced,
+    find_new,
+    is_history_path,
+    pull_history,
+    push_history,
+)
 from pytest_modelperf.history.records import HistoryLine
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.history.syncing import Synced, find_new, pull_history, push_history
 from tests.history.lines import make_line
 from tests.support.command import run
 from tests.support.repository import git, needs_git

@@ -14,9 +14,9 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from pytest_modelperf.history.page_data import sparkline
 from pytest_modelperf.history.records import HISTORY, HistoryLine, HistoryMetric, StoredFigures
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.history.wording import sparkline
 from tests.history.lines import commit_of, make_line
 from tests.support.command import Result, run
 from tests.support.repository import git, needs_git

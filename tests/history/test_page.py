@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from pytest_modelperf.history.page_data import LOG_UNIT, history_data
 from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, Shift, Step, Tag
 from pytest_modelperf.history.report import history_report
-from pytest_modelperf.history.repository import find_commit_url
-from pytest_modelperf.history.run_page import find_run_url
+from pytest_modelperf.history.repository import find_commit_url, find_run_url
 from pytest_modelperf.report.html.render import dump_data, pack, render_page
 from tests.history.lines import make_line
 from tests.history.test_command import write_lines

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import PLAIN, ModelError
-from pytest_modelperf.init.noise import measure_noise
-from pytest_modelperf.init.project import find_project
 from pytest_modelperf.init.records import FileChange, Project, Remark, SetupPart
 from pytest_modelperf.init.report import change_report, noise_report, survey_report
-from pytest_modelperf.init.surveying import Survey, survey_project
+from pytest_modelperf.init.settling import measure_noise
+from pytest_modelperf.init.surveying import Survey, find_project, survey_project
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes

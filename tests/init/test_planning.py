@@ -11,11 +11,18 @@ import pytest
 import yaml
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.init.ci_files import GITHUB_FILE, GITLAB_FILE, GITLAB_PART, usual_service
-from pytest_modelperf.init.planning import Wishes, add_twins_line, plan_setup
-from pytest_modelperf.init.project import find_project, untracked_files
+from pytest_modelperf.init.planning import (
+    GITHUB_FILE,
+    GITLAB_FILE,
+    GITLAB_PART,
+    Wishes,
+    add_twins_line,
+    plan_setup,
+    usual_service,
+)
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart
 from pytest_modelperf.init.settling import settle_changes, write_changes
+from pytest_modelperf.init.surveying import find_project, untracked_files
 from tests.support.checkout import ROOT
 from tests.support.full_disk import room_for
 from tests.support.repository import git, needs_git

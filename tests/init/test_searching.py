@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.init.project import find_project
 from pytest_modelperf.init.records import ModelSearch, Project
-from pytest_modelperf.init.searching import find_models, why_no_model
+from pytest_modelperf.init.surveying import find_models, find_project, why_no_model
 from tests.support.project import DENSE, write_dense
 from tests.support.repository import git, needs_git
 from tests.support.small_models import ones, parse, save_beside

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.init.tables import add_tables
-from pytest_modelperf.spec.model_tables import matches, path_key, read_models
+from pytest_modelperf.init.planning import add_tables
+from pytest_modelperf.spec.declaring import matches, path_key, read_models
 
 if sys.version_info >= (3, 11):
     import tomllib

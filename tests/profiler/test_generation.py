@@ -28,9 +28,8 @@ from pytest_modelperf.profiler.request import (
     profile_both,
     profile_model,
 )
-from pytest_modelperf.profiler.shown.document import dump_profile
-from pytest_modelperf.profiler.shown.document_reader import read_profile
-from pytest_modelperf.profiler.shown.tables.generation import generation_table
+from pytest_modelperf.profiler.shown.document import dump_profile, read_profile
+from pytest_modelperf.profiler.shown.tables.cases import generation_table
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.tables import transpose_table
 from tests.support.profiles import make_measurement, make_round, measured_classifier

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import StaticProfile
-from pytest_modelperf.profiler.kernel_graph import kernels_of_case
+from pytest_modelperf.profiler.fusion import kernels_of_case
 from pytest_modelperf.profiler.measurements import GraphKernel, LayerTime, Measurement, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from tests.support.graph_models import load

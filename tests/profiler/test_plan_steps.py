@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode
+from pytest_modelperf.profiler.fusion import plan_steps, step_indexes, without_idle_bodies
 from pytest_modelperf.profiler.measurements import Kernel
-from pytest_modelperf.profiler.plan_steps import plan_steps, step_indexes, without_idle_bodies
 
 
 def _step(name: str, op_type: str, inputs: str, outputs: str, **bodies: PlanGraph) -> PlanNode:

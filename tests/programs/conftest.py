@@ -11,7 +11,7 @@ import pytest
 
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.records import Side
-from pytest_modelperf.programs.side import SideStation, start_station
+from pytest_modelperf.programs.sides import SideStation, start_station
 from tests.support.project import write_dense
 
 

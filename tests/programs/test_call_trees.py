@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.comparing.records import CallChange, StageTime
-from pytest_modelperf.programs.call_trees import merged_calls
+from pytest_modelperf.programs.causes import merged_calls
 from pytest_modelperf.programs.records import CallNode, CallProfile
 
 NAMES = st.sampled_from(["a.py:load", "a.py:Reader.read", "method 'run'", "b.py:<lambda>"])

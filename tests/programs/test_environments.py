@@ -10,7 +10,7 @@ import pytest
 from pytest_modelperf.environments.records import Environment
 from pytest_modelperf.environments.requirements import read_requirements
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.programs.environments import (
+from pytest_modelperf.programs.trees import (
     changed_requirements,
     own_distributions,
     python_of,

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.programs.side import TestMissingError
+from pytest_modelperf.programs.sides import TestMissingError
 from tests.programs.conftest import Project
 
 _SECOND = 1_000_000_000

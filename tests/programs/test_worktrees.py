@@ -16,7 +16,7 @@ import pytest
 from pytest_modelperf.baselines.program import SeenModel
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.programs.tree_files import complete_tree
+from pytest_modelperf.programs.trees import complete_tree
 from pytest_modelperf.programs.worktrees import KEPT_DAYS, KEPT_TREES, prune_trees, tree_of
 from tests.support.project import write_dense
 from tests.support.repository import git, needs_git

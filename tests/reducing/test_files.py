@@ -24,8 +24,7 @@ from pytest_modelperf.profiler.prepare import Model, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.reducing.bundle import deliver
-from pytest_modelperf.reducing.files import pair_files
+from pytest_modelperf.reducing.files import deliver, pair_files
 from tests.support.reductions import make_reduction
 from tests.support.small_models import parse
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.reducing.document import dump_reduction
+from pytest_modelperf.reducing.files import dump_reduction
 from pytest_modelperf.reducing.readme import write_readme
 from pytest_modelperf.reducing.records import REDUCTION, ReduceStep, Reduction, StepAnswer
 from pytest_modelperf.reducing.report import reduction_report

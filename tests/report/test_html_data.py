@@ -47,15 +47,13 @@ from pytest_modelperf.profiler.shown.page_latency import (
     point_entry,
 )
 from pytest_modelperf.profiler.shown.report import profile_report
-from pytest_modelperf.report.html.extra import check_html_extra
-from pytest_modelperf.report.html.render import dump_data, pack
+from pytest_modelperf.report.html.render import check_html_extra, dump_data, pack
 from pytest_modelperf.report.model import Tone
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.stats.spread import spread_of_round
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
-from pytest_modelperf.testing.page_data import run_data
-from pytest_modelperf.testing.report import run_report
+from pytest_modelperf.testing.report import run_data, run_report
 from pytest_modelperf.text.escaping import printable
 from tests.support.command import environment
 from tests.support.command import run as command

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.report.markdown_page import MarkdownStyle
+from pytest_modelperf.report.markdown import MarkdownStyle
 from tests.support.rendered import render_profile, render_sweep
 from tests.support.small_models import ones, parse
 from tests.support.whatifs import make_whatif, render_whatif

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.markdown_page import MarkdownStyle
+from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.model import (
     Code,

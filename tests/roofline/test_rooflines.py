@@ -23,7 +23,6 @@ from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.report.model import Report
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
-from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.roofline.records import (
     UNKNOWN_SIZE,
     Bandwidth,
@@ -31,6 +30,7 @@ from pytest_modelperf.roofline.records import (
     Roofline,
     kernel_works,
     place_layers,
+    rooflines_to_json,
     theoretical_roofs,
 )
 from pytest_modelperf.roofline.report import roofline_additions

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.folders import check_folder, write_folder
-from pytest_modelperf.sharing.folder import write_share
+from pytest_modelperf.sharing.making import write_share
 from tests.support.full_disk import room_for
 from tests.support.shares import make_share
 

@@ -20,11 +20,10 @@ from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.sizing.asked import sizes_for
 from pytest_modelperf.sizing.candidates import Candidate, OpenDim, choices, choices_told
-from pytest_modelperf.sizing.finding import find_sizes
+from pytest_modelperf.sizing.finding import Trials, find_sizes
+from pytest_modelperf.sizing.pasted import sizes_for
 from pytest_modelperf.sizing.records import FoundSizes
-from pytest_modelperf.sizing.trial import Trials
 from tests.support.graph_models import parse, zeros
 
 CONV = """g (float[N,3,H,W] x) => (float[N,4,a,b] y) {

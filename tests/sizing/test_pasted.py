@@ -16,7 +16,7 @@ from pytest_modelperf.sizing.pasted import (
     with_sizes,
 )
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
-from pytest_modelperf.spec.model_tables import path_key
+from pytest_modelperf.spec.declaring import path_key
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -32,7 +32,7 @@ PAUSE_SECONDS = Setting(
 # The three files that a setting of a run and of its models touches: where, and what.
 EDITS = {
     "spec/run_definitions.py": ("STATIC_ONLY = Setting(", DEFINITION + "STATIC_ONLY = Setting("),
-    "spec/run_settings.py": ("    static_only: bool\n", (
+    "spec/sources.py": ("    static_only: bool\n", (
         "    pause_seconds: float | None\n    static_only: bool\n"
     )),
     "spec/case_spec.py": ("    min_seconds: float | None = None\n", (

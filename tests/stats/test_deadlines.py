@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_modelperf.stats.deadlines import (
+from pytest_modelperf.stats.budgets import (
     judge_misses,
     judge_slowest,
     samples_without_a_miss,

@@ -20,7 +20,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision, RatioAnswer
+from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision, RatioAnswer, imply
 from pytest_modelperf.stats.duet import (
     DuetRule,
     Schedule,
@@ -34,11 +34,16 @@ from pytest_modelperf.stats.duet import (
 )
 from pytest_modelperf.stats.estimates import detectable_change, duet_ratio, needed_samples
 from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
-from pytest_modelperf.stats.ordered import imply
-from pytest_modelperf.stats.processes import KINDS, MOST_PAIRS, judge_processes, plan_processes
+from pytest_modelperf.stats.processes import (
+    FEWEST_PROCESSES,
+    KINDS,
+    MOST_PAIRS,
+    judge_processes,
+    judge_stored,
+    plan_processes,
+)
 from pytest_modelperf.stats.quantiles import tolerance_factor
 from pytest_modelperf.stats.records import PERCENTS, Turns
-from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
 from tests.support.simulation import (
     SETTINGS,
     Logs,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.stats.rising import RatioOfSides, rising_at_ratios
+from pytest_modelperf.stats.decisions import RatioOfSides, rising_at_ratios
 
 TIMES = st.floats(1.0, 1e10)
 RATIOS = st.floats(1e-3, 1e3)

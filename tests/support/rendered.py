@@ -14,14 +14,14 @@ from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.profiler.shown.case_page import CaseAdditions, case_drawn
+from pytest_modelperf.profiler.shown.page_data import CaseAdditions, case_drawn
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.records import NamedProfile
 from pytest_modelperf.profiles.report import named_report
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.markdown_page import MarkdownStyle
+from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.model import Report
 from pytest_modelperf.report.page import PageStyle
 from pytest_modelperf.report.render import render_report

@@ -20,7 +20,7 @@ from pytest_modelperf.baselines.program import (
     StoredRow,
 )
 from pytest_modelperf.baselines.program_store import program_name, program_path, write_program
-from pytest_modelperf.programs.contents import digest_of
+from pytest_modelperf.programs.changes import digest_of
 from tests.support.repository import git
 
 TEST = "tests/test_read.py::test_page"

@@ -10,10 +10,8 @@ import pytest
 # A run inside of this process forgets the modules that it loaded, and numpy cannot be loaded twice:
 # so all that a run may need is loaded here.
 import pytest_modelperf
-import pytest_modelperf.testing.bencher_json
-import pytest_modelperf.testing.benchmark_json
 import pytest_modelperf.testing.checking
-import pytest_modelperf.testing.document
+import pytest_modelperf.testing.formats
 import pytest_modelperf.testing.hooks
 import pytest_modelperf.testing.report
 from pytest_modelperf.stats.quantiles import load_quantiles

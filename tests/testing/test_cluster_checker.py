@@ -30,9 +30,8 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
-from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerms
+from pytest_modelperf.testing.cluster_checker import CheckOrder, ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
-from pytest_modelperf.testing.sent_check import CheckOrder
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from tests.support.recordings import record_baseline
 from tests.support.timed_models import record_base, store, write_timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.testing.lack_of_memory import lack_of_memory_told
+from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 
 UNMAPPED = "numpy.so: failed to map segment from shared object"
 

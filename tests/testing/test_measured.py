@@ -283,7 +283,7 @@ def test_what_improved_and_cannot_be_recorded_failed(
     def refuse(*_: object) -> None:
         raise MeasureError("no room")
 
-    monkeypatch.setattr("pytest_modelperf.testing.recording.record_case", refuse)
+    monkeypatch.setattr("pytest_modelperf.testing.checking.record_case", refuse)
     result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
     result.assert_outcomes(failed=1)
     assert case_of(recorded)["failure"] == "no room"

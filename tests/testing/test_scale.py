@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pytest_modelperf
-import pytest_modelperf.testing.benchmark_json
+import pytest_modelperf.testing.formats
 import pytest_modelperf.testing.hooks
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
@@ -43,7 +43,7 @@ from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.shown.page_graph import case_picture
+from pytest_modelperf.profiler.shown.page_data import case_picture
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checker

@@ -14,8 +14,7 @@ from pytest_modelperf import api
 from pytest_modelperf.comparing.records import MEMBER, TOTAL, Comparison, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import PROFILE
-from pytest_modelperf.profiler.shown.document import dump_profile
-from pytest_modelperf.profiler.shown.document_reader import read_profile
+from pytest_modelperf.profiler.shown.document import dump_profile, read_profile
 from tests.support.project import STATIC, between, collected, read_json, write_table
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse

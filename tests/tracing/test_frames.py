@@ -20,7 +20,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.stats.estimates import needed_samples
-from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
+from pytest_modelperf.tracing.files.opening import read_stored_profile
 from pytest_modelperf.tracing.frames import Frames
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName
 from tests.support.profiles import measured_cases, measured_classifier, measured_function

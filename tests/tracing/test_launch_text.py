@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.tracing.launch import StartedPython, TracedLaunch
-from pytest_modelperf.tracing.launch_text import explain_no_trace
+from pytest_modelperf.tracing.launch import StartedPython, TracedLaunch, explain_no_trace
 from tests.support.command import run
 
 PYTHONS = (StartedPython("/usr/bin/python3", ""),)

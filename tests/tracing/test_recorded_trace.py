@@ -20,9 +20,8 @@ from pytest_modelperf import trace
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
-from pytest_modelperf.tracing.files.opening import open_profile
+from pytest_modelperf.tracing.files.opening import RecordedTrace, open_profile
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
-from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
 from pytest_modelperf.tracing.frames import Frames
 from pytest_modelperf.tracing.records import TRACE_HEAD, Category, Counter, Event, Span, ThreadName
 from tests.support.command import run

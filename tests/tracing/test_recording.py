@@ -26,7 +26,7 @@ from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
 from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.frames import Frames
-from pytest_modelperf.tracing.layers import MAX_SHAPES, is_filled_up, join_facts
+from pytest_modelperf.tracing.operators import MAX_SHAPES, is_filled_up, join_facts
 from pytest_modelperf.tracing.program_trace import Trace, TraceWarning
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording

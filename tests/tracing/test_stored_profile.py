@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.shown.document import dump_profile
-from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
+from pytest_modelperf.tracing.files.opening import read_stored_profile
 from pytest_modelperf.tracing.records import Category, Span
 from tests.support.profiles import make_measurement
 from tests.tracing.test_chrome_trace import started_round, with_measurement

@@ -8,12 +8,12 @@ from pytest_modelperf.comparing.reasons.collecting import (
     find_reasons_of_parts,
     reasons_of_graphs,
 )
-from pytest_modelperf.comparing.reasons.counts import (
+from pytest_modelperf.comparing.reasons.graphs import (
     causes_by_counts,
     lower_bounds,
     reasons_of_counts,
 )
-from pytest_modelperf.comparing.reasons.parts import MeasuredParts
+from pytest_modelperf.comparing.reasons.plans import MeasuredParts
 
 __all__ = [
     "NO_GRAPHS",

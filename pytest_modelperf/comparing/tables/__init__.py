@@ -1,26 +1,23 @@
 """The tables of a comparison."""
 
-from pytest_modelperf.comparing.tables.cases import (
+from pytest_modelperf.comparing.tables.figures import (
+    INTERVAL,
+    OUTPUT_COLUMNS,
     TONES,
     CaseView,
     cases_rows,
     cases_table,
     describe_views,
+    has_output_figures,
+    is_measured,
+    layer_type_change_table,
+    metric_table,
+    output_table,
+    shown_metrics,
+    shows_graphs,
+    without_column,
     worst_view,
 )
-from pytest_modelperf.comparing.tables.cells import INTERVAL, without_column
-from pytest_modelperf.comparing.tables.figures import (
-    is_measured,
-    metric_table,
-    shown_metrics,
-)
-from pytest_modelperf.comparing.tables.graphs import layer_type_change_table, shows_graphs
-from pytest_modelperf.comparing.tables.outputs import (
-    OUTPUT_COLUMNS,
-    has_output_figures,
-    output_table,
-)
-from pytest_modelperf.comparing.tables.stages import stage_table
 from pytest_modelperf.comparing.tables.times import (
     format_layer_ms,
     has_times,
@@ -29,6 +26,7 @@ from pytest_modelperf.comparing.tables.times import (
     layer_difference_table,
     layers_that_explain,
     main_type_difference_table,
+    stage_table,
     type_difference_table,
 )
 

@@ -1,4 +1,4 @@
-"""The tables of what the layers take on both sides, by operator and layer by layer."""
+"""The tables of what the layers, or the stages of a program, take on both sides."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from pytest_modelperf.comparing.records import (
     CaseComparison,
     LayerChange,
     LayerTypeChange,
+    StageChange,
     TimeChange,
 )
-from pytest_modelperf.comparing.tables.cells import (
-    INTERVAL,
-    MARK,
-    layer_counts,
-    without_column,
-)
+from pytest_modelperf.comparing.tables.figures import INTERVAL, MARK, layer_counts, without_column
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.profiler.records import LayerRow
-from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.text.units import format_ms, ms_decimals
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
+from pytest_modelperf.text.units import change_decimals, format_ms, ms_decimals, table_decimals
 from pytest_modelperf.text.words import count_of
 
 # A row that explains at least this share of the difference is marked.
@@ -289,3 +285,62 @@ def _total(sides: Iterable[LayerType | None]) -> float:
 def _decimals(case: CaseComparison) -> int:
     """The decimals of all times of a case, so that they can be compared by eye."""
     return max(_LEAST_DECIMALS, ms_decimals(_total(c.after for c in case.layer_types)))
+
+
+# -- the table of what the stages of a program take on both sides
+
+
+# A stage that takes at least this share of what all of them take longer is marked.
+_WORDS = {"session": "", "rest": "", "label": "label ", "input": "input "}
+
+
+def stage_table(case: CaseComparison) -> Table:
+    """A row for each session, label and input, and for the rest; what is judged is marked."""
+    times = [side.ns for each in case.stages for side in (each.before, each.after) if side]
+    decimals = table_decimals(max(times, default=None))
+    table = table_of(
+        "time of a call by stage, in ms",
+        case.stages,
+        (Column("stage", is_name=True), lambda stage: f"{_WORDS[stage.kind]}{stage.name}"),
+        (Column("calls", rank=2), _calls),
+        (
+            Column("before", rank=1),
+            lambda stage: "" if stage.before is None else format_ms(stage.before.ns, decimals),
+        ),
+        (
+            Column("now"),
+            lambda stage: "" if stage.after is None else format_ms(stage.after.ns, decimals),
+        ),
+        (Column("change"), _change),
+        (Column(INTERVAL, rank=-1), _stage_interval),
+        (Column("", is_text=True), _stage_mark),
+    )
+    return drop_blank_columns(table)
+
+
+def _calls(stage: StageChange) -> str:
+    """`3`, or `3 -> 6`."""
+    before, after = (0.0 if side is None else side.calls for side in (stage.before, stage.after))
+    if stage.kind in {"rest", "input"}:
+        return ""
+    return f"{after:g}" if before == after else f"{before:g} -> {after:g}"
+
+
+def _change(stage: StageChange) -> str:
+    if stage.time is None:
+        return ""
+    return format_signed_ms(stage.time.ns, change_decimals(stage.time.ns))
+
+
+def _stage_interval(stage: StageChange) -> str:
+    found = None if stage.time is None else stage.time.interval_ms
+    if found is None or stage.time is None:
+        return ""
+    decimals = change_decimals(stage.time.ns)
+    return " … ".join(format_signed_ms(bound * 1e6, decimals) for bound in found)
+
+
+def _stage_mark(stage: StageChange) -> str:
+    is_cause = stage.time is not None and stage.time.explains(_MARKED)
+    is_new = stage.before is None and stage.after is not None
+    return f"{MARK} new" if is_new else MARK if is_cause else "" if stage.is_judged else "same work"

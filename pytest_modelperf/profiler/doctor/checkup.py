@@ -1,27 +1,25 @@
-"""How noisy this machine is: a model runs against itself, to see what could be detected."""
+"""How noisy this machine is: a model runs against itself; and whether a session's memory grows."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from statistics import median
 
 from msgspec.structs import replace
 
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.sample_model import sample_model
-from pytest_modelperf.profiler.doctor.growth import measure_growth
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import (
-    CasePlace,
-    Watch,
-    check_cores,
-    started_rig,
-)
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, check_cores, started_rig
 from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,
@@ -30,6 +28,63 @@ from pytest_modelperf.stats.estimates import (
     summarize,
 )
 from pytest_modelperf.stats.looks import LOOKS
+from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.stats.slopes import growth_of
+
+# The first blocks fill the pools of the allocator; what later ones add is growth.
+_WARM_BLOCKS, _BLOCKS = 4, 12
+# A leak of a kilobyte an inference adds two of the allocator's steps of 132 KB in a block.
+_FULL_BLOCK = 250
+# The inferences that tell how long one takes.
+_TRIAL = 3
+# The error level of each bound of a growth that is shown.
+GROWTH_LEVEL = 0.005
+_NS_PER_S = 1e9
+
+
+def measure_growth(
+    model: PreparedModel, setup: Setup, place: CasePlace, level: float = GROWTH_LEVEL
+) -> Growth:
+    """The growth of memory with each inference, in a process of its own."""
+    with started_rig(model, setup, place) as rig:
+        return find_growth(rig, level, lambda: place.tell("watching its memory"))
+
+
+def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None) -> Growth:
+    """The growth of a model that a worker has, within the time of a case."""
+    rig.open()
+    tell()
+    rig.step = "as its memory was watched"
+    limit_ns = round(rig.setup.limit_s * _NS_PER_S)
+    turn_ns = median(rig.block(_TRIAL, limit_ns).times_ns)
+    blocks = _WARM_BLOCKS + _BLOCKS
+    share_ns = rig.setup.policy.max_seconds * _NS_PER_S / blocks
+    block = min(max(int(share_ns / max(turn_ns, 1.0)), 1), _FULL_BLOCK)
+    sizes = []
+    for number in range(blocks):
+        # Every block has as many inferences, for the figure is divided by their number.
+        done = 0
+        while done < block:
+            done += len(rig.block(block - done, limit_ns).times_ns)
+        if number >= _WARM_BLOCKS - 1:
+            sizes.append(_memory_of(rig))
+    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
+    rig.close()
+    return growth_of(sizes, block, level)
+
+
+def _memory_of(rig: Rig) -> int:
+    told = rig.worker.ask("memory", rig.step)["rss_bytes"]
+    if told is None:
+        raise MeasureError(
+            "this platform does not tell how much memory a process has now, so growth cannot be "
+            "measured: measure it on Linux."
+        )
+    return int(told)
+
+
+# -- how noisy this machine is
+
 
 # The levels of one gated comparison.
 LEVEL = 0.01

@@ -16,7 +16,7 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.plans.parts import Part
 from pytest_modelperf.graph.plans.plan import EnginePlan
 from pytest_modelperf.graph.structure import PlanGraph
-from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces
+from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, plan_steps
 from pytest_modelperf.profiler.layers import LayerTable, layer_indexes, resolution_ns
 from pytest_modelperf.profiler.measurements import (
     GraphKernel,
@@ -25,7 +25,6 @@ from pytest_modelperf.profiler.measurements import (
     LayerTime,
     RowKind,
 )
-from pytest_modelperf.profiler.plan_steps import plan_steps
 from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.stats.calm import CalmTime, calm_time
 

@@ -1,16 +1,28 @@
-"""A profile as the data that the scripts of a page draw, and the entries that every page has.
-
-Numbers are plain, times are in ms, and an unknown number is null. A list about the sides of a model
-has A (before) first, then B.
-"""
+"""A profile as the data that the scripts of a page draw: entries, facts, the graph of a case."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.page_graph import case_picture
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.profiler.fusion import is_layout, kernels_of_case
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import GraphKernel, Measurement, RowKind
+from pytest_modelperf.profiler.records import (
+    Case,
+    CaseProfile,
+    LayerRow,
+    ModelFacts,
+    Outcome,
+    Profile,
+)
+from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
@@ -19,14 +31,96 @@ from pytest_modelperf.profiler.shown.page_latency import (
     round_entries,
     with_point_facts,
 )
-from pytest_modelperf.profiler.shown.page_layer_facts import with_layer_facts
 from pytest_modelperf.profiler.shown.page_layers import (
     profile_layers,
     profile_types,
+    with_layer_facts,
 )
+from pytest_modelperf.report.html.drawings import Drawing, Drawings
+from pytest_modelperf.report.model import Drawn, ReportBlock
 from pytest_modelperf.report.picture.entry import picture_entry
-from pytest_modelperf.report.picture.records import Picture
+from pytest_modelperf.report.picture.records import Box, Picture
+from pytest_modelperf.report.picture.svg import render_svg
+from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.spread import spread_of_round
+from pytest_modelperf.text.version import __version__
+
+_NS_PER_MS = 1e6
+UNKNOWN_EDGES = (
+    "This case was stored without the connections of its kernels, so there is no graph of them."
+)
+
+# A row of layers by its layer, or by its kind and the operator of its kernels.
+RowKey = int | tuple[RowKind, str]
+
+
+def render_profile_svg(profile: Profile) -> str:
+    """The picture; if no case has one, the reason of the first in its place."""
+    pictures = [(case, case_picture(case)) for case in profile.cases]
+    case, picture = next((each for each in pictures if each[1].boxes), pictures[0])
+    facts = [case.case.id]
+    if case.measured is not None:
+        facts.append(f"median {case.measured.latency.median_ns / _NS_PER_MS:.4g} ms")
+        facts.append(case.measured.engine.label)
+    return render_svg(picture, profile.model.name, ", ".join(facts))
+
+
+def case_picture(case: CaseProfile) -> Picture:
+    kernels, layers = kernels_of_case(case), case.layers
+    if not kernels:
+        return Picture((), reason=UNKNOWN_EDGES if layers else "")
+    rows = row_indexes(layers)
+    has_times = any(kernel.ns is not None for kernel in kernels)
+    boxes = []
+    for kernel in kernels:
+        # A layer without a time has the row at its own place.
+        at = rows.get(row_key(kernel), kernel.layer)
+        row = None if at is None else layers[at]
+        boxes.append(
+            Box(
+                op_type=kernel.op_type,
+                name=name_of(row) or kernel.op_type,
+                inputs=kernel.inputs,
+                values=(kernel_ms(kernel) if has_times else _macs_of(row),),
+                row=at,
+                is_layout=is_layout(kernel.op_type, kernel.kind),
+            )
+        )
+    return Picture(tuple(boxes), unit="ms" if has_times else "MACs")
+
+
+def row_key(kernel: GraphKernel) -> RowKey:
+    """The key of the row that has the time of a kernel."""
+    return (kernel.kind, kernel.op_type) if kernel.layer is None else kernel.layer
+
+
+def row_indexes(rows: Sequence[LayerRow | None]) -> Mapping[RowKey, int]:
+    """The place of each row that has a time, by its key."""
+    found: dict[RowKey, int] = {}
+    for at, row in enumerate(rows):
+        if row is not None and row.time is not None:
+            time = row.time
+            found[(time.kind, time.kernel) if time.layer is None else time.layer] = at
+    return found
+
+
+def name_of(row: LayerRow | None) -> str | None:
+    """The name of the layer of a row; None if it has none."""
+    return None if row is None or row.static is None else row.static.name or row.static.id
+
+
+def kernel_ms(kernel: GraphKernel | None) -> float | None:
+    return None if kernel is None or kernel.ns is None else kernel.ns / _NS_PER_MS
+
+
+def _macs_of(row: LayerRow | None) -> float | None:
+    layers = () if row is None else row.layers
+    known = [layer.macs for layer in layers if layer.macs is not None]
+    return float(sum(known)) if known else None
+
+
+# -- a profile as the data that the scripts of a page draw
+
 
 LABELS = ("A", "B")
 
@@ -140,3 +234,140 @@ def figures_alone(measured: Measurement | None) -> RanFigures | None:
 
 def _no_time(case: CaseProfile) -> str | None:
     return None if case.measured is not None else f"{case.outcome.value}: {case.reason}"
+
+
+# -- tables of a page about the models, the machine and the run
+
+
+_SHORT_HASH = 12
+
+
+class ModelRow(Struct, frozen=True):
+    """A model, its role in this report, and the engine that it ran on."""
+
+    role: str
+    model: ModelFacts
+    engine: str = ""
+
+
+def models_table(rows: Iterable[ModelRow]) -> Table:
+    """A row for each model, once; columns that have nothing to show are left out."""
+    table = table_of(
+        "",
+        rows,
+        (Column("", is_text=True), lambda row: row.role),
+        (Column("model", is_name=True), lambda row: row.model.name),
+        (Column("path", is_name=True), lambda row: row.model.path or row.model.function_file or ""),
+        (Column("size"), lambda row: row.model.described_size),
+        (Column("sha256", is_name=True), lambda row: (row.model.sha256 or "")[:_SHORT_HASH]),
+        (Column("operator sets", is_text=True), lambda row: _describe_opsets(row.model)),
+        (Column("producer", is_text=True), lambda row: row.model.producer),
+        (Column("engine", is_text=True), lambda row: row.engine),
+    )
+    return drop_blank_columns(replace(table, rows=tuple(dict.fromkeys(table.rows))))
+
+
+def _describe_opsets(model: ModelFacts) -> str:
+    return ", ".join(
+        f"{'opset' if domain in {'', 'ai.onnx'} else domain} {number}"
+        for domain, number in model.opsets.items()
+    )
+
+
+def run_table(
+    machines: Iterable[MachineFacts | None],
+    rows: Iterable[tuple[str, str]] = (),
+    made: dt.datetime | None = None,
+) -> Table:
+    """Where it ran, by which rule, when, and by which version; unknown facts are left out."""
+    described = dict.fromkeys(describe_machine_line(each) for each in machines if each is not None)
+    facts = [
+        *(("machine", line.removeprefix("machine ")) for line in described),
+        *rows,
+        ("date", "" if made is None else f"{made.astimezone(dt.timezone.utc):%Y-%m-%d %H:%M} UTC"),
+        ("made by", f"pytest-modelperf {__version__}"),
+    ]
+    columns = (Column("", is_text=True), Column("", is_text=True))
+    return Table("", columns, tuple(fact for fact in facts if fact[1]))
+
+
+def format_share(share: float | None) -> str:
+    """`3 %`; empty where there is none."""
+    return "" if share is None else f"{100 * share:.4g} %"
+
+
+# -- a page that draws measured and counted cases
+
+
+_FOLDER = Path(__file__).with_name("html")
+
+CASE_DRAWINGS = Drawings(
+    parts=(
+        Drawing("chart", "Latency and throughput"),
+        Drawing("time", "Inference time"),
+        Drawing("rounds", "Samples by round"),
+        Drawing("calls", "Calls of the program"),
+        Drawing("types", "Performance summary"),
+        Drawing("icicle", "Cost by type, layer and kernel"),
+        Drawing("depth", "Layers by depth"),
+        Drawing("graph", "Graph"),
+        Drawing("kernels", "Kernels"),
+        Drawing("transitions", "Precisions"),
+    ),
+    styles=tuple(_FOLDER / f"{name}.css" for name in ("layers", "calls", "kernels", "graph")),
+    scripts=tuple(
+        _FOLDER / f"{name}.js"
+        for name in (
+            "points",
+            "chart",
+            "time",
+            "rounds",
+            "layers",
+            "types",
+            "icicle_chart",
+            "icicle",
+            "calls",
+            "kernels",
+            "graph_places",
+            "graph_view",
+            "graph",
+            "precisions",
+            "depth",
+        )
+    ),
+    of_case=("rounds", "calls", "types", "layers", "precisions", "graph"),
+)
+
+
+class CaseAdditions(Struct, frozen=True):
+    """What another room adds to the report of a profile, by the ids of the cases.
+
+    `blocks` follow the layer types. `entries` have what the scripts of the added drawings read.
+    """
+
+    drawings: Drawings = Drawings()
+    entries: Mapping[str, Mapping[str, Any]] = {}
+    blocks: Mapping[str, Sequence[ReportBlock]] = {}
+
+
+def case_drawn(
+    data: Callable[[], Mapping[str, Any]], additions: CaseAdditions | None = None
+) -> Drawn:
+    """The charts of cases, and those that were added."""
+    if additions is None or not additions.entries:
+        return Drawn(CASE_DRAWINGS, data)
+    return Drawn(CASE_DRAWINGS.plus(additions.drawings), partial(_with_entries, data, additions))
+
+
+def _with_entries(
+    data: Callable[[], Mapping[str, Any]], additions: CaseAdditions
+) -> Mapping[str, Any]:
+    made = data()
+    models = [
+        {
+            **model,
+            "cases": [{**case, **additions.entries.get(case["id"], {})} for case in model["cases"]],
+        }
+        for model in made["models"]
+    ]
+    return {**made, "models": models}

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.case_page import CaseAdditions, case_drawn
 from pytest_modelperf.profiler.shown.conditions import (
     WANTED_HALF_WIDTH,
     describe_engine,
@@ -19,22 +19,29 @@ from pytest_modelperf.profiler.shown.conditions import (
     noise_of,
     unmeasured_reasons,
 )
-from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table, run_table
-from pytest_modelperf.profiler.shown.tables.generation import generation_table
+from pytest_modelperf.profiler.shown.page_data import (
+    CaseAdditions,
+    ModelRow,
+    case_drawn,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.tables.cases import (
+    generation_table,
+    latency_table,
+    layer_type_time_table,
+    member_table,
+    performance_table,
+)
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     DEFAULT_COLUMNS,
     MEASURED_COLUMNS,
     find_columns,
 )
-from pytest_modelperf.profiler.shown.tables.layers import LayerView, layer_table
-from pytest_modelperf.profiler.shown.tables.measured import (
-    latency_table,
-    layer_type_time_table,
-    performance_table,
-)
-from pytest_modelperf.profiler.shown.tables.mixture import member_table
-from pytest_modelperf.profiler.shown.tables.static import (
+from pytest_modelperf.profiler.shown.tables.layers import (
+    LayerView,
     describe_model,
+    layer_table,
     layer_type_table,
     summary_table,
     uncounted_table,
@@ -55,7 +62,16 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
-from pytest_modelperf.text.units import format_bytes, format_count, format_ms, format_rate, percent
+from pytest_modelperf.report.tables import Column, table_of
+from pytest_modelperf.text.units import (
+    UNKNOWN,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_rate,
+    format_shape,
+    percent,
+)
 
 # A kernel lists the ids of the layers that it runs, and each of these has the id of its layer.
 _FINDS_FUSED = ("id", "runs-in")
@@ -267,3 +283,31 @@ def _noise(measured: Measurement) -> Tile:
     figure = "p50" if measured.mixture is None else "mean"
     word = "uneven" if is_wide else "quiet"
     return Tile("noise", word, f"{figure} ± {percent(width)}", tone)
+
+
+# -- the shape of every tensor of a model as a report
+
+
+def shapes_report(bound: BoundModel) -> Report:
+    """Inputs first, then all others in the order in which they are computed."""
+    roles = {
+        **dict.fromkeys(bound.stored, "weight"),
+        **{tensor.name: "output" for tensor in bound.graph.outputs},
+        **{tensor.name: "input" for tensor in bound.graph.inputs},
+    }
+    tensors = sorted(bound.tensors.values(), key=lambda each: roles.get(each.name) != "input")
+    known = sum(tensor.has_known_shape for tensor in tensors)
+    table = table_of(
+        "",
+        tensors,
+        (Column("tensor", is_name=True), lambda tensor: tensor.name),
+        (Column("what", is_text=True), lambda tensor: roles.get(tensor.name, "hidden")),
+        (Column("type", is_text=True), lambda tensor: tensor.dtype or UNKNOWN),
+        (Column("shape", is_text=True), lambda tensor: format_shape(tensor.shape)),
+    )
+    return Report(
+        title=f"{bound.file.name}: shapes",
+        subject=f"{bound.file.name}: {known} of {len(tensors)} tensors have a shape",
+        opening=tuple(Line(word="note", text=note) for note in bound.notes),
+        blocks=(Rows(table),),
+    )

@@ -1,9 +1,4 @@
-"""Renders data and overview as one HTML file that needs no other file and no network.
-
-plotly and the data are packed (gzip, base64). This shrinks a page to a third, and keeps the names
-of a model out of the markup. The layers of a case are read only while that case is chosen. They are
-packed case by case, so that a browser need not unpack hundreds of cases to show one.
-"""
+"""Renders data and overview as one HTML file that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -12,9 +7,11 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
 from pytest_modelperf.report.model import Drawn, Report
@@ -106,3 +103,17 @@ def pack(text: str) -> str:
 
 def _read(paths: Sequence[Path]) -> list[str]:
     return [path.read_text("utf-8") for path in paths]
+
+
+# -- the packages that only the HTML report needs
+
+
+_PACKAGES = ("plotly", "jinja2")
+
+
+def check_html_extra(option: str) -> None:
+    """Raises UsageError if no page could be made, before anything is measured for it."""
+    if any(find_spec(name) is None for name in _PACKAGES):
+        raise UsageError(
+            f"{option} needs {' and '.join(_PACKAGES)}: pip install 'pytest-modelperf[report]'"
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.report.picture.folding import fold
-from pytest_modelperf.report.picture.layout import lay_out
+from pytest_modelperf.report.picture.layout import fold, lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
 # Times are rounded to a nanosecond.

@@ -1,10 +1,4 @@
-"""Where the boxes of a picture stand: in rows, from the inputs of the model down, and in lanes.
-
-A box stands in the row below the last box that feeds it. It goes straight down from one of these if
-that lane is free, else into the nearest free lane. A tensor that is read further below goes down
-in a lane of its own, which all of its readers share, so no line crosses a box. The time that this
-takes is linear in the number of boxes and lines, and it needs no recursion.
-"""
+"""Where the boxes of a picture stand, after stretches without a change became one box each."""
 
 from __future__ import annotations
 
@@ -14,6 +8,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from msgspec import Struct
+
+from pytest_modelperf.files.documents import Count, Figure, Positive
+from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
 
 class Layout(Struct, frozen=True):
@@ -148,3 +145,117 @@ class _Taken:
                 self._lanes.add(lane)
                 return lane
         raise AssertionError
+
+
+# -- finds the stretches of a picture that become one box
+
+
+# A picture of one model with at most so many kernels is shown whole.
+_FEW = 150
+# In a larger one, so many kernels with the largest figures stay in sight.
+_KEPT = 60
+# Fewer kernels than these are not worth a fold.
+_LEAST = 3
+
+
+# By identity: a fold can have thousands of boxes, and to compare them takes long.
+class Item(Struct, frozen=True, eq=False):
+    """One box that is seen: a kernel, or the kernels of a fold."""
+
+    lane: int
+    line: int
+    boxes: tuple[int, ...]
+    is_fold: bool
+
+
+def items_of(picture: Picture, layout: Layout) -> list[Item]:
+    """The item that shows each box of the picture."""
+    fold_of = {row: rows for rows in fold(picture, layout) for row in rows}
+    tops = [fold_of[row].start if row in fold_of else row for row in layout.rows]
+    lines = {top: line for line, top in enumerate(sorted(set(tops)))}
+    shown_together: dict[object, list[int]] = defaultdict(list)
+    for box, row in enumerate(layout.rows):
+        shown_together[fold_of.get(row, box)].append(box)
+    items: dict[int, Item] = {}
+    for boxes in shown_together.values():
+        first = boxes[0]
+        is_fold = layout.rows[first] in fold_of
+        item = Item(layout.lanes[first], lines[tops[first]], tuple(boxes), is_fold)
+        items.update(dict.fromkeys(boxes, item))
+    return [items[box] for box in range(len(tops))]
+
+
+def fold(picture: Picture, layout: Layout) -> tuple[range, ...]:
+    """The rows of each stretch that is folded at first, from the top down."""
+    boxes: dict[int, list[int]] = defaultdict(list)
+    for box, row in enumerate(layout.rows):
+        boxes[row].append(box)
+    kept = {layout.rows[box] for box in _kept(picture)}
+    if picture.is_pair:
+        # A change stands in its context.
+        kept |= {row + step for row in kept for step in (-1, 1)}
+    found = []
+    first = 0
+    for row in range(len(boxes) + 1):
+        if row < len(boxes) and row not in kept:
+            continue
+        if row - first > 1 and sum(len(boxes[each]) for each in range(first, row)) >= _LEAST:
+            found.append(range(first, row))
+        first = row + 1
+    return tuple(found)
+
+
+def _kept(picture: Picture) -> Sequence[int]:
+    """The boxes that are not folded."""
+    boxes = picture.boxes
+    if picture.is_pair:
+        return [at for at, box in enumerate(boxes) if not box.is_still]
+    if len(boxes) <= _FEW:
+        return range(len(boxes))
+    return sorted(range(len(boxes)), key=lambda at: -(boxes[at].values[0] or 0.0))[:_KEPT]
+
+
+# -- a picture as the boxes that are seen of it
+
+
+class SeenBox(Struct, frozen=True, kw_only=True):
+    """A kernel, or `kernels` of them in one box, which have no name.
+
+    `change_ms` is how much longer a kernel takes now; None if it is unknown or may be chance.
+    `inputs` are the boxes that feed it, by their indexes.
+    """
+
+    op_type: str
+    name: str
+    kernels: Positive = 1
+    change_ms: Figure | None = None
+    state: BoxState = BoxState.SAME
+    inputs: tuple[Count, ...] = ()
+
+
+def seen_boxes(picture: Picture) -> tuple[SeenBox, ...]:
+    """The boxes in the order of the data."""
+    boxes = picture.boxes
+    if not boxes:
+        return ()
+    items = dict.fromkeys(items_of(picture, lay_out([box.inputs for box in boxes])))
+    ordered = sorted(items, key=lambda item: item.line)
+    place = {at: index for index, item in enumerate(ordered) for at in item.boxes}
+    found = []
+    for index, item in enumerate(ordered):
+        feeders = {place[feeder] for at in item.boxes for feeder in boxes[at].inputs}
+        found.append(_seen([boxes[at] for at in item.boxes], feeders - {index}))
+    return tuple(found)
+
+
+def _seen(own: list[Box], inputs: set[int]) -> SeenBox:
+    if len(own) > 1:
+        return SeenBox(op_type="", name="", kernels=len(own), inputs=tuple(sorted(inputs)))
+    (box,) = own
+    return SeenBox(
+        op_type=box.op_type,
+        name=box.name,
+        change_ms=None if box.is_still else box.change,
+        state=box.state,
+        inputs=tuple(sorted(inputs)),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.report.picture.folded import SeenBox
+from pytest_modelperf.report.picture.layout import SeenBox
 from pytest_modelperf.report.picture.records import BoxState
 from pytest_modelperf.text.units import change_decimals
 

@@ -12,8 +12,7 @@ from math import sqrt
 
 from msgspec import Struct
 
-from pytest_modelperf.report.picture.folding import Item, items_of
-from pytest_modelperf.report.picture.layout import lay_out
+from pytest_modelperf.report.picture.layout import Item, items_of, lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, table_decimals

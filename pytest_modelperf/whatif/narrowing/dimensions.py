@@ -1,17 +1,19 @@
-"""Which places along the axes of all tensors can only be removed together.
-
-A place is one index of one axis of one tensor. Rules join places, such as the third channel of a
-Relu's output and of its input. Joined places are removed together or not at all. Places joined to
-one that has to stay also stay.
-"""
+"""Which places along the axes of all tensors can only be removed together."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+
+from pytest_modelperf.graph.shape_rule import ints_of
+from pytest_modelperf.graph.structure import Node, Tensor
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -121,3 +123,226 @@ class Dimensions:
             # same place, the lowest wins and the next iteration joins the others.
             high, low = np.maximum(one, other)[apart], np.minimum(one, other)[apart]
             np.minimum.at(self._parents, high, low)
+
+
+# -- the links of one node
+
+
+class ChannelAxis(Struct, frozen=True):
+    """An axis of a weight, each place of which makes one channel, and the layer of the weight."""
+
+    layer: str
+    weight: Dim
+
+
+class EqualBlocks(Struct, frozen=True):
+    """An axis in equal blocks that have to stay equal: the channels of a grouped convolution."""
+
+    dim: Dim
+    count: int
+
+
+class Findings(Struct):
+    """The statements of the rules about a whole graph.
+
+    `block_columns` has the channels of each weight whose columns are others for each block of rows.
+    """
+
+    dimensions: Dimensions
+    made: list[ChannelAxis] = field(default_factory=list)
+    blocks: list[EqualBlocks] = field(default_factory=list)
+    block_columns: dict[str, EqualBlocks] = field(default_factory=dict)
+
+
+class Links:
+    """The links of one node. An axis without a link has to stay as it is."""
+
+    def __init__(self, node: Node, findings: Findings, users: int = 1) -> None:
+        self.node = node
+        self.findings = findings
+        # How many nodes use the weight at input 1.
+        self.weight_users = users
+        self.why = "needs all of it"
+        self._said: set[Dim] = set()
+
+    @property
+    def dimensions(self) -> Dimensions:
+        return self.findings.dimensions
+
+    def same(self, one: Tensor | None, axis: int, other: Tensor | None, other_axis: int) -> None:
+        """Link two axes place by place. Does nothing if an operand is absent."""
+        if one is None or other is None:
+            return
+        first, second = _dim(one, axis), _dim(other, other_axis)
+        if self.dimensions.size(first) == self.dimensions.size(second):
+            self._said |= {first, second}
+            self.dimensions.join(first, second)
+
+    def match(self, one: Dim, ones: Places, other: Dim, others: Places) -> None:
+        """Link places of an axis, given by their indexes, with places of another."""
+        first, second = self.dimensions.places(one), self.dimensions.places(other)
+        self._said |= {one, other}
+        self.dimensions.join_places(one, first[ones], other, second[others])
+
+    def makes(self, weight: Tensor, axis: int) -> None:
+        """State that each place along this axis of a weight makes a channel."""
+        self.findings.made.append(ChannelAxis(self.node.id, _dim(weight, axis)))
+
+    def blocks(self, tensor: Tensor, axis: int, count: int) -> EqualBlocks:
+        """State that an axis consists of this many blocks, which have to stay equal."""
+        blocks = EqualBlocks(_dim(tensor, axis), count)
+        self.findings.blocks.append(blocks)
+        return blocks
+
+    def columns(self, weight: Tensor, channels: EqualBlocks) -> None:
+        """State that the second axis of a weight follows the blocks of its input channels."""
+        self.say(weight, 1)
+        self.findings.block_columns[weight.name] = channels
+
+    def say(self, tensor: Tensor, axis: int) -> Dim:
+        """Mark an axis as linked."""
+        dim = _dim(tensor, axis)
+        self._said.add(dim)
+        return dim
+
+    def because(self, why: str) -> None:
+        """Set the reason, in words, why the axes without a link have to stay."""
+        self.why = why
+
+    def pin_rest(self) -> None:
+        """Pin every axis without a link."""
+        reason = f"{printable(self.node.qualified_op)} {printable(self.node.id)!r} {self.why}"
+        for tensor in (*self.node.inputs, *self.node.outputs):
+            for dim in self.dimensions.axes(tensor.name) if tensor else ():
+                if dim not in self._said:
+                    self.dimensions.pin(dim, reason)
+
+
+Rule: TypeAlias = Callable[[Node, Links], None]
+
+
+def _dim(tensor: Tensor, axis: int) -> Dim:
+    return Dim(tensor.name, axis % tensor.rank)
+
+
+def integers(node: Node, index: int, attribute: str = "") -> tuple[int, ...] | None:
+    """Constant integers from an input, or from an attribute in older opsets; None if unknown."""
+    if attribute and attribute in node.attributes:
+        return node.attr_ints(attribute)
+    return ints_of(node, index)
+
+
+def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(axis % rank for axis in axes)
+
+
+# -- which axis of a Reshape can lose places
+
+
+class _Axis(Struct, frozen=True):
+    """An axis of one side, as the factors `first` to `last` of a segment."""
+
+    dim: Dim
+    first: int
+    last: int
+
+    def holds(self, factor: int) -> bool:
+        return self.first <= factor < self.last
+
+
+class _Segment(Struct, frozen=True):
+    """Axes with the same elements before and after, and the common factors of both sides."""
+
+    factors: tuple[int, ...]
+    axes: tuple[_Axis, ...]
+
+    def holders(self, factor: int) -> list[_Axis]:
+        return [axis for axis in self.axes if axis.holds(factor)]
+
+    def coordinates(self, axis: _Axis, factor: int) -> Places:
+        """The position of each place of an axis along a factor."""
+        inner = prod(self.factors[factor + 1 : axis.last])
+        return np.arange(prod(self.factors[axis.first : axis.last])) // inner % self.factors[factor]
+
+
+def link_reshape(node: Node, links: Links) -> None:
+    data, result = node.input(0), node.output()
+    if 0 in data.dims:
+        return
+    for segment in _segments(data, result):
+        carrier = _carrier(segment, links)
+        if carrier is None:
+            links.because("mixes it with other axes")
+            continue
+        first, *others = segment.holders(carrier)
+        _, places = np.unique(segment.coordinates(first, carrier), return_index=True)
+        for axis in (first, *others):
+            wanted = places[segment.coordinates(axis, carrier)]
+            links.match(axis.dim, np.arange(len(wanted)), first.dim, wanted)
+    for tensor in (data, result):
+        for position, size in enumerate(tensor.dims):
+            if size == 1:
+                links.say(tensor, position)
+
+
+def _carrier(segment: _Segment, links: Links) -> int | None:
+    """The factor that may lose places: one that does not have to stay.
+
+    Of several it is the outermost: heads rather than parts of heads. But if the outermost factor is
+    the number of groups of a grouped convolution (a channel shuffle), it stays.
+    """
+    dimensions = links.dimensions
+    free = [
+        factor
+        for factor in range(len(segment.factors))
+        if not any(dimensions.is_pinned(axis.dim) for axis in segment.holders(factor))
+    ]
+    if len(free) < 2:
+        return free[0] if free else None
+    whole = max(segment.axes, key=lambda axis: axis.last - axis.first)
+    sets = np.unique(dimensions.sets(whole.dim))
+    groups = {
+        blocks.count
+        for blocks in links.findings.blocks
+        if np.isin(dimensions.sets(blocks.dim), sets).any()
+    }
+    return free[1] if segment.factors[free[0]] in groups else free[0]
+
+
+def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
+    """The shortest runs of axes with the same elements on both sides, without axes of size 1.
+
+    A run without common factors, such as 4 x 6 to 6 x 4, is left out.
+    """
+    ends = [_ends(tensor) for tensor in (data, result)]
+    shared = sorted(set(ends[0]) & set(ends[1]))
+    segments = []
+    for start, stop in zip([1, *shared], shared, strict=False):
+        bounds = [start, *sorted({e for side in ends for e in side if start < e <= stop})]
+        if any(high % low for low, high in pairwise(bounds)):
+            continue
+        factors = tuple(high // low for low, high in pairwise(bounds))
+        axes = tuple(
+            _Axis(Dim(tensor.name, axis), bounds.index(before), bounds.index(after))
+            for tensor, side in zip((data, result), ends, strict=True)
+            for (after, axis), before in zip(side.items(), [1, *side], strict=False)
+            if start < after <= stop
+        )
+        segments.append(_Segment(factors, axes))
+    return segments
+
+
+def _ends(tensor: Tensor) -> dict[int, int]:
+    """For each axis larger than 1, the product of all sizes up to it."""
+    ends = {}
+    size = 1
+    for axis, length in enumerate(tensor.dims):
+        size *= length
+        if length > 1:
+            ends[size] = axis
+    return ends
+
+
+RULES: Mapping[str, Rule] = dict.fromkeys(
+    ("Flatten", "Reshape", "Squeeze", "Unsqueeze"), link_reshape
+)

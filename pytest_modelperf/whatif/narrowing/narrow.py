@@ -2,21 +2,300 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import onnx
 from msgspec import Struct
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
+from pytest_modelperf.graph.model_file import (
+    DATA_TYPES,
+    MAX_PROTO_BYTES,
+    ModelFile,
+    external_tensors,
+    is_external,
+)
+from pytest_modelperf.graph.number_codes import codes_of
+from pytest_modelperf.graph.repeated import remove_named
+from pytest_modelperf.graph.replaced import Replacement, write_replaced
+from pytest_modelperf.graph.stored_tensors import StorageKind, dense_weights, used_names
+from pytest_modelperf.graph.structure import Node, Tensor
+from pytest_modelperf.graph.weight_pieces import stored_number
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.whatif.narrowing.plan import RemovalPlan
-from pytest_modelperf.whatif.narrowing.relating import RelatedGraph, relate
-from pytest_modelperf.whatif.narrowing.selection import Selection, select
-from pytest_modelperf.whatif.narrowing.strength import strengths
-from pytest_modelperf.whatif.narrowing.writing import write_planned
+from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, integers, normal_axes
+from pytest_modelperf.whatif.narrowing.plan import ModelNode, RelatedGraph, RemovalPlan, relate
+from pytest_modelperf.whatif.narrowing.rules import slice_ranges
+from pytest_modelperf.whatif.narrowing.selection import Selection, select, strengths
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Value
+    from pytest_modelperf.whatif.narrowing.dimensions import Places
+
+
+class Rewriter:
+    """Rewrites one graph in place; `added` are the nodes of its new constants."""
+
+    def __init__(self, plan: RemovalPlan) -> None:
+        self.plan = plan
+        self.added: list[NodeProto] = []
+        self._taken = set(plan.related.dimensions.shapes)
+
+    def rewrite(self, node: ModelNode) -> None:
+        adjust = _ADJUSTMENTS.get(node.node.qualified_op)
+        # A node with a tensor of unknown shape keeps all of its shapes.
+        if adjust is not None and any(map(self.changes, (*node.node.inputs, *node.node.outputs))):
+            adjust(node.proto, node.node, self)
+
+    def give(
+        self, proto: NodeProto, index: int, values: Sequence[int], what: str, dtype: str = "int64"
+    ) -> None:
+        """Give a node its own constant integers as the input at `index`."""
+        name = wish = f"{proto.output[0]}/{what}"
+        count = 1
+        while name in self._taken:
+            count += 1
+            name = f"{wish}#{count}"
+        self._taken.add(name)
+        self.added.append(_constant_node(name, np.asarray(values, dtype)))
+        while len(proto.input) <= index:
+            proto.input.append("")
+        proto.input[index] = name
+
+    def changes(self, tensor: Tensor | None) -> bool:
+        return tensor is not None and self.plan.changes(tensor.name)
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        return self.plan.shape(tensor.name)
+
+
+_Adjust: TypeAlias = Callable[[NodeProto, Node, Rewriter], None]
+
+
+def _constant_node(name: str, values: Places) -> NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values))
+
+
+def _adjust_reshape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    if not rewriter.changes(node.output()):
+        return
+    target = rewriter.shape(node.output())
+    old = integers(node, 1, "shape")
+    if old is not None:
+        # 0 and -1 keep their meaning.
+        target = tuple(
+            size if entry > 0 else entry for entry, size in zip(old, target, strict=True)
+        )
+    if "shape" in node.attributes:
+        set_attribute(proto, "shape", target)
+    else:
+        rewriter.give(proto, 1, target, "target")
+
+
+def _adjust_expand(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    if rewriter.changes(node.output()):
+        rewriter.give(proto, 1, rewriter.shape(node.output()), "target")
+
+
+def _adjust_squeeze(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    """Name the axes, because a channel that is left alone is not one of them."""
+    if "axes" in node.attributes or node.optional_input(1) is not None:
+        return
+    axes = [axis for axis, size in enumerate(node.input(0).dims) if size == 1]
+    if not axes:
+        # No axes mean all of size 1.
+        proto.op_type = "Identity"
+        del proto.input[1:]
+    elif node.opset < 13:
+        set_attribute(proto, "axes", axes)
+    else:
+        rewriter.give(proto, 1, axes, "axes")
+
+
+def _adjust_resize(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    sizes = node.optional_input(3)
+    if sizes is None or sizes.dims == (0,) or not rewriter.changes(node.output()):
+        return
+    shape = rewriter.shape(node.output())
+    axes = normal_axes(node.attr_ints("axes"), len(shape)) or range(len(shape))
+    rewriter.give(proto, 3, [shape[axis] for axis in axes], "sizes")
+
+
+def _adjust_split(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    if not rewriter.changes(node.input(0)):
+        return
+    axis = node.attr_int("axis", 0)
+    parts = [rewriter.shape(tensor)[axis] for tensor in node.outputs if tensor is not None]
+    if node.opset < 13:
+        set_attribute(proto, "split", parts)
+    else:
+        remove_named(proto.attribute, {"num_outputs"})
+        rewriter.give(proto, 1, parts, "split")
+
+
+def _adjust_slice(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    ranges = slice_ranges(node)
+    if ranges is None or not rewriter.changes(node.input(0)):
+        return
+    bounds = {}
+    for axis, taken in ranges.items():
+        kept = rewriter.plan.kept(node.input(0).name, axis)
+        if len(kept) < node.input(0).dims[axis]:
+            inside = np.searchsorted(kept, [taken.start, taken.stop])
+            bounds[axis] = (int(inside[0]), int(inside[1]))
+    if not bounds:
+        return
+    for position, what in enumerate(("starts", "ends")):
+        old = integers(node, position + 1, what) or ()
+        new = [
+            bounds[axis][position] if axis in bounds else value
+            for axis, value in zip(ranges, old, strict=True)
+        ]
+        if what in node.attributes:
+            set_attribute(proto, what, new)
+        else:
+            # All bounds of a Slice have one type, and its axes keep theirs.
+            dtype = node.input(position + 1).dtype or "int64"
+            rewriter.give(proto, position + 1, new, what, dtype)
+
+
+def _adjust_groups(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    """A depthwise convolution has a group for each channel."""
+    channels = node.input(0).dims[1]
+    if node.attr_int("group", 1) == channels > 1:
+        set_attribute(proto, "group", rewriter.shape(node.input(0))[1])
+
+
+def _adjust_fill(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    if rewriter.changes(node.output()):
+        rewriter.give(proto, 0, rewriter.shape(node.output()), "shape")
+
+
+def _adjust_shape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+    """Replace the node by its old result."""
+    if rewriter.changes(node.input(0)):
+        value = _old_value(proto, node)
+        proto.CopyFrom(_constant_node(proto.output[0], value))
+
+
+def _old_value(proto: NodeProto, node: Node) -> Places:
+    """The result of a Shape or Size in the unchanged model."""
+    dims = node.input(0).dims
+    if proto.op_type == "Size":
+        return np.asarray(node.input(0).size, np.int64)
+    return np.asarray(dims[node.attr_int("start", 0) : node.attr_int("end", len(dims))], np.int64)
+
+
+def set_attribute(proto: NodeProto, name: str, value: int | Sequence[int]) -> None:
+    remove_named(proto.attribute, {name})
+    proto.attribute.append(helper.make_attribute(name, value))
+
+
+_ADJUSTMENTS: Mapping[str, _Adjust] = {
+    "ConstantOfShape": _adjust_fill,
+    "Conv": _adjust_groups,
+    "ConvTranspose": _adjust_groups,
+    "Expand": _adjust_expand,
+    "Reshape": _adjust_reshape,
+    "Resize": _adjust_resize,
+    "Shape": _adjust_shape,
+    "Size": _adjust_shape,
+    "Slice": _adjust_slice,
+    "Split": _adjust_split,
+    "Squeeze": _adjust_squeeze,
+    "com.microsoft::FusedConv": _adjust_groups,
+}
+
+
+# -- write a narrowed model
+
+
+def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_bytes: int) -> None:
+    """Write the model after the removal; a larger one has its weights in a file beside it."""
+    proto = plan.related.proto
+    rewriter = Rewriter(plan)
+    used = set(used_names(proto))
+    for each in plan.related.nodes:
+        rewriter.rewrite(each)
+    nodes = [*rewriter.added, *proto.graph.node]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    _drop_initializers(proto.graph, used - set(used_names(proto)))
+    _declare_shapes(proto.graph, plan, bound.tensors)
+    replacements = list(_replacements(bound.file, plan))
+    write_replaced(bound.file, proto, replacements, path, max_file_bytes=max_file_bytes)
+
+
+def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
+    """Remove the constants that were replaced."""
+    # A caller still gives an input of the model that no node reads any more.
+    gone = unused.intersection(tensor.name for tensor in graph.initializer)
+    remove_named(graph.initializer, gone)
+    remove_named(graph.input, gone)
+
+
+def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, Tensor]) -> None:
+    """Declare the old shapes of outputs, and the new shapes of weights listed as inputs."""
+    for info in graph.output:
+        tensor = tensors[info.name]
+        data_type = DATA_TYPES.get(tensor.dtype or "")
+        if data_type is not None and tensor.shape is not None:
+            info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, data_type, tensor.shape))
+    for info in graph.input:
+        if info.name in plan.related.stored:
+            for dim, size in zip(
+                info.type.tensor_type.shape.dim, plan.shape(info.name), strict=False
+            ):
+                dim.dim_value = size
+
+
+def _replacements(file: ModelFile, plan: RemovalPlan) -> Iterator[Replacement]:
+    """The tensors that are cut, and those in files beside the old model."""
+    proto = plan.related.proto
+    for each in dense_weights(proto.graph):
+        if not each.path and (plan.changes(each.name) or is_external(each.tensor)):
+            cut, shape = partial(plan.cut, each.name), plan.shape(each.name)
+            is_initializer = each.kind is StorageKind.INITIALIZER
+            yield _replacement(file, each.tensor, cut, shape, is_initializer=is_initializer)
+    # The rest are tensors of bodies, or sparse ones.
+    for tensor in external_tensors(proto):
+        shape = tuple(tensor.dims)
+        yield _replacement(file, tensor, lambda v: v, shape, is_initializer=False)
+
+
+def _replacement(
+    file: ModelFile,
+    tensor: TensorProto,
+    cut: Callable[[Value], Value],
+    shape: Sequence[int],
+    *,
+    is_initializer: bool,
+) -> Replacement:
+    """The tensor in its new shape; a copy keeps the location of its old elements."""
+    source = TensorProto()
+    source.CopyFrom(tensor)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.dims[:]
+    tensor.dims.extend(shape)
+    make = partial(_elements, file, source, cut)
+    return Replacement(tensor, make, is_initializer=is_initializer)
+
+
+def _elements(
+    file: ModelFile, source: TensorProto, cut: Callable[[Value], Value]
+) -> Iterator[bytes]:
+    number = stored_number(source)
+    assert number is not None, "text is not cut, and lies in no other file"  # noqa: S101  # for mypy
+    yield number.pack(codes_of(cut(file.read_tensor(source)), number))
+
+
+# -- write a model with fewer channels
+
 
 # The most reasons in an error message.
 _SHOWN = 3

@@ -1,29 +1,95 @@
-"""Select the places to remove: the weakest of each group, as many as the share says.
-
-A group consists of sets of places that the same weights and parts use, such as the channels of one
-layer, of one of its parts behind a Split, or of all layers that one residual stream adds up. The
-strength of a set is the L2 norm of the weights that make it: rows of a kernel, columns of a matrix.
-Of equally strong sets the first are removed.
-"""
+"""Select the places to remove: the weakest of each group, as many as the share says."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
-from pytest_modelperf.whatif.narrowing.balance import balanced_choice
-from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.whatif.narrowing.links import EqualBlocks, Findings
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.structure import Node
+from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, EqualBlocks, Findings
+from pytest_modelperf.whatif.narrowing.plan import RelatedGraph
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from pytest_modelperf.graph.structure import Value
     from pytest_modelperf.whatif.narrowing.dimensions import Places
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Table = npt.NDArray[np.int64]
+
+# The most channels that may balance another one: a few for each block, or the search ends.
+MAX_ADDED_PER_BLOCK = 4
+
+
+def balanced_choice(tables: Sequence[Table], group_of: Table, allowed: Table) -> Table:
+    """The indexes of the chosen candidates: at most `allowed` of each group.
+
+    A row of a table says how often a candidate is in each block; the weakest candidates come first.
+    """
+    left = np.ones(len(group_of), bool)
+    allowed = allowed.copy()
+    chosen: list[int] = []
+    for seed in range(len(group_of)):
+        if not left[seed]:
+            continue
+        added = _balanced_set(seed, tables, group_of, allowed, left)
+        if added:
+            chosen += added
+            left[added] = False
+            np.subtract.at(allowed, group_of[added], 1)
+    return np.array(sorted(chosen), np.int64)
+
+
+def _balanced_set(
+    seed: int,
+    tables: Sequence[Table],
+    group_of: Table,
+    allowed: Table,
+    left: npt.NDArray[np.bool_],
+) -> list[int]:
+    """A balanced set that contains `seed`; empty if none is found."""
+    room = allowed.copy()
+    free = left.copy()
+    added: list[int] = []
+    following = seed
+    for _ in range(1 + MAX_ADDED_PER_BLOCK * sum(table.shape[1] for table in tables)):
+        if room[group_of[following]] == 0:
+            return []
+        added.append(following)
+        free[following] = False
+        room[group_of[following]] -= 1
+        totals = [table[added].sum(axis=0) for table in tables]
+        lacking = next((i for i, t in enumerate(totals) if t.min() < t.max()), None)
+        if lacking is None:
+            return added
+        block = int(totals[lacking].argmin())
+        fitting = np.flatnonzero(free & (tables[lacking][:, block] > 0) & (room[group_of] > 0))
+        if not fitting.size:
+            return []
+        following = int(fitting[_unevenness(fitting, tables, totals).argmin()])
+    return []
+
+
+def _unevenness(fitting: Table, tables: Sequence[Table], totals: Sequence[Table]) -> Table:
+    """For each candidate that fits, how much all blocks would then lack compared to the fullest."""
+    lack = np.zeros(len(fitting), np.int64)
+    for total, table in zip(totals, tables, strict=True):
+        after = total + table[fitting]
+        lack += after.max(axis=1) * after.shape[1] - after.sum(axis=1)
+    return lack
+
+
+# -- select the places to remove
+
 
 # Kernels work on vectors of 8 or 16 channels, and a count beside a multiple of 8 pays for the rest
 # of the vector. ONNX Runtime 1.31, one core with AVX-512, 3x3 convolutions at 28 x 28 to so many
@@ -186,3 +252,89 @@ def _choose_balanced(
         [len(g.sets) - kept_count(len(g.sets), share, in_lanes=False) for g in groups]
     )
     return sets[balanced_choice(tuple(tables.values()), group_of, allowed)]
+
+
+# -- how strong each channel is
+
+
+def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float64]:
+    """The strength of each set of places; weights are read one after the other.
+
+    A weight that a node makes has one value and adds nothing. A weight that cannot be cut is not
+    read. Integers count as the numbers that they stand for.
+    """
+    dims = related.dimensions
+    makers = {t.name: each.node for each in related.nodes for t in each.node.outputs if t}
+    quantizers = {
+        each.node.input(0).name: each.node
+        for each in related.nodes
+        if each.node.qualified_op == "DequantizeLinear"
+    }
+    wanted: dict[str, set[int]] = {}
+    for made in related.findings.made:
+        if dims.is_pinned(made.weight):
+            continue
+        source = _stored_axis(made.weight, related, makers)
+        if source is not None:
+            wanted.setdefault(source.tensor, set()).add(source.axis)
+    strength = np.zeros(dims.count)
+    for name, axes in wanted.items():
+        values = bound.file.read_tensor(related.stored[name])
+        scale, zero = _quantization(values, quantizers.get(name), related, bound)
+        for axis in sorted(axes):
+            norms = _norms(values, axis, scale, zero)
+            np.add.at(strength, dims.sets(Dim(name, axis)), norms)
+    return strength
+
+
+def _norms(values: Value, axis: int, scale: Value, zero: Value) -> npt.NDArray[np.float64]:
+    """The squared norms along an axis, slice by slice, so that a large weight is not copied."""
+    along = zip(*(np.moveaxis(each, axis, 0) for each in (values, scale, zero)), strict=True)
+    return np.array(
+        [float(np.square((part.astype(np.float64) - at) * by).sum()) for part, by, at in along]
+    )
+
+
+def _quantization(
+    values: Value, node: Node | None, related: RelatedGraph, bound: BoundModel
+) -> tuple[Value, Value]:
+    """The scale and the zero point of each value, as views.
+
+    A weight of floats has the scale 1 and the zero point 0. Scales of blocks do not occur here,
+    because a weight that has them is not cut.
+    """
+    found: list[Value] = []
+    for index, usual in ((1, 1.0), (2, 0.0)):
+        setting = None if node is None else node.optional_input(index)
+        stored = None if setting is None else related.stored.get(setting.name)
+        own = np.float64(usual) if stored is None else bound.file.read_tensor(stored)
+        own = np.asarray(own, np.float64)
+        if node is not None and own.size > 1:
+            shape = [1] * values.ndim
+            shape[node.attr_int("axis", 1)] = own.size
+            own = own.reshape(shape)
+        found.append(np.broadcast_to(own.reshape(()) if own.size == 1 else own, values.shape))
+    scale, zero = found
+    return scale, zero
+
+
+def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) -> Dim | None:
+    """The axis of the stored weight that an axis is computed from by constant nodes."""
+    dims = related.dimensions
+    sets = np.unique(dims.sets(dim))
+    name = dim.tensor
+    while name not in related.stored:
+        node = makers.get(name)
+        if node is None or node.op_type == "ConstantOfShape":
+            return None
+        source = node.optional_input(0)
+        if source is None:
+            return None
+        name = source.name
+    if name == dim.tensor:
+        return dim
+    for found in dims.axes(name):
+        shared = np.intersect1d(dims.sets(found), sets)
+        if (shared != PINNED).any():
+            return found
+    return None

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.profiler.doctor.growth import LEVEL, find_growth, measure_growth
+from pytest_modelperf.profiler.doctor.checkup import LEVEL, find_growth, measure_growth
 from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkups
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -24,8 +24,8 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.budgets import compare_with_limit
 from pytest_modelperf.stats.decisions import BudgetAnswer
-from pytest_modelperf.stats.growth import growth_of
 from pytest_modelperf.stats.records import Growth
+from pytest_modelperf.stats.slopes import growth_of
 from tests.profiler.doctor.test_document import CHECKUP, shown
 from tests.support.profiles import MACHINE
 from tests.support.timed_models import write_timed

@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.machine import describe as machine
-from pytest_modelperf.profiler.machine.cgroup import Limits, cgroup_folders, read_limits
 from pytest_modelperf.profiler.machine.describe import (
     Host,
+    Limits,
+    cgroup_folders,
     cores_available,
     describe_machine,
     find_versions,
     limit_cores,
+    read_limits,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
-from pytest_modelperf.profiler.machine.system_files import parse_processors
+from pytest_modelperf.profiler.machine.hardware import parse_processors, read_macos, read_sysctl
 
 GIB = 1 << 30
 KIB = 1 << 10

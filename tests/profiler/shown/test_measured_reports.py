@@ -26,13 +26,13 @@ from pytest_modelperf.profiler.shown.conditions import (
 )
 from pytest_modelperf.profiler.shown.progress import progress_line
 from pytest_modelperf.profiler.shown.report import profile_report
+from pytest_modelperf.profiler.shown.tables.cases import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
     MEASURED_COLUMNS,
     sort_layers,
 )
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.tables.measured import layer_type_time_table
 from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals

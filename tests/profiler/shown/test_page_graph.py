@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
-from pytest_modelperf.profiler.shown.page_graph import case_picture
+from pytest_modelperf.profiler.shown.page_data import case_picture
 from tests.support.profiles import measured_classifier, measured_function, static_classifier
 
 

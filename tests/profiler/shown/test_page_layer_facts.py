@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_modelperf.profiler.shown.page_latency import with_point_facts
-from pytest_modelperf.profiler.shown.page_layer_facts import with_layer_facts
+from pytest_modelperf.profiler.shown.page_layers import with_layer_facts
 from tests.report.pages import sample_data
 
 

@@ -18,7 +18,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import LayerRow, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.shown.model_names import name_models
-from pytest_modelperf.profiler.shown.page_facts import ModelRow, models_table
+from pytest_modelperf.profiler.shown.page_data import ModelRow, models_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
     LAYER_COLUMNS,
@@ -26,8 +26,7 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
     find_columns,
     sort_layers,
 )
-from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiler.shown.tables.static import describe_model, summary_table
+from pytest_modelperf.profiler.shown.tables.layers import LayerView, describe_model, summary_table
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.units import format_bytes
 from tests.support.rendered import render_comparison, render_profile, render_profile_csv

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from pytest_modelperf.profiler.shown.page_latency import with_point_facts
-from pytest_modelperf.profiler.shown.page_layer_facts import with_layer_facts
+from pytest_modelperf.profiler.shown.page_layers import with_layer_facts
 from pytest_modelperf.report.html.render import pack
 from tests.report.pages.browser import (
     OpenPage,

@@ -8,8 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pytest_modelperf.report.picture.folding import fold
-from pytest_modelperf.report.picture.layout import lay_out
+from pytest_modelperf.report.picture.layout import fold, lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
 

@@ -1,22 +1,29 @@
-"""The tables of a measured model: performance, latency, time by layer type."""
+"""The tables of measured cases: performance, latency, layer types, generations and workloads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow
-from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
-from pytest_modelperf.profiler.shown.tables.static import shared_params_line
-from pytest_modelperf.report.tables import (
-    Column,
-    FilledColumn,
-    Table,
-    drop_blank_columns,
-    table_of,
+from pytest_modelperf.profiler.generation import (
+    NamedFigures,
+    WholeGeneration,
+    named_figures,
+    whole_generations,
 )
-from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.profiler.records import (
+    CaseProfile,
+    GenerationFigures,
+    LayerRow,
+    MemberFigures,
+    WorkloadFigures,
+)
+from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
+from pytest_modelperf.profiler.shown.tables.layers import shared_params_line
+from pytest_modelperf.report.tables import Column, FilledColumn, Table, drop_blank_columns, table_of
+from pytest_modelperf.stats.records import Percentile, Slope
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     UNKNOWN,
     format_bytes,
@@ -179,3 +186,123 @@ def _rates(rows: Sequence[LayerRow]) -> dict[str, float]:
 
 def _rate(value: float | None) -> str:
     return "" if value is None else format_rate(value)
+
+
+# -- the table of a workload
+
+
+def member_table(case: str, workload: WorkloadFigures) -> Table:
+    """A row for each member, and the time of a pass as the total."""
+    inferences = sum(member.weight for member in workload.members)
+    total = "" if workload.total_ms is None else format_ms(workload.total_ms * _NS_PER_MS)
+    macs = None if workload.mean_macs is None else format_count(round(workload.mean_macs))
+    largest = [member.name for member in workload.members if member.is_largest]
+    captions = [f"counts and layers are those of the largest, {printable(largest[0])}"]
+    if macs is not None:
+        captions.append("MACs of the pass: the mean of its inferences")
+    return drop_blank_columns(
+        table_of(
+            f"workload of {printable(case)}",
+            workload.members,
+            (Column("member", is_name=True), lambda member: member.name),
+            (Column("in a pass"), lambda member: str(member.weight)),
+            (Column("p50 ms"), _median),
+            (Column("of the time"), _share),
+            (Column("MACs"), lambda m: "" if m.macs is None else format_count(m.macs)),
+            total=("pass", str(inferences), total, "", macs or ""),
+            caption="\n".join(captions),
+        )
+    )
+
+
+def _median(member: MemberFigures) -> str:
+    if member.p50 is None:
+        return ""
+    width = member.p50.half_width
+    text = format_percentile(member.p50)
+    return text if width is None else f"{text} ± {percent(width)}"
+
+
+def _share(member: MemberFigures) -> str:
+    return "" if member.share is None else f"{100 * member.share:.0f} %"
+
+
+# -- the table of generations
+
+
+_TITLE = "generation"
+# For a phase that was not asked for, or that the model lacks.
+_ABSENT = "-"
+
+
+def generation_table(cases: Sequence[CaseProfile]) -> Table | None:
+    """The table of the generations that the cases are phases of."""
+    return table_of_generations(named_figures(cases))
+
+
+def table_of_generations(named: Iterable[NamedFigures]) -> Table | None:
+    """A row for each generation; None if there are none."""
+    found = whole_generations(named)
+    if not found:
+        return None
+    return _measured(found) if any(map(_has_run, found)) else _counted(found)
+
+
+def _has_run(made: WholeGeneration) -> bool:
+    figures = (made.prefill, made.step)
+    return any(each is not None and (each.ttft or each.token_p50) for each in figures)
+
+
+def _measured(found: Sequence[WholeGeneration]) -> Table:
+    caption = (
+        "first token: the median of the prefill; token: the median of the steps\n"
+        "growth: how much longer each step takes than the one before it"
+    )
+    confidence = [m.step.growth.confidence for m in found if m.step and m.step.growth]
+    if confidence:
+        caption += f", ± its {100 * confidence[0]:.4g} % interval"
+    return table_of(
+        _TITLE,
+        found,
+        (CASE_COLUMN, lambda made: made.id),
+        (
+            Column("first token ms"),
+            lambda made: _ABSENT if made.prefill is None else _ms(made.prefill.ttft),
+        ),
+        (Column("token ms"), _of_step(lambda step: _ms(step.token_p50))),
+        (Column("p95"), _of_step(lambda step: _ms(step.token_p95))),
+        (Column("growth ns"), _of_step(lambda step: _growth(step.growth))),
+        (Column("tokens/s"), _of_step(lambda step: format_rate(step.tokens_per_second))),
+        (Column("cache/token"), _cache),
+        caption=caption,
+    )
+
+
+def _counted(found: Sequence[WholeGeneration]) -> Table:
+    return table_of(
+        _TITLE,
+        found,
+        (CASE_COLUMN, lambda made: made.id),
+        (Column("MACs of the first step"), _of_step(lambda step: format_count(step.first_macs))),
+        (Column("of the last step"), _of_step(lambda step: format_count(step.last_macs))),
+        (Column("cache/token"), _cache),
+    )
+
+
+def _of_step(show: Callable[[GenerationFigures], str]) -> Callable[[WholeGeneration], str]:
+    return lambda made: _ABSENT if made.step is None else show(made.step)
+
+
+def _cache(made: WholeGeneration) -> str:
+    figures = made.step or made.prefill
+    return format_bytes(None if figures is None else figures.cache_bytes)
+
+
+def _ms(percentile: Percentile | None) -> str:
+    return UNKNOWN if percentile is None else format_percentile(percentile)
+
+
+def _growth(slope: Slope | None) -> str:
+    if slope is None:
+        return UNKNOWN
+    return f"{slope.ns_per_step:+,.0f} ± {slope.high - slope.ns_per_step:,.0f}"

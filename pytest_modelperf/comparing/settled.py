@@ -1,0 +1,433 @@
+"""A case held against what a baseline stored: by its plan, which may settle it, or by samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from threading import Thread
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.recorded_twin import (
+    has_claimed_work,
+    has_lost_its_twin,
+    has_recorded_structure,
+    other_counts,
+    require_recorded_counts,
+    require_recorded_structure,
+)
+from pytest_modelperf.baselines.records import StoredCase, StoredLatency, StoredPlan
+from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
+from pytest_modelperf.comparing.engine_change import installed_builds
+from pytest_modelperf.comparing.gates import (
+    Gate,
+    stored_metrics,
+    stored_start_metrics,
+    unjudged_metrics,
+)
+from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase, side_run
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
+from pytest_modelperf.comparing.short_runs import Slowdowns, Suspicion, look_at
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.sizes import with_size
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.model_in_worker import CasePlace, see_shapes_if_told, started_rig
+from pytest_modelperf.profiler.pairs.plans import measure_shortly, save_plan
+from pytest_modelperf.profiler.prepare import Model, Pair, PairOf, PreparedModel, prepare
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.request import size_on_disk
+from pytest_modelperf.profiler.sampling.policy import coarsened
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.shown.conditions import find_noise
+from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, weigh
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
+
+_NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
+
+
+def settle(
+    before: Side, after: Model, setup: Setup, gate: Gate, place: CasePlace
+) -> JudgedCase | None:
+    """The verdict that needs only the baseline and the present model; None if it needs the twin.
+
+    Rebuilding a twin takes longer than all the rest, so this works without it. BaselineError where
+    the digest is that of the model, and the structure or the counts are not, or those of the twin.
+    """
+    if before.baseline is None:
+        return None
+    stored = before.baseline.case(place.case.id)
+    missing = find_missing(place.case, stored, after)
+    if stored is None or missing is not None:
+        return missing
+    require_recorded_structure(before.baseline.model.name, stored, after.file, place.tell)
+    is_same = before.setup == setup and stored.inputs == after.given_inputs
+    if not (is_same and _is_recorded(stored, after, setup, place)):
+        return None
+    require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
+    if has_lost_its_twin(before.baseline, before.twin, stored):
+        # A digest alone is the word of one file.
+        return None
+    known = SideCounts(stored.static, stored.observed)
+    static = compare_with_stored(place.case, known, after.static, gate.tolerances, is_same=True)
+    sizes = before.baseline.size_of(stored.id), size_on_disk(after.file)
+    static = with_size(static, *sizes, gate.tolerances)
+    return JudgedCase(as_unchanged(static), observed=stored.observed)
+
+
+def settle_equal(pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCase | None:
+    """The case unchanged because both sides are the same model, weights included, run alike."""
+    old, new = pair.before, pair.after
+    if not pair.shares_a_worker or old.file.sha256(place.tell) != new.file.sha256(place.tell):
+        return None
+    before, after = (CaseProfile(place.case, each.static) for each in (old, new))
+    counted = as_unchanged(compare_cases(before, after, gate.tolerances))
+    if gate.judges_starts:
+        sizes = size_on_disk(old.file), size_on_disk(new.file)
+        counted = with_size(counted, *sizes, gate.tolerances)
+    return JudgedCase(counted)
+
+
+def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedCase | None:
+    """A new case with the reason why nothing stored fits it; None where something does."""
+    reason = _missing(case.id, stored, model)
+    if not reason:
+        return None
+    return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+
+
+def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str | None:
+    """Why a baseline cannot run in another way than the model now; None where it can."""
+    if before.baseline is None or before.setup == setup:
+        return None
+    if _missing(case.id, before.baseline.case(case.id), now):
+        return None
+    refusal = before.baseline.twin_refusal(case.id)
+    if refusal is None:
+        return None
+    return f"the baseline of {printable(case.id)} cannot run in a Python of its own: {refusal}"
+
+
+def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
+    """Why nothing stored can be compared with a case; empty where something can."""
+    if stored is None:
+        return f"there is no baseline of {case_id}"
+    other = stored.other_dims(model.binding.own_dims) or stored.other_inputs(model.given_inputs)
+    return other or _other_generation(stored, model)
+
+
+def _other_generation(stored: StoredCase, model: Model) -> str:
+    """Why a prefill cannot be compared with the recorded one; empty if it can.
+
+    Its id does not tell how much is generated, on which the size of a static cache depends.
+    """
+    known, phase = stored.generation, model.bound.phase
+    if known is None or phase is None:
+        return ""
+    recorded = replace(phase, phase=replace(phase.phase, generate=known.generate))
+    if recorded.inputs_at(0).shapes != phase.inputs_at(0).shapes:
+        return (
+            f"the baseline of {stored.id} was recorded with a cache for {known.generate} generated "
+            f"tokens. Now: {phase.phase.generate}. Give the same or record it anew"
+        )
+    return ""
+
+
+def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
+    """Whether a case was recorded of the same model on the same engine, with the same options."""
+    # The digest is last, because it may read gigabytes.
+    return has_recorded_engine(stored, setup) and (
+        stored.model_sha256 == model.file.sha256(place.tell)
+    )
+
+
+def has_recorded_engine(stored: StoredCase, setup: Setup) -> bool:
+    """Whether a case runs on the engine that it was recorded on: same version, same options.
+
+    Where several builds of an engine are installed, nobody knows which of them is imported.
+    """
+    engine = setup.engine.name
+    return (
+        stored.engine == engine
+        and list(installed_builds(engine).values()) == [stored.engine_version]
+        and is_this_python(setup.spec)
+        # The options that were not given are defaults, which follow from the version.
+        and stored.options == dict(setup.options)
+    )
+
+
+def compare_counts(asked: PairedCase) -> CaseComparison:
+    """The counts of both sides, as far as they are known by now; a baseline has them stored."""
+    stored, case, now = asked.stored, asked.place.case, asked.pair.after
+    tolerances = asked.gate.tolerances
+    if stored is not None:
+        # Other values may give other shapes.
+        observed = stored.observed if stored.inputs == now.given else None
+        known = SideCounts(stored.static, observed)
+        return compare_with_stored(case, known, now.static, tolerances)
+    then = CaseProfile(case, asked.pair.before.static)
+    return compare_cases(then, CaseProfile(case, now.static), tolerances)
+
+
+def as_unchanged(counted: CaseComparison) -> CaseComparison:
+    """The comparison of a case that need not run."""
+    return replace(counted, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
+
+
+# -- a case whose plan did not change
+
+
+_NS_PER_MS = 1e6
+
+
+def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, for whom, after which cases
+    before: Side,
+    after: Model,
+    setup: Setup,
+    gate: Gate,
+    place: CasePlace,
+    slowdowns: Slowdowns,
+) -> JudgedCase | Suspicion | None:
+    """The case as it passed because the engine still makes the recorded plan of the model.
+
+    A suspicion if the model takes longer than `slowdowns` of the other models explain. None if the
+    engine makes another plan, or if a plan does not settle the case. No twin is rebuilt for it, but
+    the plan is believed only if the twin has the structure and the counts that go with it.
+    """
+    if before.baseline is None or not gate.trusts_plans or before.setup != setup:
+        return None
+    stored, machine = before.baseline.case(place.case.id), before.machine
+    if stored is None or stored.plan is None or machine is None:
+        return None
+    is_recorded_alike = stored.plan.machine == machine.key and has_recorded_engine(stored, setup)
+    if not (
+        is_recorded_alike
+        and _is_built_alike(stored, after)
+        and has_claimed_work(before.baseline, before.twin, stored, after)
+    ):
+        return None
+    begun = time.monotonic()
+    try:
+        found = _measure_plan(stored, stored.plan, prepare(after), setup, place)
+        suspicion = None
+        if found is not None:
+            suspicion = _find_suspicion(found, before, setup, place, slowdowns)
+    except MeasureError:
+        # The duet meets the same error, and reports it.
+        return None
+    if found is None or suspicion is not None:
+        return suspicion
+    pair = Pair(found.model, found.model, setup, setup)
+    counted = compare_counts(PairedCase(pair, before, gate, place))
+    sizes = before.baseline.size_of(stored.id), found.model.size_bytes
+    counted = with_size(counted, *sizes, gate.tolerances)
+    seconds = time.monotonic() - begun
+    return judge_same_plan(counted, found.profile, stored.plan.kernels, gate, seconds)
+
+
+def _measure_plan(
+    stored: StoredCase, plan: StoredPlan, model: PreparedModel, setup: Setup, place: CasePlace
+) -> MeasuredCase | None:
+    """A short run of the model; None if it is not shown to do the work of the recorded one.
+
+    The engine has to make the recorded plan of it. If a run completes the counts, these have to be
+    the recorded ones: they show sizes and, if data decides which bodies run, which ones did.
+    """
+    graph = model.bound.graph
+    if find_data_dependence(graph, after_run=True) is not None:
+        return None
+    with started_rig(model, setup, place) as rig:
+        # This process only waits for the plan, and nothing is timed meanwhile.
+        loading = Thread(target=load_quantiles)
+        loading.start()
+        saved = save_plan(rig, model.static.weight_bytes)
+        loading.join()
+        if saved is None or saved.plan.digest.value != plan.digest:
+            return None
+        if saved.plan.find_data(after_run=True) is not None:
+            return None
+        known = see_shapes_if_told(model, rig)
+        needs_run = find_data_dependence(graph) is not None or saved.plan.find_data() is not None
+        if not _ran_alike(stored, known, needs_run=needs_run):
+            return None
+        profile = CaseProfile(place.case, known.static, measure_shortly(rig, place))
+        return MeasuredCase(profile, known)
+
+
+def _find_suspicion(
+    found: MeasuredCase, before: Side, setup: Setup, place: CasePlace, slowdowns: Slowdowns
+) -> Suspicion | None:
+    """Why the recorded times contradict the plan; otherwise the slowdown of the case is noted."""
+    recorded, measured = before.recorded(place.case.id), found.profile.measured
+    first = None if recorded is None or measured is None else look_at(recorded, measured)
+    if recorded is None or first is None or before.baseline is None or before.machine is None:
+        return None
+
+    def looks() -> Iterator[ShortLook]:
+        yield first
+        with started_rig(found.model, setup, place) as rig:
+            second = look_at(recorded, measure_shortly(rig, place))
+        yield from () if second is None else (second,)
+
+    # Models of two folders may have one name.
+    model = before.baseline.model.sha256 or before.baseline.model.name
+    drift_place = before.machine.key, place.case.cores
+    others = slowdowns.of_others(drift_place, model)
+    weighed = weigh(looks(), MachineDrift.of(others))
+    if weighed.is_explained:
+        slowdowns.add(drift_place, model, weighed.slowdown)
+        return None
+    return Suspicion(place=drift_place, model=model, slowdown=weighed.slowdown, others=others)
+
+
+def _is_built_alike(stored: StoredCase, now: Model) -> bool:
+    """Whether the graph has the counts and the structure of the recorded one.
+
+    Otherwise only the twin can tell whether the engine makes the same plan of both: a digest of
+    another model's plan may stand in the file.
+    """
+    has_counts = other_counts(stored.static, now.static.from_graph) is None
+    return has_counts and has_recorded_structure(stored, now.file)
+
+
+def _ran_alike(stored: StoredCase, now: PreparedModel, *, needs_run: bool) -> bool:
+    """Whether a run completed the counts as the recorded run did.
+
+    Without a run on both sides, nothing is known, which is enough unless `needs_run`.
+    """
+    recorded, observed = stored.observed, now.static.observed
+    if recorded is None or observed is None:
+        return not needs_run
+    return other_counts(recorded, observed) is None
+
+
+def judge_same_plan(
+    counted: CaseComparison, profile: CaseProfile, kernels: int, gate: Gate, seconds: float
+) -> JudgedCase:
+    """The case passed; `profile` has the latency of a short run, which judged nothing."""
+    measured = profile.measured
+    if measured is None:
+        raise MeasureError(profile.reason)
+    comparison = replace(
+        with_times(counted, measured, gate),
+        how=How.PLAN,
+        notes=(describe_same_plan(kernels), *profile.static.notes, *measured.notes),
+        seconds=seconds,
+    )
+    return JudgedCase(comparison, profile)
+
+
+def with_times(comparison: CaseComparison, measured: Measurement, gate: Gate) -> CaseComparison:
+    """A case that passed by its plan with the times of a run of the model alone."""
+    times = [_metric(percentile, gate) for percentile in measured.latency.percentiles]
+    names = {metric.name for metric in times}
+    others = (metric for metric in comparison.metrics if metric.name not in names)
+    return replace(
+        comparison,
+        after=side_run(measured),
+        metrics=(*times, *others),
+        rounds=len(measured.rounds),
+        seconds=measured.seconds,
+    )
+
+
+def _metric(percentile: Percentile, gate: Gate) -> Metric:
+    """A percentile that is the same on both sides, because all that runs is."""
+    percent, ns = percentile.percent, percentile.value_ns
+    return Metric(
+        f"latency_{percentile.name}",
+        None,
+        None if ns is None else ns / _NS_PER_MS,
+        Verdict.PASSED,
+        gated=percent in gate.percents,
+        awaited=percent in gate.tolerances.awaited,
+        allowed=gate.tolerances.of(percent),
+        measured_ratio=1.0,
+    )
+
+
+def describe_same_plan(kernels: int) -> str:
+    """The reason why no duet ran."""
+    runs = count_of(kernels, "kernel")
+    return f"same plan: the engine runs the same {runs} on the same shapes"
+
+
+# -- a case held against the processes that were recorded
+
+
+def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
+    """The model measured now against the recorded processes; `refusal` is why there is no duet."""
+    begun = time.monotonic()
+    found = _measure(asked)
+    pair, gate, now = replace(asked.pair, after=found.model), asked.gate, found.profile
+    if now.measured is None:
+        raise MeasureError(now.reason)
+    counted = compare_counts(replace(asked, pair=pair))
+    stored = asked.recorded
+    note = f"not run as a duet: {refusal}"
+    doubt = _why_not_judged(stored, now.measured)
+    is_judged = stored is not None and doubt is None
+    if stored is None or doubt is not None:
+        metrics = unjudged_metrics(now.measured.latency, gate)
+    else:
+        metrics = stored_metrics(stored, now.measured.latency, gate)
+        if gate.judges_starts:
+            metrics += stored_start_metrics(stored, now.measured.rounds, gate)
+        doubt = _why_doubtful(metrics, now.measured, asked.place.case.cores)
+        if doubt is not None:
+            metrics = tuple(map(_as_inconclusive, metrics))
+    comparison = replace(
+        counted,
+        metrics=(*metrics, *counted.metrics),
+        notes=(*counted.notes, note if doubt is None else f"{note}; {doubt}"),
+        rounds=len(now.measured.rounds),
+        how=How.STORED if is_judged else None,
+        after=side_run(now.measured),
+        seconds=time.monotonic() - begun,
+    )
+    return JudgedCase(comparison, now, pair=pair)
+
+
+def _measure(asked: PairedCase) -> MeasuredCase:
+    pair, gate = asked.pair, asked.gate
+    # Recorded processes differ by more than the precision that one of them can reach.
+    policy = coarsened(pair.after_setup.policy, gate.tolerance)
+    policy = replace(policy, tail_samples=gate.samples_needed)
+    setup = replace(pair.after_setup, policy=policy)
+    return measure_case(pair.after, setup, asked.place, takes_layers=False)
+
+
+def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | None:
+    """Why the latency cannot be compared with a stored one."""
+    if stored is None:
+        return (
+            "no times of the recorded model are stored for this kind of machine, so the latency is "
+            "not judged"
+        )
+    if not stored.is_of(now.engine):
+        return "it was recorded on another engine, so the latency is not judged"
+    if now.mixture is not None:
+        # The median of inferences of several kinds can change from one kind to another by chance.
+        return "stored times say nothing about a workload, so the latency is not judged"
+    return None
+
+
+def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> str | None:
+    """Why a regression may not come from the model: a duet would disturb both sides alike."""
+    noise = find_noise([made.block.noise for made in now.rounds], cores)
+    if not noise or all(metric.verdict is not Verdict.REGRESSED for metric in metrics):
+        return None
+    return f"{', '.join(noise)}, so slower times may not come from the model"
+
+
+def _as_inconclusive(metric: Metric) -> Metric:
+    """The metric; inconclusive where it was a regression."""
+    if metric.verdict is not Verdict.REGRESSED:
+        return metric
+    return replace(metric, verdict=Verdict.INCONCLUSIVE)
