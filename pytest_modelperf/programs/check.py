@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import CallWork, ProgramSources, StoredProgram
+from pytest_modelperf.comparing.gates import Gate, median_gate
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CallChange, CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
@@ -27,6 +28,7 @@ from pytest_modelperf.programs.judging import (
     is_decided,
     item_times,
     judge_program,
+    judge_with_models,
     measured_alone,
     median_ms,
     memory_metric,
@@ -34,7 +36,7 @@ from pytest_modelperf.programs.judging import (
     program_rows,
     side_run,
 )
-from pytest_modelperf.programs.models import MacsCounter, model_reasons
+from pytest_modelperf.programs.models import MODEL_SECONDS, MacsCounter, compare_versions
 from pytest_modelperf.programs.records import CallProfile, Reached, Turn
 from pytest_modelperf.programs.repository import head_commit
 from pytest_modelperf.programs.rounds import OpenPair, ProgramRound, take_rounds
@@ -49,7 +51,13 @@ from pytest_modelperf.programs.sides import (
     measuring_program,
     start_station,
 )
-from pytest_modelperf.programs.work import WorkComparison, compare_work, with_macs, work_metrics
+from pytest_modelperf.programs.work import (
+    SessionPair,
+    WorkComparison,
+    compare_work,
+    with_macs,
+    work_metrics,
+)
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
@@ -74,9 +82,9 @@ def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
     begun = time.monotonic()
     try:
         with both_sides(asked, stored) as sides:
-            judged = _judge(asked, sides)
+            seen = _see(asked, sides)
         # Models are measured alone too, so the lock of the stations is released by now.
-        found = _with_model_reasons(asked, judged)
+        checked = _conclude(asked, seen)
     except TestMissingError as error:
         if error.side == "before":
             return _as_new(asked, str(error))
@@ -86,12 +94,13 @@ def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
             asked.case, (), (), failure=error.message, failed_side=error.side
         )
         return CheckedProgram(comparison=comparison)
+    found = checked.comparison
     notes = found.notes
     if asked.against is None:
         changes = [printable(change.text) for change in state.changes]
         notes = (f"since it was recorded: {shorten_list(changes, _MOST_NAMED)}", *notes)
     comparison = replace(found, notes=notes, seconds=time.monotonic() - begun)
-    return replace(judged.checked, comparison=comparison)
+    return replace(checked, comparison=comparison)
 
 
 def _as_new(asked: ProgramCheck, reason: str) -> CheckedProgram:
@@ -100,15 +109,6 @@ def _as_new(asked: ProgramCheck, reason: str) -> CheckedProgram:
 
 
 # -- judging
-
-
-class _Judged(Struct, frozen=True, kw_only=True):
-    """A judged program, its work, and the files of the models of both sides."""
-
-    checked: CheckedProgram
-    work: WorkComparison
-    before: Mapping[str, Path]
-    after: Mapping[str, Path]
 
 
 class _Causes(Struct, frozen=True):
@@ -126,8 +126,22 @@ class _Timed(Struct, frozen=True, kw_only=True):
     causes: _Causes
 
 
-def _judge(asked: ProgramCheck, sides: BothSides) -> _Judged:
-    """The work of both sides compared, and if none of it grew, their times."""
+class _Seen(Struct, frozen=True, kw_only=True):
+    """All that the stations showed; `timed` is None if the work decided already.
+
+    `paths` are the files of the models of both sides.
+    """
+
+    work: WorkComparison
+    metrics: tuple[Metric, ...]
+    notes: tuple[str, ...]
+    paths: tuple[Mapping[str, Path], Mapping[str, Path]]
+    gate: Gate
+    timed: _Timed | None = None
+
+
+def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
+    """Compare the work of both sides, and if none of it grew, time them."""
     asked.show_step("start both sides")
     with ExitStack() as stack:
         first = stack.enter_context(sides.opened())
@@ -143,49 +157,63 @@ def _judge(asked: ProgramCheck, sides: BothSides) -> _Judged:
             *_output_metrics(asked, first),
         )
         uncounted = [note for counter in counters for note in counter.notes]
-        notes = (*_work_notes(watched), *dict.fromkeys(uncounted))
+        seen = _Seen(
+            work=work,
+            metrics=metrics,
+            notes=(*_work_notes(watched), *dict.fromkeys(uncounted)),
+            paths=(old.models, watched.models),
+            gate=_gate_for(asked.gate, work),
+        )
         if any(metric.verdict is Verdict.REGRESSED for metric in metrics):
-            metrics = (*metrics, _unjudged_start(first))
-            comparison = CaseComparison(
-                asked.case, metrics, (), reasons=work.differences, notes=notes
-            )
-            checked = CheckedProgram(comparison=comparison)
-            return _Judged(checked=checked, work=work, before=old.models, after=watched.models)
-        found = _time(asked, sides, work, first, stack)
-    others = (metrics, (*work.differences, *found.causes.functions), notes)
-    checked = _compared(asked, work, found, others)
-    return _Judged(checked=checked, work=work, before=old.models, after=watched.models)
+            return replace(seen, metrics=(*metrics, _unjudged_start(first)))
+        return replace(seen, timed=_time(asked, sides, seen, first, stack))
 
 
-def _with_model_reasons(asked: ProgramCheck, judged: _Judged) -> CaseComparison:
-    """The comparison with the reasons why a changed model takes longer, if the program does."""
-    found, work = judged.checked.comparison, judged.work
-    p50 = found.metric("latency_p50")
-    if p50 is None or p50.ratio is None or p50.ratio <= 1.0 + (p50.allowed or 0.0):
-        return found
-    reasons = [
-        reason
-        for pair in work.pairs
-        if pair.is_other_model
-        for reason in model_reasons(asked, pair, judged.before, judged.after)
-    ]
-    place = len(work.differences)
-    return replace(found, reasons=(*found.reasons[:place], *reasons, *found.reasons[place:]))
+def _gate_for(gate: Gate, work: WorkComparison) -> Gate:
+    """The gate of the rounds: if a model changed, its duet and each other part share the level."""
+    has_other_model = any(pair.is_other_model for pair in work.pairs)
+    return gate.divided(2 + len(work.changed)) if has_other_model else gate
+
+
+def _conclude(asked: ProgramCheck, seen: _Seen) -> CheckedProgram:
+    """Compare changed models alone if they may be why the program takes longer, and sum up."""
+    reasons, timed = seen.work.differences, seen.timed
+    if timed is None:
+        comparison = CaseComparison(asked.case, seen.metrics, (), reasons=reasons, notes=seen.notes)
+        return CheckedProgram(comparison=comparison)
+    p50 = timed.judged.rounds.p50
+    if p50.ratio is not None and (p50.is_open or p50.ratio > 1.0 + (p50.allowed or 0.0)):
+        duets = {
+            pair.name: duet
+            for pair in seen.work.pairs
+            if pair.is_other_model
+            and (duet := compare_versions(asked, pair, seen.paths, _model_gate(seen, timed, pair)))
+        }
+        changes = {name: duet.change for name, duet in duets.items() if duet.change is not None}
+        judged = judge_with_models(timed.judged, seen.work, changes, seen.gate)
+        timed = replace(timed, judged=judged)
+        reasons = (*reasons, *(reason for duet in duets.values() for reason in duet.reasons))
+    return _compared(asked, seen, timed, (*reasons, *timed.causes.functions))
+
+
+def _model_gate(seen: _Seen, timed: _Timed, pair: SessionPair) -> Gate:
+    """A gate that asks whether a model alone makes the call slower than is allowed."""
+    tolerance, parts = seen.gate.tolerance, timed.judged.rounds.parts
+    stage = next((each for each in timed.judged.stages if each.name == pair.name), None)
+    if parts is not None and stage is not None and stage.before is not None and stage.before.ns:
+        tolerance *= max(parts.calm_ns / stage.before.ns, 1.0)
+    return median_gate(tolerance, seen.gate.level, MODEL_SECONDS)
 
 
 def _compared(
-    asked: ProgramCheck,
-    work: WorkComparison,
-    found: _Timed,
-    others: tuple[tuple[Metric, ...], tuple[str, ...], tuple[str, ...]],
+    asked: ProgramCheck, seen: _Seen, found: _Timed, reasons: tuple[str, ...]
 ) -> CheckedProgram:
-    metrics, reasons, notes = others
-    rounds, judged = found.rounds, found.judged
+    rounds, judged, work = found.rounds, found.judged, seen.work
     timed = [
         _with_reason(replace(each, name=_NAMES.get(each.name, each.name)), reasons)
         for each in judged.rounds.metrics
     ]
-    memory = memory_metric(rounds, asked.gate)
+    memory = memory_metric(rounds, seen.gate)
     if memory is not None:
         timed.append(memory)
     turns = [[made.before for made in rounds], [made.after for made in rounds]]
@@ -197,10 +225,10 @@ def _compared(
         basis += f"; {shorten_list(same, _MOST_NAMED)} did the same work on both sides"
     comparison = CaseComparison(
         asked.case,
-        (*timed, *metrics, *_item_metrics(rounds)),
+        (*timed, *seen.metrics, *_item_metrics(rounds)),
         (),
         reasons=reasons,
-        notes=(basis, *notes),
+        notes=(basis, *seen.notes),
         rounds=len(rounds),
         how=judged.rounds.how,
         before=before,
@@ -221,7 +249,7 @@ def _with_reason(metric: Metric, reasons: Sequence[str]) -> Metric:
 def _time(
     asked: ProgramCheck,
     sides: BothSides,
-    work: WorkComparison,
+    seen: _Seen,
     first: OpenSides,
     stack: ExitStack,
 ) -> _Timed:
@@ -243,16 +271,16 @@ def _time(
 
     def look(rounds: Sequence[ProgramRound], pair: OpenPair, is_over: bool) -> bool:  # noqa: FBT001  # a callback
         nonlocal causes
-        if not is_over and not is_decided(rounds, work, asked.gate):
+        if not is_over and not is_decided(rounds, seen.work, seen.gate):
             return False
-        judged = judge_program(rounds, work, asked.gate)
+        judged = judge_program(rounds, seen.work, seen.gate)
         if judged.rounds.p50.verdict is Verdict.REGRESSED:
             asked.show_step("profile both sides")
             causes = _causes(pair, judged)
         return True
 
     rounds = take_rounds(open_pair, look, asked.pace, time.perf_counter_ns)
-    judged = judge_program(rounds, work, asked.gate)
+    judged = judge_program(rounds, seen.work, seen.gate)
     return _Timed(rounds=rounds, judged=judged, causes=causes)
 
 

@@ -15,7 +15,14 @@ from pytest_modelperf.baselines.program import CallWork, ProgramFigures, StoredR
 from pytest_modelperf.comparing.gates import Gate, judged_metric
 from pytest_modelperf.comparing.judged_case import JudgedRounds, judge_rounds
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
-from pytest_modelperf.comparing.records import Metric, StageChange, StageKind, StageTime, TimeChange
+from pytest_modelperf.comparing.records import (
+    Metric,
+    StageChange,
+    StageKind,
+    StageTime,
+    TimeChange,
+    Verdict,
+)
 from pytest_modelperf.profiler.measurements import (
     Block,
     DuetRound,
@@ -235,6 +242,64 @@ def judge_program(
     return JudgedProgram(judged, basis, (*shared, *_labels(rounds), *_inputs(rounds)))
 
 
+def judge_with_models(
+    judged: JudgedProgram, work: WorkComparison, changes: Mapping[str, TimeChange], gate: Gate
+) -> JudgedProgram:
+    """Judge again by what duets of changed models show, in place of their sessions' times.
+
+    A session differs from process to process by more than its model does from the other version.
+    All else that changed keeps its own bounds. The answer stays open if the whole contradicts it.
+    """
+    p50, parts = judged.rounds.p50, judged.rounds.parts
+    if not p50.is_open or p50.interval is None or parts is None or not parts.figures:
+        return judged
+    rest, *sessions = (_bounded(figure) for figure in parts.figures)
+    pairs = _judged_pairs(work)
+    found = [changes.get(pair.name, own) for pair, own in zip(pairs, sessions, strict=True)]
+    ratio, low, high = (
+        1.0 + sum(each) / parts.calm_ns for each in zip(*map(_three, (rest, *found)), strict=True)
+    )
+    if low > p50.interval[1] or high < p50.interval[0]:
+        return judged
+    metric = replace(
+        p50,
+        after=None if p50.before is None else p50.before * ratio,
+        measured_ratio=ratio,
+        interval=(low, high),
+        verdict=_verdict_of(low, high, gate.tolerance),
+    )
+    names = {pair.name: change for pair, change in zip(pairs, found, strict=True)}
+    return replace(
+        judged,
+        rounds=judged.rounds.with_median(metric),
+        stages=tuple(
+            replace(each, time=names[each.name])
+            if each.kind == "session" and each.name in changes
+            else each
+            for each in judged.stages
+        ),
+    )
+
+
+def _bounded(figure: PartFigure) -> TimeChange:
+    return TimeChange(ns=figure.shift_ns, low_ns=figure.low_ns, high_ns=figure.high_ns)
+
+
+def _three(change: TimeChange) -> tuple[float, float, float]:
+    bounds = (change.low_ns, change.high_ns)
+    low_ns, high_ns = (change.ns if each is None else each for each in bounds)
+    return change.ns, low_ns, high_ns
+
+
+def _verdict_of(low: float, high: float, tolerance: float) -> Verdict:
+    """The verdict on a ratio within these bounds."""
+    if low > 1.0 + tolerance:
+        return Verdict.REGRESSED
+    if high > 1.0 + tolerance:
+        return Verdict.INCONCLUSIVE
+    return Verdict.IMPROVED if high < 1.0 - tolerance else Verdict.PASSED
+
+
 def _sessions(
     rounds: Sequence[ProgramRound], work: WorkComparison, figures: Sequence[PartFigure]
 ) -> Iterator[StageChange]:
@@ -325,7 +390,7 @@ def _stage(  # noqa: PLR0913  # a stage with all that is known of it
     """A stage with its change: that of its figure, or the difference of both sides."""
     time = None
     if figure is not None:
-        time = TimeChange(ns=figure.shift_ns, low_ns=figure.low_ns, high_ns=figure.high_ns)
+        time = _bounded(figure)
     elif before is not None and after is not None:
         time = TimeChange(ns=after.ns - before.ns)
     return StageChange(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.by_duet import compare_models
-from pytest_modelperf.comparing.gates import median_gate
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.records import MEDIAN, CaseComparison, How, TimeChange
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import InputSpec
@@ -19,7 +21,8 @@ from pytest_modelperf.programs.sides import WatchedWork
 from pytest_modelperf.programs.work import SessionPair
 from pytest_modelperf.text.escaping import printable
 
-_MODEL_SECONDS = 10.0
+MODEL_SECONDS = 10.0
+_NS_PER_MS = 1e6
 _MOST_REASONS = 4
 _INPUT = re.compile(r"^(?P<name>.*): (?P<shape>\d+(x\d+)*) (?P<dtype>\w+)$")
 
@@ -57,39 +60,63 @@ class MacsCounter:
         )
 
 
-def model_reasons(
+class ModelDuet(Struct, frozen=True):
+    """Both versions of a changed model compared: the reasons, and what a call takes longer.
+
+    The change is unknown if not every inference of a call was compared.
+    """
+
+    reasons: tuple[str, ...]
+    change: TimeChange | None = None
+
+
+def compare_versions(
     asked: ProgramCheck,
     pair: SessionPair,
-    before: Mapping[str, Path],
-    after: Mapping[str, Path],
-) -> Iterator[str]:
-    """Why a changed model takes longer: a duet of both models, as of models alone."""
+    paths: tuple[Mapping[str, Path], Mapping[str, Path]],
+    gate: Gate,
+) -> ModelDuet | None:
+    """Compare both versions of a changed model by a duet, as models alone are compared.
+
+    None if their files or inputs are unknown.
+    """
     old, new = pair.before, pair.after
-    if old is None or new is None or old.model not in before or new.model not in after:
-        return
+    if old is None or new is None or old.model not in paths[0] or new.model not in paths[1]:
+        return None
     specs = _specs(new.inferences[0].inputs) if new.inferences else None
     if specs is None:
-        return
-    policy = replace(asked.setup.policy, max_seconds=_MODEL_SECONDS)
+        return None
+    policy = replace(asked.setup.policy, max_seconds=MODEL_SECONDS)
     setup = replace(asked.setup, policy=policy)
     asked.show_step(f"compare both versions of {new.model}")
-    gate = median_gate(asked.gate.tolerance, asked.gate.level, _MODEL_SECONDS)
     request, extensions = ProfileRequest(inputs=specs), asked.extensions
+    before, after = Side(paths[0][old.model], setup), Side(paths[1][new.model], setup)
     name = printable(new.model)
     try:
-        found = compare_models(
-            Side(before[old.model], setup),
-            Side(after[new.model], setup),
-            request,
-            gate,
-            extensions,
-            asked.watch,
-        )
+        found = compare_models(before, after, request, gate, extensions, asked.watch).cases[0]
     except ModelPerfError as error:
-        yield f"{name}: both versions could not be compared: {error.worded(setup.wording)}"
-        return
-    for reason in found.cases[0].reasons[:_MOST_REASONS]:
-        yield f"{name}: {reason}"
+        problem = error.worded(setup.wording)
+        return ModelDuet((f"{name}: both versions could not be compared: {problem}",))
+    reasons = tuple(f"{name}: {reason}" for reason in found.reasons[:_MOST_REASONS])
+    is_whole = len(new.inferences) == len(old.inferences) == 1 and old.calls == new.calls
+    return ModelDuet(reasons, _change_of(found, new.calls) if is_whole else None)
+
+
+def _change_of(found: CaseComparison, calls: int) -> TimeChange | None:
+    """How much longer this many inferences take, if their latency was compared."""
+    p50 = found.metric(MEDIAN)
+    if p50 is None or p50.before is None or p50.ratio is None:
+        return None
+    before_ns = p50.before * _NS_PER_MS * calls
+    if p50.interval is None:
+        is_same = found.how is How.PLAN
+        return TimeChange(ns=0.0, low_ns=0.0, high_ns=0.0) if is_same else None
+    low, high = p50.interval
+    return TimeChange(
+        ns=before_ns * (p50.ratio - 1.0),
+        low_ns=before_ns * (low - 1.0),
+        high_ns=before_ns * (high - 1.0),
+    )
 
 
 def _specs(inputs: Sequence[str]) -> tuple[InputSpec, ...] | None:

@@ -6,12 +6,13 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import LOAD, Tolerances
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.records import TimeChange, Verdict
 from pytest_modelperf.programs.causes import grown_functions
 from pytest_modelperf.programs.judging import (
     REST,
@@ -19,6 +20,7 @@ from pytest_modelperf.programs.judging import (
     basis_of,
     is_decided,
     judge_program,
+    judge_with_models,
     memory_metric,
 )
 from pytest_modelperf.programs.records import CallProfile, FunctionTime, Reached, Spent, Turn
@@ -107,6 +109,38 @@ def _with_peaks(grown_bytes: int, count: int = 8) -> list[ProgramRound]:
         replace(made, peaks_bytes=(peak, peak + grown_bytes))
         for made, peak in zip(_rounds(2.0, count), peaks, strict=True)
     ]
+
+
+def _with_other_model() -> WorkComparison:
+    other = replace(_SESSION, sha256="b" * 64)
+    return compare_work(CallWork(sessions=(_SESSION,)), CallWork(sessions=(other,)))
+
+
+@pytest.mark.parametrize(
+    ("model_ms", "verdict"),
+    [
+        ((1.3, 1.6), Verdict.REGRESSED),
+        ((-0.1, 0.3), Verdict.PASSED),
+        ((-2.0, -1.5), Verdict.IMPROVED),
+        ((0.5, 1.2), Verdict.INCONCLUSIVE),
+        # The whole says that a call does not take three times as long.
+        ((30.0, 31.0), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_duet_of_a_changed_model_decides_where_its_session_varies_more(
+    model_ms: tuple[float, float], verdict: Verdict
+) -> None:
+    work = _with_other_model()
+    judged = judge_program(_rounds(2.0), work, _GATE)
+    assert judged.rounds.p50.verdict is Verdict.INCONCLUSIVE
+    low, high = (each * _MS for each in model_ms)
+    change = TimeChange(ns=(low + high) / 2, low_ns=low, high_ns=high)
+    again = judge_with_models(judged, work, {"m.onnx": change}, _GATE)
+    assert again.rounds.p50.verdict is verdict
+    if verdict is not Verdict.INCONCLUSIVE:
+        (session,) = (each for each in again.stages if each.kind == "session")
+        assert session.time is not None
+        assert session.time.interval_ms == pytest.approx(model_ms)
 
 
 def test_memory_that_grew_fails_and_what_an_allocator_takes_passes() -> None:
