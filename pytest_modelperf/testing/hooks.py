@@ -489,7 +489,7 @@ class RunHooks:
             return
         from pytest_modelperf.report.page import TextStyle
         from pytest_modelperf.report.render import render_report
-        from pytest_modelperf.testing.formats import annotations
+        from pytest_modelperf.testing.formats import github_annotations
         from pytest_modelperf.testing.report import run_report
 
         writer = self.config.get_terminal_writer()
@@ -502,7 +502,7 @@ class RunHooks:
         for problem in self.ending.problems:
             terminalreporter.write_line(f"error: {problem}", red=True)
         if in_github():
-            for line in annotations(report, path_in_repository(self.settings.root)):
+            for line in github_annotations(report, path_in_repository(self.settings.root)):
                 terminalreporter.write_line(line)
 
     # -- pytest-xdist: workers measure in turn, and this process writes and reports

@@ -39,8 +39,13 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import TextStyle, wrap
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.testing import formats
-from pytest_modelperf.testing.formats import dump_bencher_run, dump_benchmarks, junit_properties
+from pytest_modelperf.testing.formats import (
+    MAX_OF_A_KIND,
+    dump_bencher_run,
+    dump_benchmarks,
+    github_annotations,
+    junit_properties,
+)
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import RUN, RunReport, Source
 from pytest_modelperf.testing.report import (
@@ -535,7 +540,7 @@ def test_what_a_new_baseline_would_not_change_has_no_command_to_record_it() -> N
     assert "accept: leave out an option" in shown
     assert "--modelperf-update-baseline" not in shown
     assert "accept: leave out an option" in render_run_markdown(run(told))
-    (line,) = formats.annotations(run(told))
+    (line,) = github_annotations(run(told))
     assert line.endswith("%0Aaccept: leave out an option")
 
 
@@ -838,7 +843,7 @@ def test_a_change_that_made_nothing_worse_is_not_called_why() -> None:
         first = case.reasons[0].partition(" (first")[0]
         report = run(outcome(case))
         assert f"{word}: {first}" in failure(case)
-        assert f"{word}: {first}" in "".join(formats.annotations(report))
+        assert f"{word}: {first}" in "".join(github_annotations(report))
         assert (word, case.reasons[0]) in facts_of(run_report(report))
 
 
@@ -1140,7 +1145,7 @@ def read_command(line: str) -> dict[str, str]:
 
 def test_annotations_have_the_line_of_the_test_and_the_worst_comes_first() -> None:
     report = run(*(outcome(case) for case in (FRESH, OPEN, BROKEN, SAME, BUDGET, SLOWER)))
-    assert "\n".join(formats.annotations(report)) == snapshot("""\
+    assert "\n".join(github_annotations(report)) == snapshot("""\
 ::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab8-c2 regressed::regressed: p50 latency +11.8 %25 (99 %25 interval +10.2 … +13.1 %25), allowed +3 %25; also p95 latency%0Awhy: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %25%0Awhy: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %25%0Awhy: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms%0Aaccept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"
 ::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab8-c1 over budget::over budget: p95 latency 14.21 ms (99 %25 interval 13.80 … 14.70 ms), limit 12.00 ms
 ::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab64-c2 failed::the worker was ended by SIGKILL in round 3:%0Ait had 1.9 GiB of 2 GiB
@@ -1150,21 +1155,21 @@ def test_annotations_have_the_line_of_the_test_and_the_worst_comes_first() -> No
 
 
 def test_an_annotation_names_a_file_from_the_top_of_the_repository() -> None:
-    (line,) = formats.annotations(run(outcome(SLOWER)), "libs/part")
+    (line,) = github_annotations(run(outcome(SLOWER)), "libs/part")
     assert line.startswith("::error file=libs/part/tests/test_speed.py,line=12,")
     above = outcome(SLOWER, source=Source(path="../shared/test_speed.py", line=1))
-    (line,) = formats.annotations(run(above), "libs/part")
+    (line,) = github_annotations(run(above), "libs/part")
     assert line.startswith("::error file=libs/shared/test_speed.py,line=1,")
 
 
 def test_a_source_without_a_line_has_none() -> None:
-    (line,) = formats.annotations(run(outcome(SLOWER, line=None)))
+    (line,) = github_annotations(run(outcome(SLOWER, line=None)))
     assert line.startswith("::error file=tests/test_speed.py,title=")
 
 
 def test_what_fails_in_a_strict_run_is_an_error() -> None:
     report = run(outcome(FRESH), outcome(OPEN), outcome(CALM), is_strict=True)
-    assert [read_command(line)["kind"] for line in formats.annotations(report)] == [
+    assert [read_command(line)["kind"] for line in github_annotations(report)] == [
         "error",
         "error",
     ]
@@ -1175,9 +1180,9 @@ def test_of_more_than_github_shows_the_last_says_how_many_there_are() -> None:
         outcome(replace(SLOWER, metrics=(exact("macs", 100, 101 + n),)), f"m{n}.onnx::b8-c2")
         for n in range(25)
     ]
-    lines = formats.annotations(run(*slow, *many(10, OPEN)))
+    lines = github_annotations(run(*slow, *many(10, OPEN)))
     kinds = [read_command(line)["kind"] for line in lines]
-    assert kinds == ["error"] * formats.MAX_OF_A_KIND + ["warning"] * formats.MAX_OF_A_KIND
+    assert kinds == ["error"] * MAX_OF_A_KIND + ["warning"] * MAX_OF_A_KIND
     assert read_command(lines[0])["title"].startswith("m24.onnx::b8-c2")
     assert read_command(lines[9])["text"].startswith("16 more cases")
     assert "more cases" not in lines[-1]
@@ -1187,7 +1192,7 @@ def test_of_more_than_github_shows_the_last_says_how_many_there_are() -> None:
 @example(EVIL)
 def test_an_annotation_is_one_command_whatever_the_name(name: str) -> None:
     report = everything_named(name)
-    lines = formats.annotations(report)
+    lines = github_annotations(report)
     assert len(lines) == len(report.outcomes)
     for line in lines:
         assert line.splitlines() == [line]

@@ -68,7 +68,7 @@ _ELEMENTWISE = (
     "com.microsoft::QuickGelu",
 )  # fmt: skip
 
-_ELEMENTWISE: Mapping[str, Rule] = {
+_ELEMENTWISE_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, link_elementwise),
     "CastLike": link_first,
     "Dropout": link_first,
@@ -215,7 +215,7 @@ def link_gather(node: Node, links: Links) -> None:
     links.because("looks up in it")
 
 
-_CONTRACTIONS: Mapping[str, Rule] = {
+_CONTRACTION_RULES: Mapping[str, Rule] = {
     "Conv": link_conv,
     "ConvTranspose": link_conv_transpose,
     "Einsum": link_einsum,
@@ -341,7 +341,7 @@ def link_fill(node: Node, links: Links) -> None:
         links.say(result, axis)
 
 
-_MOVEMENTS: Mapping[str, Rule] = {
+_MOVEMENT_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
         (
             "AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool",
@@ -433,7 +433,7 @@ _REDUCTIONS = (
     "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
 
-_NORMALIZATIONS: Mapping[str, Rule] = {
+_NORMALIZATION_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_REDUCTIONS, link_reduction),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), link_softmax),
     "BatchNormalization": link_batch_norm,
@@ -447,4 +447,11 @@ _NORMALIZATIONS: Mapping[str, Rule] = {
         link_along, default=-1, why="averages over it", to_end=True
     ),
     "TopK": partial(link_along, default=-1, why="compares all of it"),
+}
+
+RULES: Mapping[str, Rule] = {
+    **_CONTRACTION_RULES,
+    **_ELEMENTWISE_RULES,
+    **_MOVEMENT_RULES,
+    **_NORMALIZATION_RULES,
 }

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.profiler.doctor.checkup import LEVEL, find_growth, measure_growth
+from pytest_modelperf.profiler.doctor.checkup import GROWTH_LEVEL, find_growth, measure_growth
 from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkups
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -69,7 +69,7 @@ class FakeRig(Struct):
 
 
 def found(rig: FakeRig) -> Growth:
-    return find_growth(rig, LEVEL)  # type: ignore[arg-type]  # as much of a rig as it takes
+    return find_growth(rig, GROWTH_LEVEL)  # type: ignore[arg-type]  # as much of a rig as it takes
 
 
 def test_a_leak_of_a_kilobyte_an_inference_is_shown() -> None:
@@ -101,14 +101,14 @@ def test_a_platform_that_does_not_tell_is_an_error() -> None:
 
 
 def test_a_single_jump_is_not_shown_as_growth() -> None:
-    assert not growth_of([0] * 6 + [1 << 24] * 7, 250, LEVEL).is_shown
+    assert not growth_of([0] * 6 + [1 << 24] * 7, 250, GROWTH_LEVEL).is_shown
 
 
 @given(st.lists(st.integers(0, 1 << 30), min_size=3, max_size=13), st.floats(0.0, 1e6))
 def test_a_growth_lies_in_its_interval_and_keeps_to_a_limit_above_it(
     sizes: Sequence[int], limit: float
 ) -> None:
-    growth = growth_of(sizes, 10, LEVEL)
+    growth = growth_of(sizes, 10, GROWTH_LEVEL)
     assert growth.low <= growth.bytes_per_inference <= growth.high
     answer = compare_with_limit(growth.low, growth.high, limit)
     assert (answer is BudgetAnswer.OVER) == (growth.low > limit)
