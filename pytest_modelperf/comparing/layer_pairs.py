@@ -85,8 +85,13 @@ def is_alike(old: StaticLayer, new: StaticLayer) -> bool:
 
 def _likeness(layer: StaticLayer) -> tuple[Hashable, ...]:
     return (
-        layer.qualified_op, layer.input_shape, layer.output_shape, layer.params, layer.macs
-    )  # fmt: skip
+        layer.qualified_op,
+        layer.input_shape,
+        layer.output_shape,
+        layer.params,
+        layer.macs,
+        layer.elementwise_ops,
+    )
 
 
 def _operator(layer: StaticLayer) -> str:

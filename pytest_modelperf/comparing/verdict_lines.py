@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import (
     LATENCY,
     describe_allowed,
@@ -17,7 +18,6 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.comparing.first_difference import output_lines
 from pytest_modelperf.comparing.limits import (
     DEFAULT_OUTPUTS,
     DEFAULT_TOLERANCE,

@@ -61,7 +61,6 @@ from pytest_modelperf.testing.pytest_internals import (
     list_as_failed,
     runs_tests,
 )
-from pytest_modelperf.testing.pytest_options import describe_settings, read_run_settings
 from pytest_modelperf.testing.run import (
     OUTCOMES,
     PerfFailure,
@@ -70,6 +69,7 @@ from pytest_modelperf.testing.run import (
     read_late_budgets,
     uses_fixture,
 )
+from pytest_modelperf.testing.settings import describe_settings, read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable, printable_lines

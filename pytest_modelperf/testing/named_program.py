@@ -18,8 +18,8 @@ from pytest_modelperf.programs.station.failures import last_lines
 from pytest_modelperf.programs.station.pytest_run import OF_ONE_TEST, why_not_reached
 from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.program_check import TAKEN, NamedProgram
-from pytest_modelperf.testing.pytest_options import read_run_settings
 from pytest_modelperf.testing.run import OUTCOMES, Run
+from pytest_modelperf.testing.settings import read_run_settings
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.words import shorten_list
 

@@ -36,8 +36,8 @@ from pytest_modelperf.testing.budgets import (
 from pytest_modelperf.testing.case_budgets import improvement_metric
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.program_words import ProgramWords
-from pytest_modelperf.testing.pytest_options import id_below, options_of
 from pytest_modelperf.testing.run import Run
+from pytest_modelperf.testing.settings import id_below, options_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 _STRETCH_SECONDS = 180.0

@@ -1,24 +1,17 @@
-"""The settings of a run as options and ini keys of pytest."""
+"""The settings as options and ini keys of pytest."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
 import pytest
 
-from pytest_modelperf.files.settings_table import PYPROJECT, read_table
-from pytest_modelperf.programs.station.pytest_run import name_in_file
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UPDATE_BASELINE, UpdateMode
 from pytest_modelperf.spec.setting import Setting
-from pytest_modelperf.spec.sources import RunSettings, check_ini_keys, read_settings
 from pytest_modelperf.testing.names import FLAG
-from pytest_modelperf.testing.pytest_internals import ini_keys, ini_value
-from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.site import SITE
 
 
@@ -122,64 +115,3 @@ def _help(setting: Setting) -> str:
 def _ini_type(setting: Setting) -> Literal["linelist", "string"]:
     # Not "bool": pytest refuses another text without naming the key.
     return "linelist" if setting.is_repeatable else "string"
-
-
-# -- the settings of a run
-
-
-def read_run_settings(config: pytest.Config) -> RunSettings:
-    """The settings of this run; UsageError for values that cannot be used."""
-    check_ini_keys(ini_keys(config))
-    # pytest 8 does not add these keys to the others.
-    check_ini_keys(each.partition("=")[0] for each in config.getoption("override_ini") or ())
-    return read_settings(
-        config.rootpath,
-        {each.key: config.getoption(each.ini) for each in RUN_SETTINGS},
-        {each.key: ini_value(config, each.ini) for each in RUN_SETTINGS if each.is_in_files},
-        read_table(config.rootpath / PYPROJECT),
-    )
-
-
-def describe_settings(settings: RunSettings) -> str:
-    """`modelperf: baselines in baselines, 3 % allowed`."""
-    folder = settings.baseline_dir
-    shown = folder.relative_to(settings.root) if folder.is_relative_to(settings.root) else folder
-    parts = [f"baselines in {printable(str(shown))}"]
-    parts += [f"{100 * settings.tolerances.of(50.0):.4g} % allowed"]
-    if settings.against is not None:
-        parts[0] = f"against {printable(settings.against)}"
-    if settings.engine != "onnxruntime":
-        parts.append(f"on {printable(settings.engine)}")
-    if settings.gateway is not None:
-        parts.append(f"through {printable(settings.gateway)}")
-    if settings.static_only:
-        parts = [parts[0], "static figures only"]
-    if settings.update is not None:
-        parts.append(f"updating {settings.update.value}")
-    if settings.strict:
-        parts.append("strict")
-    if settings.uses_cluster:
-        parts.append(f"on the cluster {printable(str(settings.cluster))}")
-    return f"modelperf: {', '.join(parts)}"
-
-
-# -- what a station needs of this run
-
-
-def options_of(config: pytest.Config) -> Mapping[str, object]:
-    """The options that can be written as JSON; a station has defaults for the others."""
-    return {name: value for name, value in vars(config.option).items() if _is_plain(value)}
-
-
-def id_below(item: pytest.Item, top: Path) -> str:
-    """The id of a test, with the path of its file relative to the top folder."""
-    place = os.path.relpath(os.path.realpath(item.path), os.path.realpath(top))
-    return f"{Path(place).as_posix()}::{name_in_file(item)}"
-
-
-def _is_plain(value: object) -> bool:
-    """Whether the value would be read as it is: a tuple or a set comes back as a list."""
-    try:
-        return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
-    except (TypeError, ValueError, OverflowError):
-        return False

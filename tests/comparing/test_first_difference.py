@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.difference_text import describe_first_difference
 from pytest_modelperf.comparing.first_difference import (
     Sight,
-    describe_first_difference,
     find_first_difference,
     pair_tensors,
 )

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.baselines.output_sketch import sketch_tensors
+from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import describe_outputs
-from pytest_modelperf.comparing.first_difference import output_lines
 from pytest_modelperf.comparing.output_changes import (
     compare_outputs,
     compare_with_sketch,

@@ -131,8 +131,10 @@ def _what_differs(old: StaticLayer, new: StaticLayer) -> str:
     shapes = [(layer.input_shape, layer.output_shape) for layer in (old, new)]
     if shapes[0] != shapes[1]:
         return "of another shape"
+    if (old.macs, old.elementwise_ops) != (new.macs, new.elementwise_ops):
+        return "of another size"
     # A quantized weight has scales and zero points of its own.
-    return "of another size" if old.macs != new.macs else "with other params"
+    return "with other params"
 
 
 def _size_change(old: StaticLayer, new: StaticLayer) -> str:
@@ -142,7 +144,10 @@ def _size_change(old: StaticLayer, new: StaticLayer) -> str:
         return f"input {format_shape(old.input_shape)} -> {format_shape(new.input_shape)}"
     if old.params != new.params:
         return f"{format_count(old.params)} -> {format_count(new.params)} params"
-    return f"{format_count(old.macs)} -> {format_count(new.macs)} MACs"
+    if old.macs != new.macs:
+        return f"{format_count(old.macs)} -> {format_count(new.macs)} MACs"
+    counts = (format_count(layer.elementwise_ops) for layer in (old, new))
+    return f"{' -> '.join(counts)} elementwise operations"
 
 
 # -- reasons that follow from counts alone

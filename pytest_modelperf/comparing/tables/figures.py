@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.baselines.records import StoredStatic
+from pytest_modelperf.comparing.difference_text import is_equal
 from pytest_modelperf.comparing.figures import (
     LATENCY,
     format_after,
@@ -20,7 +21,6 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.comparing.first_difference import is_equal
 from pytest_modelperf.comparing.records import (
     RECORDED,
     XFAILED,
