@@ -55,7 +55,7 @@ from pytest_modelperf.spec.readers import (
     read_text,
 )
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
-from pytest_modelperf.stats.looks import rounds_within
+from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.configurations import SWEEP_SECONDS, sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report

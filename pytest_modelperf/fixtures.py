@@ -12,7 +12,7 @@ from pytest_modelperf.testing.names import SWITCHED_OFF
 
 if TYPE_CHECKING:
     from pytest_modelperf.programs.station.served import ServedTest
-    from pytest_modelperf.spec.case_spec import SizedCase
+    from pytest_modelperf.spec.sized_case import SizedCase
     from pytest_modelperf.testing.fixture import ModelPerf
 
 

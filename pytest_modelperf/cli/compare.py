@@ -37,7 +37,8 @@ from pytest_modelperf.spec.case_definitions import WORKLOAD
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
-from pytest_modelperf.text.escaping import printable, shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
@@ -227,7 +228,7 @@ def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, wh
     from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.sides import Side, baseline_side
     from pytest_modelperf.profiler.model_in_worker import machine_of
-    from pytest_modelperf.stats.looks import rounds_within
+    from pytest_modelperf.stats.allowed_rounds import rounds_within
 
     before, after = map(Side, models, setups)
     gate = Gate(tolerances=tolerances, rounds=rounds_within(after.setup.policy.max_seconds))

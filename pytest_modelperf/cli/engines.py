@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import EngineError, UsageError
 from pytest_modelperf.spec.run_definitions import ENGINE_OPTION
-from pytest_modelperf.text.escaping import shell_word
+from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions

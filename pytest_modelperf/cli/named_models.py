@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.text.escaping import printable, quoted_text
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import quoted_text
 
 if TYPE_CHECKING:
     from pytest_modelperf.obtaining.records import ModelOrigin

@@ -13,7 +13,8 @@ from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import STDOUT, check_outputs, has_folder
-from pytest_modelperf.text.escaping import printable, printable_lines, shell_path
+from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.text.quoting import shell_path
 
 DEFAULT_TOP = 20
 DEFAULT_FILE = "trace.json"

@@ -15,7 +15,8 @@ from pytest_modelperf.cli.options import OutputOptions
 from pytest_modelperf.cli.output import write_report
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs, written_text
-from pytest_modelperf.text.escaping import printable, shell_path
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
 
 if TYPE_CHECKING:
     from pytest_modelperf.tracing.files.opening import ProfileSource

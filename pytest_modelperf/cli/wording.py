@@ -13,7 +13,7 @@ from pytest_modelperf.spec.run_definitions import (
     TIMEOUT,
     TOLERANCE,
 )
-from pytest_modelperf.text.escaping import shell_word
+from pytest_modelperf.text.quoting import shell_word
 
 
 class CommandWording(Wording):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.advice import describe_duet, find_baseline_factor
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.changed_parts import (
@@ -20,6 +19,7 @@ from pytest_modelperf.comparing.changed_parts import (
     part_changes,
 )
 from pytest_modelperf.comparing.differences import summing_to
+from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
 from pytest_modelperf.comparing.first_difference import SearchedOutputs, search_difference
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import (

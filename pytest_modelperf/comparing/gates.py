@@ -25,6 +25,7 @@ from pytest_modelperf.comparing.time_limits import (
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.rounds import BlockPair
+from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.decisions import (
     BudgetAnswer,
     Decision,
@@ -40,13 +41,7 @@ from pytest_modelperf.stats.duet import (
     once_a_round_looks_worse,
 )
 from pytest_modelperf.stats.estimates import PairedTurns, needed_samples, summarize
-from pytest_modelperf.stats.looks import (
-    LOOKS,
-    plan_early_looks,
-    plan_looks,
-    rounds_within,
-    share_level,
-)
+from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.mixtures import MixtureAnswer, judge_mixture, members_of
 from pytest_modelperf.stats.parts import (
     PartRound,

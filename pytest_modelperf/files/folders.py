@@ -11,7 +11,8 @@ from tempfile import mkdtemp
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, check_output, write_all, written_bytes
-from pytest_modelperf.text.escaping import printable, shell_path
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
 
 _ARCHIVE = ".zip"
 # The same archive for the same files: the first time that an archive can hold.

@@ -1,4 +1,4 @@
-"""The looks at a running comparison, the error level of each, and the rounds that fit."""
+"""The looks at a running comparison, or at the halves of a bisect, and the error level of each."""
 
 from __future__ import annotations
 
@@ -10,30 +10,8 @@ import numpy as np
 import scipy
 from msgspec import Struct
 
+from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.estimates import Floats
-
-# The most rounds in the usual time. The usual looks are planned for these.
-USUAL_ROUNDS = 35
-_USUAL_SECONDS = 10.0
-# Ten times as many rounds show a change a third as large.
-_MOST_ROUNDS = 10 * USUAL_ROUNDS
-
-
-def rounds_within(max_seconds: float) -> int:
-    """The most rounds of a duet, in proportion to the time."""
-    allowed = round(USUAL_ROUNDS * max_seconds / _USUAL_SECONDS)
-    return min(_MOST_ROUNDS, max(USUAL_ROUNDS, allowed))
-
-
-def seconds_for(rounds: float) -> float:
-    """The least time in which this many rounds are allowed; infinite if there is none."""
-    if rounds > _MOST_ROUNDS:
-        return math.inf
-    return _USUAL_SECONDS * rounds / USUAL_ROUNDS if rounds > USUAL_ROUNDS else 0.0
-
-
-# -- the looks at a running comparison
-
 
 LOOKS = (6, 9, 13, 18, 25, USUAL_ROUNDS)
 # An unchanged model may pass before an alarm may be raised.

@@ -15,7 +15,7 @@ from pytest_modelperf.profiler.measured_cases import measure_model
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.stats.looks import rounds_within
+from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
 from pytest_modelperf.sweep.sides import SweepSource
 

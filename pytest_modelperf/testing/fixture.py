@@ -12,9 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.spec.case_spec import SizedCase, TestedModel, cases_of
+from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.declaring import read_spec
 from pytest_modelperf.spec.readers import read_model, read_text
+from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
 from pytest_modelperf.testing.wording import in_python

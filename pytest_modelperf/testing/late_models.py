@@ -19,8 +19,8 @@ from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.spec.case_definitions import BASELINE, FIXTURE
-from pytest_modelperf.spec.case_spec import SizedCase, found_case
 from pytest_modelperf.spec.run_definitions import NO_CACHE
+from pytest_modelperf.spec.sized_case import SizedCase, found_case
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.markers import FindModel, path_below
 from pytest_modelperf.testing.pytest_internals import parameters_of

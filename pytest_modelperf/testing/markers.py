@@ -16,8 +16,9 @@ from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.errors import AbsentFileError, UsageError
 from pytest_modelperf.obtaining.records import ModelOrigin
 from pytest_modelperf.spec.case_definitions import FIXTURE
-from pytest_modelperf.spec.case_spec import SizedCase, TestedModel, cases_of
+from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.declaring import MODEL_WORDS, as_written, read_spec
+from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
 

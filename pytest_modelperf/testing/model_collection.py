@@ -13,8 +13,9 @@ import pytest
 from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.ending import KnownTests
-from pytest_modelperf.testing.items import OnnxFile, TablesFile
+from pytest_modelperf.testing.items import OnnxFile
 from pytest_modelperf.testing.names import SUFFIXES, named_tests, split_argument
+from pytest_modelperf.testing.table_tests import TablesFile
 from pytest_modelperf.text.escaping import printable
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct, field
@@ -17,7 +16,6 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     UpdatePlan,
 )
-from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import (
     COMPARED_CASE,
@@ -289,15 +287,3 @@ RUN = JsonDocument(
         ),
     ),
 )
-
-
-# -- outcomes as text in a test report
-
-
-def pack(outcomes: Iterable[CaseOutcome]) -> str:
-    return to_text(tuple(outcomes))
-
-
-def unpack(text: str) -> tuple[CaseOutcome, ...]:
-    """The outcomes that `pack` was given."""
-    return from_text(text, tuple[CaseOutcome, ...])

@@ -22,9 +22,9 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.spec import run_definitions as definitions
-from pytest_modelperf.spec.case_spec import SizedCase
 from pytest_modelperf.spec.run_definitions import STRICT
 from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.late_models import FoundCase, LateModels
 from pytest_modelperf.testing.machines import require_this_machine
@@ -189,7 +189,8 @@ class Run(Struct):
         self, item: pytest.Item, case: SizedCase, *, has_baseline: bool = True
     ) -> CaseCheck:
         from pytest_modelperf.comparing.gates import Gate
-        from pytest_modelperf.stats.looks import rounds_within, share_level
+        from pytest_modelperf.stats.allowed_rounds import rounds_within
+        from pytest_modelperf.stats.looks import share_level
         from pytest_modelperf.testing.case_check import CaseCheck
 
         settings = self.settings.for_model(case.spec)

@@ -53,7 +53,7 @@ def describe_settings(settings: RunSettings) -> str:
     return f"modelperf: {', '.join(parts)}"
 
 
-# -- what a station needs
+# -- what a station needs of this run
 
 
 def options_of(config: pytest.Config) -> Mapping[str, object]:

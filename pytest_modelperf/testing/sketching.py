@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.output_sketch import digest_inputs, sketch_tensors
 from pytest_modelperf.baselines.recorded_twin import has_recorded_structure
 from pytest_modelperf.baselines.records import Baseline, OutputSketch, StoredCase
-from pytest_modelperf.comparing.advice import UNJUDGED_OUTPUTS
+from pytest_modelperf.comparing.duet_notes import UNJUDGED_OUTPUTS
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS
 from pytest_modelperf.comparing.output_changes import compare_with_sketch, judge_outputs
 from pytest_modelperf.comparing.records import CaseComparison

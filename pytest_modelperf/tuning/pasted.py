@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.text.escaping import quoted_text, toml_key
+from pytest_modelperf.text.quoting import quoted_text, toml_key
 from pytest_modelperf.tuning.records import TunedCase
 
 _THREADS = "intra_op_num_threads"

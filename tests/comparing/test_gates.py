@@ -20,7 +20,7 @@ from pytest_modelperf.baselines.fidelity import (
     try_again,
 )
 from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess
-from pytest_modelperf.comparing.advice import describe_modes
+from pytest_modelperf.comparing.duet_notes import describe_modes
 from pytest_modelperf.comparing.gates import (
     Gate,
     latency_metrics,
