@@ -26,9 +26,7 @@ operator that multiplies x by W and takes the tanh of the product:
 
 from __future__ import annotations
 
-from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
-from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
-from pytest_modelperf.profiler.counting.cost import (
+from pytest_modelperf.graph.operators.cost import (
     ADD,
     CMP,
     COS,
@@ -45,6 +43,8 @@ from pytest_modelperf.profiler.counting.cost import (
     Cost,
     Counter,
 )
+from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
+from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
 from pytest_modelperf.profiler.engines.contract import (
     Engine,
     ModelRef,

@@ -38,12 +38,6 @@ _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 _POOLINGS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 RESIZING = frozenset({"Resize", "Upsample"})
 
-# Operators of the standard domain for which we have a rule.
-_RULED = frozenset({
-    "Affine", "Crop", "ImageScaler", "LayerNormalization", "ParametricSoftplus", "Reshape", "Scale",
-    "ScaledTanh", "SimplifiedLayerNormalization",
-}) | _POOLINGS | RESIZING  # fmt: skip
-
 
 def is_trap(call: Call, opset: int, fractions: Container[str]) -> bool:
     """Whether onnx's inference over the whole graph must not see a call.
@@ -182,13 +176,11 @@ class Resolver(Struct, frozen=True):
 
 
 def _find_rule(op: str) -> ShapeRule | None:
-    # Most models have no operator that needs a rule, and the rules take as long to import as a
-    # small model takes to read.
-    if "::" not in op and op not in _RULED:
-        return None
-    from pytest_modelperf.graph.contrib_shapes import SHAPE_RULES
+    # A model whose shapes are all known needs no rule, and these take as long to import as a small
+    # model takes to read.
+    from pytest_modelperf.graph.operators.registry import OPERATORS
 
-    return SHAPE_RULES.get(op)
+    return OPERATORS[op].shapes if op in OPERATORS else None
 
 
 def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:

@@ -69,11 +69,6 @@ def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
     return stretched.pop() if len(stretched) == 1 else None
 
 
-def transpose_matrix(shape: Shape | None) -> Shape | None:
-    """The last two dimensions swapped; a vector has nothing to swap."""
-    return shape if shape is None or len(shape) < 2 else (*shape[:-2], shape[-1], shape[-2])
-
-
 def matmul(left: Shape | None, right: Shape | None) -> Shape | None:
     """The shape of ONNX's MatMul, which follows numpy.matmul."""
     if not left or not right:

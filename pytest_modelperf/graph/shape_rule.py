@@ -21,10 +21,12 @@ class OutputType(Struct, frozen=True):
 
 
 ShapeRule: TypeAlias = Callable[[Node], "tuple[OutputType | None, ...]"]
+Outputs: TypeAlias = tuple[OutputType, ...]
 
 
-def has_input(node: Node, index: int) -> bool:
-    return node.optional_input(index) is not None
+def has_input(node: Node, index: int | None) -> bool:
+    """Whether the node has an input at `index`; None: its operator takes no such input."""
+    return index is not None and node.optional_input(index) is not None
 
 
 def shape_of(node: Node, index: int) -> Shape | None:
@@ -59,18 +61,18 @@ def stated_size(node: Node, name: str) -> int | None:
     return node.attr_int(name, 0) or None
 
 
-def like(*indexes: int) -> Callable[[Node], tuple[OutputType, ...]]:
-    """Outputs that have, in turn, the type and shape of these inputs."""
+def like(*indexes: int, dtype: str | None = None) -> Callable[[Node], Outputs]:
+    """Outputs that have, in turn, the type and shape of these inputs, or another type."""
 
-    def rule(node: Node) -> tuple[OutputType, ...]:
-        return tuple(OutputType(dtype_of(node, i), shape_of(node, i)) for i in indexes)
+    def rule(node: Node) -> Outputs:
+        return tuple(OutputType(dtype or dtype_of(node, i), shape_of(node, i)) for i in indexes)
 
     return rule
 
 
-def one(dtype: str | None, shape: Shape | None) -> tuple[OutputType]:
-    """The result for an operator with one output."""
-    return (OutputType(dtype, shape),)
+def outputs(dtype: str | None, *shapes: Shape | None) -> Outputs:
+    """Outputs of one type, with these shapes."""
+    return tuple(OutputType(dtype, shape) for shape in shapes)
 
 
 def _values_of(node: Node, index: int, kinds: str) -> tuple[float, ...] | None:

@@ -22,8 +22,8 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
 
 if TYPE_CHECKING:
+    from pytest_modelperf.graph.operators.cost import Counter
     from pytest_modelperf.graph.shape_rule import ShapeRule
-    from pytest_modelperf.profiler.counting.cost import Counter
 
 PROJECT = "modelperf"
 

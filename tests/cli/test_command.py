@@ -328,7 +328,7 @@ def test_a_column_of_sparsity_is_reason_enough_to_read_the_weights(option: str) 
 
 
 PLUGIN = """
-from pytest_modelperf.profiler.counting.cost import Cost
+from pytest_modelperf.graph.operators.cost import Cost
 
 
 def modelperf_register_operators(operators):

@@ -12,7 +12,7 @@ from tests.support.small_models import parse
 
 BLEND = "g (float[2,3] x) => (float[2,3] y) { y = my.ops.Blend(x) }"
 BLEND_COSTS_1234 = """
-    from pytest_modelperf.profiler.counting.cost import Cost
+    from pytest_modelperf.graph.operators.cost import Cost
 
     def modelperf_register_operators(operators):
         operators.register("my.ops::Blend", count=lambda node: Cost(elementwise_ops=1234))

@@ -19,10 +19,11 @@ from operator import attrgetter
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import ExtensionError
+from pytest_modelperf.graph.operators.cost import Cost, Counter
+from pytest_modelperf.graph.operators.operator import Operator
+from pytest_modelperf.graph.operators.registry import OPERATORS
 from pytest_modelperf.graph.shape_arithmetic import total
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, UnknownShapeError, Weight
-from pytest_modelperf.profiler.counting.cost import FREE, Cost, Counter
-from pytest_modelperf.profiler.counting.counters import CONTROL_FLOW, STANDARD_COUNTERS, UNTELLABLE
 from pytest_modelperf.profiler.counting.memory import peak_activation_bytes, used_outputs
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.profiler.counting.traffic import TrafficCounter
@@ -65,6 +66,7 @@ class _Params(Struct, frozen=True):
 
 
 _NO_PARAMS = _Params(0, 0, None)
+_UNKNOWN = Operator()
 
 # Nested loops multiply, so figures can exceed any format.
 _MOST_RUNS = 2**63 - 1
@@ -139,14 +141,12 @@ class _Walk(Struct):
         custom = self.extra.get(node.qualified_op)
         if custom is not None:
             return self.custom_cost(node, custom)
-        if node.qualified_op in CONTROL_FLOW:
-            return FREE
-        counter = STANDARD_COUNTERS.get(node.qualified_op)
-        if counter is None:
-            self.miss(node, UNTELLABLE.get(node.qualified_op, "no rule for this operator"))
+        operator = OPERATORS.get(node.qualified_op, _UNKNOWN)
+        if operator.count is None:
+            self.miss(node, operator.uncounted)
             return None
         try:
-            cost = counter(node)
+            cost = operator.count(node)
         except UnknownShapeError:
             self.miss(node, "its shapes are known only at run time")
             return None

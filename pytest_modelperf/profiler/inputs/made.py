@@ -20,9 +20,10 @@ from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
 from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.number_codes import dtype_of
+from pytest_modelperf.graph.operators.operator import Demand
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.profiler.inputs.number_formats import NARROW_INTEGERS, STORED_AS, to_bits
-from pytest_modelperf.profiler.inputs.uses import Demand, demand_on, find_uses
+from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_word
 from pytest_modelperf.text.units import exact_number, format_shape

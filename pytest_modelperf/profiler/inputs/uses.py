@@ -8,67 +8,18 @@ the bodies of control flow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.graph.operators.operator import ONE, Demand
+from pytest_modelperf.graph.operators.registry import OPERATORS
 from pytest_modelperf.graph.shape_arithmetic import dim
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
-from pytest_modelperf.text.escaping import printable
 
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Shape
-
-# How many tokens a search makes, unless the user says.
-_NEW_TOKENS = 16
 # The most tensors that are followed from one input.
 _MAX_STEPS = 20_000
-
-
-class Demand(Struct, frozen=True):
-    """The values that uses of an input ask for: bounds, both included, and the best value.
-
-    `words` are the only texts that they take. `decides` says which work depends on the value: then
-    a value from the user is better than any made one. If that is a branch (`is_of_branch`),
-    `compared` are the values at which another one runs, by the constants that the graph compares
-    it with.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-    value: float | None = None
-    decides: str = ""
-    words: tuple[str, ...] = ()
-    compared: tuple[float, ...] = ()
-    is_of_branch: bool = False
-
-    def shifted(self, low: float, high: float) -> Demand:
-        """The demand on x, if this demand is on x plus something from `low` to `high`."""
-        value = None if self.value is None else self.value - low
-        return replace(self, low=self.low - low, high=self.high - high, value=value)
-
-    def loosened(self) -> Demand:
-        """The demand on x, if this demand is on something computed from x and others."""
-        is_bounded = math.isfinite(self.low) and self.value is None
-        return replace(self, value=self.low) if is_bounded else self
-
-    def and_also(self, other: Demand) -> Demand:
-        """Both demands together; this one alone if they exclude each other."""
-        low, high = max(self.low, other.low), min(self.high, other.high)
-        if low > high:
-            return self
-        return Demand(
-            low,
-            high,
-            self.value if self.value is not None else other.value,
-            self.decides or other.decides,
-            self.words or other.words,
-            (*self.compared, *(v for v in other.compared if v not in self.compared)),
-            self.is_of_branch or other.is_of_branch,
-        )
 
 
 def demand_on(tensor: Tensor, uses: Uses) -> Demand:
@@ -268,17 +219,10 @@ def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[flo
 
 # -- what asks for certain values
 
-_Rule: TypeAlias = Callable[[Node, int], "Demand | None"]
-_ZERO, _ONE = Demand(value=0), Demand(value=1)
-_MAKES, _KEEPS = "how much {} makes", "how much {} keeps"
-_REDUCTIONS = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
-)  # fmt: skip
-
 
 def _demand(node: Node, index: int, *, is_float: bool) -> Demand | None:
-    rule = _RULES.get(node.qualified_op, {}).get(index)
+    operator = OPERATORS.get(node.qualified_op)
+    rule = None if operator is None else operator.demands.get(index)
     demand = rule(node, index) if callable(rule) else rule
     return demand if demand is not None or is_float else _mask_demand(node, index)
 
@@ -287,296 +231,11 @@ def _mask_demand(node: Node, index: int) -> Demand | None:
     """Ones for inputs that choose between values or are subtracted from 1, as masks are."""
     op = node.qualified_op
     if op == "Where" and index == 0:
-        return _ONE
+        return ONE
     if op == "Cast" and node.output().dtype == "bool":
-        return _ONE if node.input(0).dtype != "bool" else None
+        return ONE if node.input(0).dtype != "bool" else None
     if op == "Sub" and index == 1:
         other = node.input(0).value
         is_one = other is not None and other.size and bool((other == 1).all())
-        return _ONE if is_one else None
+        return ONE if is_one else None
     return None
-
-
-def _below(size: int | None) -> Demand | None:
-    """An index into so many rows; 0 where their number is unknown."""
-    if size is None:
-        return Demand(low=0, value=0)
-    return Demand(low=0, high=size - 1) if size > 0 else None
-
-
-def _shape(node: Node, index: int) -> Shape | None:
-    tensor = node.optional_input(index)
-    return None if tensor is None else tensor.shape
-
-
-def _along(attribute: str) -> _Rule:
-    """Indices along the axis that an attribute tells."""
-    return lambda node, _: _below(dim(_shape(node, 0), node.attr_int(attribute, 0)))
-
-
-def _gather_nd(node: Node, _: int) -> Demand | None:
-    data, indices = _shape(node, 0), _shape(node, 1)
-    first = node.attr_int("batch_dims", 0)
-    depth = dim(indices, -1)
-    if data is None or depth is None:
-        return _below(None)
-    sizes = data[first : first + depth]
-    return _below(None if None in sizes else min((s for s in sizes if s is not None), default=1))
-
-
-def _one_hot(node: Node, _: int) -> Demand | None:
-    depth = node.optional_input(1)
-    if depth is None or depth.value is None or depth.value.size != 1:
-        return _below(None)
-    return _below(int(depth.value.reshape(-1)[0]))
-
-
-def _category(node: Node, _: int) -> Demand | None:
-    """One of the categories, for an encoder may fail at any other."""
-    words = node.attributes.get("cats_strings")
-    if isinstance(words, tuple) and words:
-        return Demand(words=words)  # type: ignore[arg-type]  # by ONNX's types
-    numbers = sorted(node.attr_ints("cats_int64s"))
-    if not numbers:
-        return None
-    first, last = numbers[0], numbers[-1]
-    has_gaps = numbers != list(range(first, last + 1))
-    return Demand(value=first) if has_gaps else Demand(low=first, high=last)
-
-
-def _rows_of(table: int, axis: int = 0) -> _Rule:
-    """Indices of the rows of another input."""
-    return lambda node, _: _below(dim(_shape(node, table), axis))
-
-
-def _whole(size: int | None) -> Demand:
-    """The whole length, so that nothing is left out."""
-    return Demand(low=1, high=math.inf if size is None else size, value=size or 1)
-
-
-def _all_of(table: int, axis: int) -> _Rule:
-    """The whole length of another input."""
-    return lambda node, _: _whole(dim(_shape(node, table), axis))
-
-
-def _whole_sequence(node: Node, _: int) -> Demand:
-    return _whole(dim(_shape(node, 0), node.attr_int("time_axis", 0)))
-
-
-def _end_of_slice(node: Node, _: int) -> Demand:
-    """The end of the longest dimension, so that a slice keeps what follows its start."""
-    sizes = [size for size in _shape(node, 0) or () if size is not None]
-    return Demand(value=max(sizes, default=1), decides=_what(node, _KEEPS))
-
-
-def _equal_pieces(node: Node, index: int) -> Demand:
-    """The size of each piece where a dimension is split evenly."""
-    size = dim(_shape(node, 0), node.attr_int("axis", 0)) or 1
-    pieces = prod(s or 1 for s in _shape(node, index) or ())
-    return Demand(value=max(size // max(pieces, 1), 1), decides=_what(node, "where {} splits"))
-
-
-def _grid_size(node: Node, _: int) -> Demand:
-    """One point for each transformation of the batch, which is the first of the sizes."""
-    return Demand(low=1, value=dim(_shape(node, 0), 0) or 1, decides=_what(node, _MAKES))
-
-
-def _signal_length(node: Node, _: int) -> Demand:
-    """The length of the signal, which is neither cut nor filled up then."""
-    axis = node.optional_input(2)
-    known = None if axis is None or axis.value is None else int(axis.value.reshape(-1)[0])
-    size = dim(_shape(node, 0), node.attr_int("axis", -2) if known is None else known)
-    return Demand(low=1, value=size or 1, decides=_what(node, _MAKES))
-
-
-def _attention_mask(sequence: int) -> _Rule:
-    """Ones, or where a mask tells each sequence's length by a number, the whole length."""
-
-    def rule(node: Node, index: int) -> Demand:
-        mask, length = _shape(node, index), dim(_shape(node, sequence), 1)
-        return _ONE if mask is None or len(mask) > 1 else Demand(value=length or 1)
-
-    return rule
-
-
-def _past_length(past: int, axis: int) -> _Rule:
-    """The number of past keys that fit into their buffer beside the new ones."""
-
-    def rule(node: Node, _: int) -> Demand:
-        buffer, new = dim(_shape(node, past), axis), dim(_shape(node, 0), 1)
-        return Demand(low=0, value=max(0, (buffer or 0) - (new or 1)))
-
-    return rule
-
-
-def _total_length(*, minus: int) -> _Rule:
-    """All past keys and the new ones, for attention that takes (query, key, value, past key)."""
-
-    def rule(node: Node, _: int) -> Demand:
-        past, new = dim(_shape(node, 3), 2) or 0, dim(_shape(node, 0), 1) or 1
-        return Demand(low=0, value=past + new - minus)
-
-    return rule
-
-
-def _rotary_start(node: Node, index: int) -> Demand | None:
-    """Positions in the table of angles; one that tells the first leaves room for the others."""
-    table, positions = dim(_shape(node, 2), 0), _shape(node, index)
-    length = dim(_shape(node, 0), -2)
-    if table is None or positions is None or len(positions) > 1:
-        return _below(table)
-    return _below(max(1, table - (length or 1) + 1))
-
-
-def _cache_position(node: Node, _: int) -> Demand:
-    """Where a cache is written so that all of the update fits."""
-    axis = node.attr_int("axis", -2)
-    cache, update = dim(_shape(node, 0), axis), dim(_shape(node, 1), axis)
-    last = 0 if cache is None or update is None else max(0, cache - update)
-    return Demand(low=0, high=last)
-
-
-def _longest_text(node: Node, _: int) -> Demand:
-    """Room for some tokens behind the prompt, which a decoder takes and an encoder does not."""
-    is_decoder = node.op_type != "WhisperBeamSearch" and node.attr_int("model_type", 0) == 0
-    prompt = dim(_shape(node, 0 if is_decoder else 10), 1) or 1
-    return Demand(low=1, value=prompt + _NEW_TOKENS, decides=_what(node, _MAKES))
-
-
-def _divisor(node: Node, _: int) -> Demand | None:
-    """Not 0, which ends the process where integers are divided."""
-    return None if node.input(1).is_float else Demand(low=1)
-
-
-def _text_of_number(node: Node, _: int) -> Demand | None:
-    return Demand(low=0, high=9) if node.input(0).dtype == "string" else None
-
-
-def _what(node: Node, text: str) -> str:
-    return text.format(f"{node.op_type} {printable(node.name or node.id)!r}")
-
-
-def _branch(node: Node, _: int) -> Demand:
-    decides = _what(node, "which branch of {} runs")
-    return Demand(low=0, value=1, decides=decides, is_of_branch=True)
-
-
-def _size(text: str, value: float = 1) -> _Rule:
-    """A number that decides how large the output of a node is."""
-    return lambda node, _: Demand(low=0, value=value, decides=_what(node, text))
-
-
-_LENGTH = _size(_MAKES)
-_ALONG_AXIS = _along("axis")
-# The longest and shortest text, penalties, and masks of words and of the prompt.
-_SEARCH: Mapping[int, Demand | _Rule] = {
-    1: _longest_text, 2: _ZERO, 3: _ONE, 4: _ONE, 5: _ONE, 6: _ONE,
-}  # fmt: skip
-# The same, behind the numbers of beams and of the texts that come out.
-_BEAM_SEARCH: Mapping[int, Demand | _Rule] = {
-    1: _longest_text, 2: _ZERO, 3: _size("how many beams {} keeps", 4),
-    4: Demand(low=1, value=1), 5: _ONE, 6: _ONE, 7: _ONE, 8: _ONE, 9: _ONE, 11: _ZERO,
-}  # fmt: skip
-
-_RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
-    "Gather": {1: _ALONG_AXIS},
-    "GatherElements": {1: _ALONG_AXIS},
-    "GatherND": {1: _gather_nd},
-    "Scatter": {1: _ALONG_AXIS},
-    "ScatterElements": {1: _ALONG_AXIS},
-    "ScatterND": {1: _gather_nd},
-    "TensorScatter": {2: _cache_position},
-    "OneHot": {0: _one_hot, 1: _LENGTH},
-    "ai.onnx.ml::ArrayFeatureExtractor": {1: _rows_of(0, -1)},
-    "ai.onnx.ml::OneHotEncoder": {0: _category},
-    "RoiAlign": {2: _rows_of(0)},
-    "NegativeLogLikelihoodLoss": {1: _rows_of(0, 1)},
-    "SoftmaxCrossEntropyLoss": {1: _rows_of(0, 1)},
-    "RotaryEmbedding": {3: _rows_of(1)},
-    # Sizes
-    "ConstantOfShape": {0: _LENGTH},
-    "Expand": {1: _LENGTH},
-    "Range": {0: _size(_MAKES, 0), 1: _LENGTH, 2: _LENGTH},
-    "Reshape": {1: _LENGTH},
-    "Resize": {2: _LENGTH, 3: _LENGTH},
-    "Upsample": {1: _LENGTH},
-    "Tile": {1: _LENGTH},
-    "TopK": {1: _LENGTH},
-    "Pad": {1: _size(_MAKES, 0), 3: _ZERO},
-    "Slice": {1: _size(_KEEPS, 0), 2: _end_of_slice, 3: _ZERO, 4: _size(_KEEPS)},
-    "Split": {1: _equal_pieces},
-    "SplitToSequence": {1: _equal_pieces},
-    "MaxUnpool": {1: _rows_of(0, -1), 2: _LENGTH},
-    "AffineGrid": {1: _grid_size},
-    "Col2Im": {1: _LENGTH, 2: _LENGTH},
-    "CropAndResize": {2: _rows_of(0), 3: _LENGTH},
-    "BlackmanWindow": {0: _LENGTH},
-    "HammingWindow": {0: _LENGTH},
-    "HannWindow": {0: _LENGTH},
-    "MelWeightMatrix": {0: _LENGTH, 1: _size(_MAKES, 2)},
-    "DFT": {1: _signal_length, 2: _ONE},
-    "STFT": {1: _LENGTH, 3: _LENGTH},
-    "NonMaxSuppression": {
-        2: _LENGTH,
-        3: Demand(low=0, high=1, value=0.5),
-        4: Demand(low=0, high=1, value=0.5),
-    },
-    "CenterCropPad": {1: _LENGTH},
-    # Axes and the like
-    **{op: {1: _size(_MAKES, 0)} for op in _REDUCTIONS},
-    "SequenceAt": {1: _ZERO},
-    "SequenceErase": {1: _ZERO},
-    "SequenceInsert": {2: _ZERO},
-    "CumProd": {1: _ZERO},
-    "CumSum": {1: _ZERO},
-    "Squeeze": {1: _ZERO},
-    "Unsqueeze": {1: _ZERO},
-    "Trilu": {1: _ZERO},
-    "BitShift": {1: Demand(low=0, high=7)},
-    "Div": {1: _divisor},
-    "Mod": {1: _divisor},
-    "Cast": {0: _text_of_number},
-    # Inference, not training
-    "Dropout": {1: _ZERO, 2: _ZERO},
-    # Control flow
-    "If": {0: _branch},
-    "Loop": {0: _size("how often {} runs"), 1: _size("whether {} runs")},
-    # Lengths of sequences
-    "RNN": {4: _all_of(0, 0)},
-    "LSTM": {4: _all_of(0, 0)},
-    "GRU": {4: _all_of(0, 0)},
-    "ReverseSequence": {1: _whole_sequence},
-    "Attention": {3: _ONE, 6: _all_of(1, -2)},
-    # ONNX Runtime's own
-    "com.microsoft::Attention": {3: _attention_mask(0), 6: _past_length(4, 3)},
-    "com.microsoft::QAttention": {5: _attention_mask(0)},
-    "com.microsoft::MultiHeadAttention": {4: _attention_mask(1), 8: _past_length(6, 2)},
-    "com.microsoft::DecoderMaskedMultiHeadAttention": {
-        3: _ONE, 7: _past_length(5, 2), 8: _ONE, 9: _ZERO,
-    },
-    "com.microsoft::DecoderMaskedSelfAttention": {
-        3: _ONE, 6: _past_length(4, 3), 7: _ONE, 8: _ZERO,
-    },
-    "com.microsoft::GroupQueryAttention": {
-        5: _total_length(minus=1), 6: _total_length(minus=0), 9: _rows_of(7),
-        16: _all_of(0, 1),
-    },
-    "com.microsoft::EmbedLayerNormalization": {
-        0: _rows_of(2), 1: _rows_of(4), 7: _ONE, 8: _rows_of(3),
-    },
-    "com.microsoft::QEmbedLayerNormalization": {0: _rows_of(2), 1: _rows_of(4), 7: _ONE},
-    "com.microsoft::GatherBlockQuantized": {1: _along("gather_axis")},
-    "com.microsoft::GatherND": {1: _gather_nd},
-    "com.microsoft::MRotaryEmbedding": {1: _rotary_start},
-    "com.microsoft::RotaryEmbedding": {1: _rotary_start},
-    "com.microsoft::BeamSearch": _BEAM_SEARCH,
-    "com.microsoft::WhisperBeamSearch": {**_BEAM_SEARCH, 12: _ZERO, 14: _ONE},
-    "com.microsoft::GreedySearch": _SEARCH,
-    "com.microsoft::Sampling": _SEARCH,
-    "com.microsoft::CropAndResize": {2: _rows_of(0), 3: _LENGTH},
-    "com.microsoft::ExpandDims": {1: _ZERO},
-    "com.microsoft::Pad": {1: _size(_MAKES, 0)},
-    "com.microsoft::WordConvEmbedding": {0: _rows_of(3)},
-    "com.microsoft::DynamicQuantizeLSTM": {4: _all_of(0, 0)},
-    "com.microsoft::AttnLSTM": {4: _all_of(0, 0), 12: _all_of(11, 1)},
-}  # fmt: skip

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx
 import pytest
 
-from pytest_modelperf.profiler.counting.cost import Cost
+from pytest_modelperf.graph.operators.cost import Cost
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.request import profile_model
 from tests.support.small_models import layer_of, ones, parse, sparse_of, static_of

@@ -1,0 +1,327 @@
+"""Classic machine learning: trees, support vectors, linear models, and encoders.
+
+Weights are attributes here. A linear model's scores and a kernel's dot products or squared
+distances are contractions of the input with them. Every step of a row down a tree fetches a
+feature and compares it; rows are counted to the deepest leaf of each tree. A look-up of a key is
+one MOV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
+
+from pytest_modelperf.graph.operators.cost import (
+    ADD,
+    CMP,
+    DIV,
+    EXP,
+    LOG,
+    MOV,
+    MUL,
+    POW,
+    SQRT,
+    TANH,
+    Contraction,
+    Cost,
+)
+from pytest_modelperf.graph.operators.element_ops import (
+    SIGMOID,
+    SOFTMAX,
+    elementwise,
+    norm_ops,
+    per_input,
+    per_output,
+)
+from pytest_modelperf.graph.operators.operator import Demand, Operator, rows_of
+from pytest_modelperf.graph.shape_arithmetic import Dim, product
+from pytest_modelperf.graph.shape_rule import Outputs, OutputType, dtype_of, like, outputs, shape_of
+from pytest_modelperf.graph.structure import Node
+
+# sqrt(2) * erfinv(2p - 1), with erfinv(x) = sign(x) * sqrt(sqrt(t^2 - L / a) - t), where
+# L = log(1 - x^2) and t = 2 / (pi a) + L / 2: Winitzki, A handy approximation for the error
+# function and its inverse, 2008.
+PROBIT = (MUL + ADD) + (MUL + ADD + LOG) + (MUL + ADD) + (2 * MUL + ADD + SQRT) + (ADD + SQRT) + (
+    CMP + 2 * MUL
+)  # fmt: skip
+_POST_TRANSFORM_OPS: Mapping[str, int] = {
+    "NONE": 0,
+    "SOFTMAX": SOFTMAX,
+    "LOGISTIC": SIGMOID,
+    "SOFTMAX_ZERO": CMP + SOFTMAX,
+    "PROBIT": PROBIT,
+}
+# In the newer TreeEnsemble it is a number.
+_POST_TRANSFORMS = tuple(_POST_TRANSFORM_OPS)
+# What a kernel does to each dot product: gamma * d + coef0 to a power, or into tanh;
+# exp(-gamma * squared distance).
+_KERNEL_OPS: Mapping[str, int] = {
+    "LINEAR": 0,
+    "POLY": MUL + ADD + POW,
+    "RBF": MUL + EXP,
+    "SIGMOID": MUL + ADD + TANH,
+}
+
+
+def count_linear_classifier(node: Node) -> Cost:
+    """A score of each class, of which the largest wins."""
+    _, features = _rows_and_features(node)
+    classes = _length(node, "coefficients") // features if features else 0
+    return _weighted(node, classes * (_intercept(node, "intercepts") + _post_transform(node) + CMP))
+
+
+def count_linear_regressor(node: Node) -> Cost:
+    """A score of each target."""
+    per_target = _intercept(node, "intercepts") + _post_transform(node)
+    return _weighted(node, node.attr_int("targets", 1) * per_target)
+
+
+def count_svm_classifier(node: Node) -> Cost:
+    """The kernel of each row with each support vector, then a vote of each pair of classes.
+
+    Without support vectors it is a linear classifier. Probabilities count the sigmoid of each
+    pair, without the coupling of the pairs.
+    """
+    votes = _length(node, "rho") * (ADD + CMP + ADD)
+    probabilities = _length(node, "prob_a") * (MUL + ADD + SIGMOID)
+    classes = max(_length(node, "classlabels_ints"), _length(node, "classlabels_strings"))
+    per_row = votes + probabilities + classes * (_post_transform(node) + CMP)
+    return _kernel(node) + _weighted(node, per_row)
+
+
+def count_svm_regressor(node: Node) -> Cost:
+    """The kernel of each row with each support vector, weighted and summed."""
+    one_class = CMP if node.attr_int("one_class", 0) else 0
+    return _kernel(node) + _weighted(node, ADD + one_class + _post_transform(node))
+
+
+def count_tree_ensemble(node: Node) -> Cost:
+    """Trees whose nodes are inner ones alone, the leaves apart from them."""
+    rows, _ = _rows_and_features(node)
+    roots = node.attr_ints("tree_roots")
+    branches = tuple(
+        zip(
+            _children(node, "nodes_truenodeids", "nodes_trueleafs"),
+            _children(node, "nodes_falsenodeids", "nodes_falseleafs"),
+            strict=True,
+        )
+    )
+    steps = sum(_depth(branches, root) for root in roots)
+    targets = node.attr_int("n_targets", 1)
+    transformed = rows * targets * _post_transform(node)
+    return elementwise(rows * (steps * (MOV + CMP) + len(roots) * ADD) + transformed)
+
+
+def count_tree_classifier(node: Node) -> Cost:
+    """Trees whose leaves weigh classes, of which the largest sum wins."""
+    labels = max(_length(node, "classlabels_int64s"), _length(node, "classlabels_strings"))
+    return elementwise(_trees(node, "class_ids", labels, per_target=CMP))
+
+
+def count_tree_regressor(node: Node) -> Cost:
+    """Trees whose leaves add to targets."""
+    return elementwise(_trees(node, "target_ids", node.attr_int("n_targets", 1), per_target=0))
+
+
+def count_normalizer(node: Node) -> Cost:
+    """Each element over the largest, the sum, or the root of the sum of squares of its row."""
+    rows, _ = _rows_and_features(node)
+    size = node.input(0).size
+    norm = node.attr_str("norm", "MAX")
+    gathered = size * CMP if norm == "MAX" else norm_ops(1 if norm == "L1" else 2, size, rows)
+    return elementwise(gathered + size * DIV)
+
+
+def count_dict_vectorizer(node: Node) -> Cost:
+    """A look-up of each word of the vocabulary."""
+    words = max(_length(node, "string_vocabulary"), _length(node, "int64_vocabulary"))
+    return elementwise(words * MOV)
+
+
+def _weighted(node: Node, per_row: int) -> Cost:
+    """The coefficients with what they weigh of each row, and `per_row` after that."""
+    rows, _ = _rows_and_features(node)
+    return Cost((Contraction(rows * _length(node, "coefficients"), (0, None)),), rows * per_row)
+
+
+def _kernel(node: Node) -> Cost:
+    """Each row with each support vector."""
+    rows, features = _rows_and_features(node)
+    values = _length(node, "support_vectors")
+    if not values or not features:
+        return Cost()
+    kind = node.attr_str("kernel_type", "LINEAR")
+    differences = rows * values * ADD if kind == "RBF" else 0
+    return Cost(
+        (Contraction(rows * values, (0, None)),),
+        differences + rows * (values // features) * _KERNEL_OPS[kind],
+    )
+
+
+def _trees(node: Node, leaf_entries: str, targets: int, *, per_target: int) -> int:
+    """All rows down all trees, their leaves' weights added, base values and post-transform."""
+    rows, _ = _rows_and_features(node)
+    ids = node.attr_ints("nodes_nodeids")
+    trees = node.attr_ints("nodes_treeids")
+    modes = [str(mode) for mode in node.attr_ints("nodes_modes")]
+    position = {key: index for index, key in enumerate(zip(trees, ids, strict=True))}
+    branches = tuple(
+        (None, None)
+        if mode == "LEAF"
+        else (position.get((tree, true)), position.get((tree, false)))
+        for tree, mode, true, false in zip(
+            trees,
+            modes,
+            node.attr_ints("nodes_truenodeids"),
+            node.attr_ints("nodes_falsenodeids"),
+            strict=True,
+        )
+    )
+    inner = {child for pair in branches for child in pair if child is not None}
+    roots = [index for index in range(len(branches)) if index not in inner]
+    # A leaf is where `_depth` would still count a step, though nothing is compared there.
+    steps = sum(_depth(branches, root) - 1 for root in roots)
+    leaves = max(1, modes.count("LEAF"))
+    added = len(roots) * _length(node, leaf_entries) // leaves * ADD
+    per_score = _intercept(node, "base_values") + _post_transform(node) + per_target
+    return rows * (steps * (MOV + CMP) + added + targets * per_score)
+
+
+def _depth(branches: Sequence[tuple[int | None, int | None]], root: int) -> int:
+    """Nodes on the longest way down from `root`; a node that is met again adds nothing."""
+    depth, level, seen = 0, [root], {root}
+    while level:
+        depth += 1
+        below = {
+            child
+            for index in level
+            for child in branches[index]
+            if child is not None and child not in seen
+        }
+        seen |= below
+        level = list(below)
+    return depth
+
+
+def _children(node: Node, ids: str, leaves: str) -> tuple[int | None, ...]:
+    """The inner node that each node's branch goes to; None where it goes to a leaf."""
+    flags = node.attr_ints(leaves)
+    targets = node.attr_ints(ids)
+    return tuple(None if leaf else child for child, leaf in zip(targets, flags, strict=True))
+
+
+def _rows_and_features(node: Node) -> tuple[int, int]:
+    """One row where the input is a vector."""
+    dims = node.input(0).dims
+    return (1, prod(dims)) if len(dims) < 2 else (dims[0], prod(dims[1:]))
+
+
+def _length(node: Node, name: str) -> int:
+    """How many values a list attribute has; 0 where it is absent."""
+    value = node.attributes.get(name)
+    return len(value) if isinstance(value, tuple) else 0
+
+
+def _intercept(node: Node, name: str) -> int:
+    return ADD if _length(node, name) else 0
+
+
+def _post_transform(node: Node) -> int:
+    """Operations for each score."""
+    number = node.attr_int("post_transform", 0)
+    return _POST_TRANSFORM_OPS[node.attr_str("post_transform", _POST_TRANSFORMS[number])]
+
+
+def _rows(node: Node) -> Dim:
+    shape = shape_of(node, 0)
+    return shape[0] if shape and len(shape) == 2 else None
+
+
+def shape_regressor(node: Node, targets: str | None = None) -> Outputs:
+    """Floats for each row, as many as an attribute says, or one."""
+    return outputs("float32", (_rows(node), node.attr_int(targets, 1) if targets else 1))
+
+
+def shape_classifier(node: Node, numbers: str, scores: Callable[[Node, int], Dim]) -> Outputs:
+    """A class for each row, and its scores; the classes are texts, or the `numbers`."""
+    rows, texts = _rows(node), node.attr_ints("classlabels_strings")
+    classes = len(texts or node.attr_ints(numbers))
+    found = OutputType("string" if texts else "int64", (rows,))
+    return found, OutputType("float32", (rows, scores(node, classes)))
+
+
+def _scores_of_svm(node: Node, classes: int) -> Dim:
+    """One for each class; without probabilities, one for each pair of more than two."""
+    if not node.attr_ints("vectors_per_class"):
+        return None
+    is_by_class = classes == 2 or node.attr_ints("prob_a")
+    return classes if is_by_class else classes * (classes - 1) // 2
+
+
+def _scores_of_trees(_: Node, classes: int) -> Dim:
+    return classes or None
+
+
+def shape_features(node: Node) -> Outputs:
+    """The chosen elements of each row, flattened; a vector is one row."""
+    shape, chosen = shape_of(node, 0), shape_of(node, 1)
+    count = None if chosen is None else product(*chosen)
+    return outputs(dtype_of(node, 0), (*(shape[:-1] or (1,)), count) if shape else None)
+
+
+def shape_feature_vectorizer(node: Node) -> Outputs:
+    """The columns that an attribute names of each input, side by side; a vector is one row."""
+    shape = shape_of(node, 0)
+    rows = None if not shape else 1 if len(shape) == 1 else shape[0]
+    return outputs("float32", (rows, sum(node.attr_ints("inputdimensions")) or None))
+
+
+def _category(node: Node, _: int) -> Demand | None:
+    """One of the categories, for an encoder may fail at any other."""
+    words = node.attributes.get("cats_strings")
+    if isinstance(words, tuple) and words:
+        return Demand(words=words)  # type: ignore[arg-type]  # by ONNX's types
+    numbers = sorted(node.attr_ints("cats_int64s"))
+    if not numbers:
+        return None
+    first, last = numbers[0], numbers[-1]
+    has_gaps = numbers != list(range(first, last + 1))
+    return Demand(value=first) if has_gaps else Demand(low=first, high=last)
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "ai.onnx.ml::ArrayFeatureExtractor": Operator(
+        per_output(MOV), shape_features, demands={1: rows_of(0, -1)},
+    ),
+    "ai.onnx.ml::Binarizer": Operator(per_input(CMP)),
+    "ai.onnx.ml::CastMap": Operator(per_output(MOV)),
+    "ai.onnx.ml::CategoryMapper": Operator(per_input(MOV)),
+    "ai.onnx.ml::DictVectorizer": Operator(count_dict_vectorizer),
+    "ai.onnx.ml::FeatureVectorizer": Operator(per_output(MOV), shape_feature_vectorizer),
+    "ai.onnx.ml::Imputer": Operator(per_input(CMP + MOV), like(0)),
+    "ai.onnx.ml::LabelEncoder": Operator(
+        per_input(MOV), lambda node: outputs(None, shape_of(node, 0)),
+    ),
+    "ai.onnx.ml::LinearClassifier": Operator(count_linear_classifier),
+    "ai.onnx.ml::LinearRegressor": Operator(
+        count_linear_regressor, partial(shape_regressor, targets="targets"),
+    ),
+    "ai.onnx.ml::Normalizer": Operator(count_normalizer, like(0, dtype="float32")),
+    "ai.onnx.ml::OneHotEncoder": Operator(per_output(CMP), demands={0: _category}),
+    "ai.onnx.ml::SVMClassifier": Operator(
+        count_svm_classifier,
+        partial(shape_classifier, numbers="classlabels_ints", scores=_scores_of_svm),
+    ),
+    "ai.onnx.ml::SVMRegressor": Operator(count_svm_regressor, shape_regressor),
+    "ai.onnx.ml::Scaler": Operator(per_input(ADD + MUL), like(0, dtype="float32")),
+    "ai.onnx.ml::TreeEnsemble": Operator(count_tree_ensemble),
+    "ai.onnx.ml::TreeEnsembleClassifier": Operator(
+        count_tree_classifier,
+        partial(shape_classifier, numbers="classlabels_int64s", scores=_scores_of_trees),
+    ),
+    "ai.onnx.ml::TreeEnsembleRegressor": Operator(
+        count_tree_regressor, partial(shape_regressor, targets="n_targets"),
+    ),
+    "ai.onnx.ml::ZipMap": Operator(per_input(MOV)),
+}  # fmt: skip

@@ -1,0 +1,176 @@
+"""The elementwise operations that several families count, and counters made of them.
+
+The weight of an activation is the sum of the weights of the formula next to it, evaluated as
+written in the operator's definition: constants are free, a comparison or a selection is a CMP, a
+negation or a subtraction is an ADD. Where the formula has branches, both are counted, as vectorised
+kernels evaluate both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+from pytest_modelperf.graph.operators.cost import (
+    ADD,
+    CMP,
+    DIV,
+    EXP,
+    FREE,
+    LOG,
+    MOV,
+    MUL,
+    POW,
+    SQRT,
+    TANH,
+    Cost,
+    Counter,
+)
+from pytest_modelperf.graph.shape_rule import has_input
+from pytest_modelperf.graph.structure import Node, Tensor
+
+SIGMOID = ADD + EXP + ADD + DIV  # 1 / (1 + exp(-x))
+SOFTPLUS = EXP + ADD + LOG  # log(exp(x) + 1)
+# sign(x) * (1 - t * poly4(t) * exp(-x^2)) with t = 1 / (1 + p|x|):
+# Abramowitz and Stegun, Handbook of Mathematical Functions, formula 7.1.26.
+ERF = (CMP + MUL + ADD + DIV) + (5 * MUL + 4 * ADD) + (MUL + ADD + EXP) + (MUL + ADD) + CMP
+# max, x - max, exp, sum, quotient: the maximum is subtracted, or exp overflows.
+SOFTMAX = CMP + ADD + EXP + ADD + DIV
+ACTIVATION_OPS: Mapping[str, int] = {
+    "Affine": MUL + ADD,  # a * x + b
+    "Celu": 2 * CMP + DIV + EXP + ADD + MUL + ADD,  # max(0, x) + min(0, a * (exp(x / a) - 1))
+    "Clip": 2 * CMP,  # min(max(x, low), high)
+    "Elu": CMP + EXP + ADD + MUL,  # x if x > 0 else a * (exp(x) - 1)
+    "Erf": ERF,
+    "FastGelu": 3 * MUL + ADD + MUL + TANH + ADD + 2 * MUL,  # x / 2 * (1 + tanh(c(x + dx^3)))
+    "GeGLU": 3 * MUL + ADD + MUL + TANH + ADD + 3 * MUL,  # fastgelu(g) * l; for each pair (g, l)
+    "Gelu": DIV + ERF + ADD + 2 * MUL,  # 0.5 * x * (1 + erf(x / sqrt(2)))
+    "HardSigmoid": MUL + ADD + 2 * CMP,  # max(0, min(1, a * x + b))
+    "HardSwish": MUL + ADD + 2 * CMP + MUL,  # x * hardsigmoid(x)
+    "Identity": 0,
+    "LeakyRelu": CMP + MUL,  # x if x >= 0 else a * x
+    "LogSoftmax": CMP + ADD + EXP + ADD + ADD,  # x - max - log(sum(exp(x - max))), one log a row
+    "Mish": SOFTPLUS + TANH + MUL,  # x * tanh(softplus(x))
+    "None": 0,
+    "PRelu": CMP + MUL,  # x if x >= 0 else slope * x
+    "QuickGelu": MUL + SIGMOID + MUL,  # x * sigmoid(a * x)
+    "Relu": CMP,  # max(0, x)
+    "Relu2": CMP + MUL,  # the square of relu(x)
+    "ScaledTanh": MUL + TANH + MUL,  # a * tanh(b * x)
+    "Selu": CMP + EXP + MUL + ADD + MUL,  # g * (x if x > 0 else a * exp(x) - a)
+    "Shrink": 2 * CMP + ADD,  # x + b below -l, x - b above l, else 0
+    "Sigmoid": SIGMOID,
+    "Silu": SIGMOID + MUL,  # x * sigmoid(x)
+    "Softmax": SOFTMAX,
+    "Softplus": SOFTPLUS,
+    "Softsign": CMP + ADD + DIV,  # x / (1 + |x|)
+    "SwiGLU": 3 * CMP + MUL + SIGMOID + ADD + 2 * MUL,
+    # g * sigmoid(a * g) * (l + b), g clamped above, l on both sides; for each pair (g, l)
+    "Swish": MUL + SIGMOID + MUL,  # x * sigmoid(a * x)
+    "Tanh": TANH,
+    "ThresholdedRelu": CMP,  # x if x > a else 0
+}
+
+
+def activation_ops(name: str) -> int:
+    """Operations an element; 0 for no name, CMP for a name that nobody has defined.
+
+    ONNX writes names in any case: `relu` of a mixture of experts is `Relu` of an LSTM.
+    An unheard-of activation must not hide the MACs of the operator that it is fused into.
+    """
+    return _OPS_BY_LOWER_NAME.get(name.lower(), CMP) if name else 0
+
+
+_OPS_BY_LOWER_NAME: Mapping[str, int] = {name.lower(): n for name, n in ACTIVATION_OPS.items()}
+
+QUANTIZE = DIV + ADD + 2 * CMP  # clip(x / scale + zero point)
+DYNAMIC_QUANTIZE = 2 * CMP + QUANTIZE  # minimum and maximum first
+REQUANTIZE = MUL + ADD + 2 * CMP  # clip(accumulator * scale + zero point)
+DEQUANTIZE_WEIGHT = ADD + MUL  # (q - zero point) * scale, or a small float decoded and scaled
+UNPACKED_FORMATS = frozenset({0, 1, 30})  # packed formats that hold floats as they are
+ROTARY = 2 * MUL + ADD  # x * cos + rotated x * sin
+
+
+def bias_ops(node: Node, bias: int | None, elements: int) -> int:
+    """One ADD an element of the result, where the node has an input at `bias`."""
+    return ADD * elements if has_input(node, bias) else 0
+
+
+def scale_ops(node: Node, factor: str) -> int:
+    """One MUL for an element, unless the factor that an attribute gives is 1."""
+    return 0 if node.attr_float(factor, 1.0) == 1 else MUL
+
+
+def zero_point_ops(node: Node, operand: int, zero_point: int | None) -> int:
+    """One ADD an element of an operand that has a zero point.
+
+    A constant operand is shifted once at load, as everything that depends on constants alone.
+    """
+    if not has_input(node, zero_point) or node.input(operand).is_constant:
+        return 0
+    return ADD * node.input(operand).size
+
+
+def rms_norm_ops(rows: int, width: int) -> int:
+    """`rows` times x / sqrt(mean(x^2) + epsilon) * scale over `width` elements."""
+    return rows * (width * (MUL + ADD + MUL + MUL) + DIV + ADD + SQRT + DIV)
+
+
+UNIFORM = 2 * (MUL + ADD)
+
+
+def per_output(ops: int) -> Counter:
+    """`ops` for each element of the first output; operands are broadcast to it for nothing."""
+
+    def count(node: Node) -> Cost:
+        return elementwise(node.output().size * ops)
+
+    return count
+
+
+def per_input(ops: int, *, per_output: int = 0) -> Counter:
+    """`ops` for each element of the first input, and `per_output` for each of the first output."""
+
+    def count(node: Node) -> Cost:
+        results = node.output().size * per_output if per_output else 0
+        return elementwise(node.input(0).size * ops + results)
+
+    return count
+
+
+def free(_node: Node) -> Cost:
+    """No cost: another view of the same elements, or bookkeeping that does not read them."""
+    return FREE
+
+
+def elementwise(ops: int) -> Cost:
+    """A cost without contractions."""
+    return Cost(elementwise_ops=ops)
+
+
+def elements(tensors: Iterable[Tensor | None]) -> int:
+    """Elements of all the tensors that are there."""
+    return sum(tensor.size for tensor in tensors if tensor is not None)
+
+
+def rows_in(tensor: Tensor) -> int:
+    """How many rows a tensor has: all its dimensions but the last."""
+    return prod(tensor.dims[:-1])
+
+
+def norm_ops(p: int, gathered: int, norms: int) -> int:
+    """Operations of `norms` p-norms, (sum of |x|^p)^(1/p), of `gathered` elements in all."""
+    if p == 1:
+        return gathered * (CMP + ADD)
+    if p == 2:
+        return gathered * (MUL + ADD) + norms * SQRT
+    return gathered * (CMP + POW + ADD) + norms * POW
+
+
+def ceil_log2(n: int) -> int:
+    """log2(n) rounded up; 0 for 1 and for nothing."""
+    return (n - 1).bit_length() if n > 1 else 0
+
+
+# A move of each element that lands in the output.
+move = per_output(MOV)

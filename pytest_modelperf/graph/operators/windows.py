@@ -1,0 +1,410 @@
+"""Convolutions and poolings, in each layout of images.
+
+Counting rule: a window is counted whole where it overlaps the padding, so that the MACs of a
+convolution are `output elements x input channels of a group x kernel elements`. The kernel tensor
+is [output channels, input channels / group, kernel...] in every domain, channels-last ones too, so
+all but its first dimension multiply to the MACs of one output element. A transposed convolution
+scatters instead: each *input* element meets the kernel once, whatever the stride. Global pooling
+looks at each input element once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+
+from pytest_modelperf.graph.operators.cost import (
+    ADD,
+    CMP,
+    DIV,
+    MOV,
+    MUL,
+    Contraction,
+    Cost,
+    Counter,
+)
+from pytest_modelperf.graph.operators.element_ops import (
+    REQUANTIZE,
+    activation_ops,
+    bias_ops,
+    elementwise,
+    move,
+    norm_ops,
+    per_input,
+    zero_point_ops,
+)
+from pytest_modelperf.graph.operators.operator import LENGTH, Operator, rows_of
+from pytest_modelperf.graph.shape_arithmetic import (
+    channels_first,
+    channels_last,
+    dim,
+    product,
+    total,
+    with_last,
+)
+from pytest_modelperf.graph.shape_rule import (
+    Outputs,
+    OutputType,
+    dtype_of,
+    has_input,
+    ints_of,
+    outputs,
+    shape_of,
+    stated_size,
+)
+from pytest_modelperf.graph.sliding_window import Window, slide, unslide
+from pytest_modelperf.graph.structure import Node, Shape
+
+
+def count_conv(  # noqa: PLR0913  # where the operators have their inputs
+    node: Node,
+    *,
+    weight: int = 1,
+    zero_points: tuple[int | None, int | None] = (None, None),
+    bias: int | None = 2,
+    residual: int | None = None,
+    per_element: int = 0,
+    transposed: bool = False,
+) -> Cost:
+    """A convolution, with the activation and the addition that may be fused into it.
+
+    Integers may have zero points, and `per_element` rescales their results.
+    """
+    elements = node.output().size
+    meetings = node.input(0).size if transposed else elements
+    activation = activation_ops(node.attr_str("activation", ""))
+    return Cost(
+        (Contraction(meetings * _window(node, weight), (0, weight)),),
+        zero_point_ops(node, 0, zero_points[0])
+        + zero_point_ops(node, weight, zero_points[1])
+        + bias_ops(node, bias, elements)
+        + bias_ops(node, residual, elements)
+        + elements * (activation + per_element),
+    )
+
+
+def count_conv_transpose(node: Node, *, bias: int = 2) -> Cost:
+    """A transposed convolution: the kernel is [input channels, output channels / group, ...]."""
+    return Cost(
+        (Contraction(node.input(0).size * _window(node, 1), (0, 1)),),
+        bias_ops(node, bias, node.output().size) if has_input(node, bias) else 0,
+    )
+
+
+def count_deform_conv(node: Node) -> Cost:
+    """A convolution whose window's elements are each read between 2^n pixels.
+
+    Each of the `n` coordinates of a sampled position takes the addition of its offset, a floor
+    and two fractions; the 2^n corner weights are products of n fractions each. Every channel
+    then blends its 2^n corners, and is masked where a mask is given. (Dai et al.,
+    https://arxiv.org/abs/1703.06211, equations 3 and 4.)
+    """
+    output, kernel, offset = node.output(), node.input(1), node.input(2)
+    n = kernel.rank - 2
+    corners = 2**n
+    samples = node.input(0).dims[1] * prod(kernel.dims[2:]) * output.size // output.dims[1]
+    per_sample = corners * MUL + (corners - 1) * ADD
+    if has_input(node, 4):
+        per_sample += MUL
+    positions = offset.size // n
+    per_position = n * (ADD + MOV + 2 * ADD) + corners * (n - 1) * MUL
+    return Cost(
+        (Contraction(output.size * _window(node, 1), (0, 1)),),
+        samples * per_sample + positions * per_position + bias_ops(node, 3, output.size),
+    )
+
+
+def count_causal_conv(node: Node, *, bias: int = 2) -> Cost:
+    """A depthwise convolution over past and present positions: its result is as large as its input.
+
+    The kernel is [channels, 1, k, ...] whichever layout the activations have. Only a slice of the
+    channels may be read, where they are last.
+    """
+    x = node.input(0)
+    elements = x.size
+    taken = node.attr_int("input_channels", 0)
+    if taken and x.dims[-1]:
+        elements = elements // x.dims[-1] * taken
+    return Cost(
+        (Contraction(elements * _window(node, 1), (0, 1)),),
+        bias_ops(node, bias, elements)
+        + elements * activation_ops(node.attr_str("activation", "none")),
+    )
+
+
+def count_varlen_causal_conv(node: Node) -> Cost:
+    """The same over packed tokens; a token may add to its kernel and scale what precedes it."""
+    cost = count_causal_conv(node, bias=3)
+    if not has_input(node, 6):
+        return cost
+    return cost.plus(node.input(0).size * (_window(node, 1) * ADD + MUL))
+
+
+def count_word_conv_embedding(node: Node) -> Cost:
+    """A convolution over the characters of each word, then tanh and the maximum over positions.
+
+    Inputs: [..., characters] of words, kernel [filters, 1, window, embedding], bias, and the
+    table of character vectors. Words are counted at full length, as padding is elsewhere.
+    """
+    *words, characters = node.input(0).dims
+    filters, _, window, embedding = node.input(1).dims
+    results = prod(words) * max(characters - window + 1, 0) * filters
+    lookups = prod(words) * characters * embedding
+    return Cost(
+        (Contraction(results * window * embedding, (3, 1)),),
+        lookups * MOV + results * (ADD + activation_ops("Tanh") + CMP),
+    )
+
+
+def _window(node: Node, kernel: int) -> int:
+    return prod(node.input(kernel).dims[1:])
+
+
+_count_fused_conv = partial(count_conv, residual=3)
+_count_qlinear_conv = partial(
+    count_conv, weight=3, zero_points=(2, 5), bias=8, per_element=REQUANTIZE
+)
+
+
+def pool(per_window_element: int, per_output: int = 0) -> Counter:
+    """So much for each element of each window, and for each result; then a fused activation."""
+
+    def count(node: Node) -> Cost:
+        activated = activation_ops(node.attr_str("activation", ""))
+        per_result = window_size(node) * per_window_element + per_output + activated
+        return elementwise(node.output().size * per_result)
+
+    return count
+
+
+def count_lp_pool(node: Node) -> Cost:
+    """The p-norm of each window."""
+    results = node.output().size
+    return elementwise(norm_ops(node.attr_int("p", 2), results * window_size(node), results))
+
+
+def count_global_lp_pool(node: Node) -> Cost:
+    """The p-norm of each channel."""
+    return elementwise(norm_ops(node.attr_int("p", 2), node.input(0).size, node.output().size))
+
+
+def count_unpool(node: Node) -> Cost:
+    """The output is cleared, then each input element goes to its place."""
+    return elementwise((node.output().size + node.input(0).size) * MOV)
+
+
+def window_size(node: Node) -> int:
+    """Elements of the kernel, in however many dimensions."""
+    kernel = node.attr_ints("kernel_shape")
+    if not kernel:
+        raise ValueError(f"{node.op_type} {node.name!r} has no kernel_shape")
+    return prod(kernel)
+
+
+_average_pool = pool(ADD, DIV)
+_max_pool = pool(CMP)
+_global_average_pool = per_input(ADD, per_output=DIV)
+_global_max_pool = per_input(CMP)
+# Integers are summed, and the mean is rescaled to the output's scale in one step.
+_qlinear_average_pool = pool(ADD, REQUANTIZE)
+
+
+def shape_word_conv_embedding(node: Node) -> Outputs:
+    """One vector for each word, the words being rows of characters."""
+    size = node.attr_int("embedding_size", 0) or dim(shape_of(node, 1), 0)
+    return outputs(dtype_of(node, 1), (dim(shape_of(node, 0), 0), size))
+
+
+def _is_channels_last(node: Node) -> bool:
+    """Whether images are NHWC, by the domain, the name of the operator or an attribute."""
+    by_name = node.domain == "com.ms.internal.nhwc" or node.op_type.startswith("Nhwc")
+    return by_name or node.attr_int("channels_last", 0) != 0
+
+
+def _image_of(node: Node) -> Shape | None:
+    """The shape of the first input as NCHW; None if it is no image."""
+    shape = shape_of(node, 0)
+    if shape is None or len(shape) < 2:
+        return None
+    return channels_first(shape) if _is_channels_last(node) else shape
+
+
+def _image(node: Node, dtype: int, shape: Shape | None) -> Outputs:
+    """One image of the type of an input, given as NCHW."""
+    laid_out = channels_last(shape) if _is_channels_last(node) else shape
+    return outputs(dtype_of(node, dtype), laid_out)
+
+
+def _window_of(node: Node, kernel: Shape, pads: tuple[int, ...] | None = None) -> Window:
+    return Window(
+        kernel=node.attr_ints("kernel_shape") or kernel,
+        strides=node.attr_ints("strides"),
+        pads=node.attr_ints("pads") if pads is None else pads,
+        dilations=node.attr_ints("dilations"),
+        auto_pad=node.attr_str("auto_pad", "NOTSET"),
+        rounds_up=node.attr_int("ceil_mode", 0) != 0,
+    )
+
+
+def shape_conv(node: Node, weight: int = 1, dtype: int = 0) -> Outputs:
+    """A convolution; its weights are (out, in / group, *kernel) in every layout of the images."""
+    image, kernel = _image_of(node), shape_of(node, weight)
+    if image is None:
+        return outputs(dtype_of(node, dtype), None)
+    spatial = slide(image[2:], _window_of(node, (kernel or ())[2:]))
+    return _image(node, dtype, (image[0], dim(kernel, 0), *spatial))
+
+
+def shape_conv_transpose(
+    node: Node, weight: int = 1, dtype: int = 0, pads: int | None = None
+) -> Outputs:
+    """A transposed convolution with weights (in, out / group, *kernel); `pads` may be an input."""
+    image, kernel = _image_of(node), shape_of(node, weight)
+    if image is None:
+        return outputs(dtype_of(node, dtype), None)
+    given_pads = None if pads is None else ints_of(node, pads)
+    spatial: Shape = node.attr_ints("output_shape")
+    if len(spatial) != len(image) - 2:
+        if has_input(node, pads) and given_pads is None:
+            spatial = (None,) * (len(image) - 2)
+        else:
+            window = _window_of(node, (kernel or ())[2:], given_pads)
+            spatial = unslide(image[2:], window, node.attr_ints("output_padding"))
+    channels = product(dim(kernel, 1), node.attr_int("group", 1))
+    return _image(node, dtype, (image[0], channels, *spatial))
+
+
+def shape_pool(node: Node) -> Outputs:
+    image = _image_of(node)
+    if image is None:
+        return outputs(dtype_of(node, 0), None)
+    spatial = slide(image[2:], _window_of(node, (None,) * (len(image) - 2)))
+    return _image(node, 0, (*image[:2], *spatial))
+
+
+def shape_max_pool(node: Node) -> Outputs:
+    """The largest elements, and where they are."""
+    (pooled,) = shape_pool(node)
+    return pooled, OutputType("int64", pooled.shape)
+
+
+def shape_global_pool(node: Node) -> Outputs:
+    image = _image_of(node)
+    shape = None if image is None else (*image[:2], *(1 for _ in image[2:]))
+    return _image(node, 0, shape)
+
+
+def shape_reorder_input(node: Node) -> Outputs:
+    """Reorder into blocks of 8 or 16 channels, by the machine; known if both divide evenly."""
+    image = _image_of(node)
+    if image is None:
+        return outputs(dtype_of(node, 0), None)
+    batch, channels, *spatial = image
+    whole = channels if channels is not None and channels % 16 == 0 else None
+    return outputs(dtype_of(node, 0), (batch, whole, *spatial))
+
+
+def shape_reorder_output(node: Node) -> Outputs:
+    image = shape_of(node, 0)
+    if image is None or len(image) < 2:
+        return outputs(dtype_of(node, 0), None)
+    shape = (image[0], stated_size(node, "channels"), *image[2:])
+    return _image(node, 0, shape)
+
+
+def shape_causal_conv(node: Node) -> Outputs:
+    """A causal depthwise convolution, the state that it keeps for the next call, and what it read.
+
+    Where channels are last, it may take a slice of them, and its state may have another layout.
+    """
+    signal, dtype = shape_of(node, 0), dtype_of(node, 0)
+    taken = stated_size(node, "input_channels")
+    result = signal if taken is None else with_last(signal, taken)
+    if has_input(node, 3) or not signal or not result:
+        state = shape_of(node, 3)
+    else:
+        reach = stated_size(node, "state_length") or product(
+            total(dim(shape_of(node, 1), -1), -1), node.attr_int("dilation", 1)
+        )
+        slots = node.attr_int("state_window", 0)
+        leading = (slots,) if slots else ()
+        if not _is_channels_last(node):
+            state = (*leading, *signal[:-1], reach)
+        elif node.attr_int("state_channels_last", -1) == 0:
+            state = (*leading, signal[0], *result[2:], reach)
+        else:
+            state = (*leading, signal[0], reach, *result[2:])
+    update = (dim(signal, 0), node.attr_int("state_update_capacity", 0), dim(result, -1))
+    return outputs(dtype, result, state, update)
+
+
+def shape_varlen_causal_conv(node: Node) -> Outputs:
+    state = shape_of(node, 4)
+    update = (dim(state, 0), node.attr_int("state_update_capacity", 0), dim(state, 1))
+    return outputs(dtype_of(node, 0), shape_of(node, 0), state, update)
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "AveragePool": Operator(_average_pool, shape_pool),
+    "CausalConvWithState": Operator(count_causal_conv),
+    "Conv": Operator(count_conv),
+    "ConvInteger": Operator(partial(count_conv, zero_points=(2, 3), bias=None)),
+    "ConvTranspose": Operator(count_conv_transpose),
+    "DeformConv": Operator(count_deform_conv),
+    "GlobalAveragePool": Operator(_global_average_pool),
+    "GlobalLpPool": Operator(count_global_lp_pool),
+    "GlobalMaxPool": Operator(_global_max_pool),
+    "LpPool": Operator(count_lp_pool, shape_pool),
+    # onnx misreads poolings that round up.
+    "MaxPool": Operator(_max_pool, shape_max_pool),
+    "MaxUnpool": Operator(count_unpool, demands={1: rows_of(0, -1), 2: LENGTH}),
+    "QLinearConv": Operator(_count_qlinear_conv),
+    "com.microsoft.nchwc::AveragePool": Operator(_average_pool, shape_pool),
+    "com.microsoft.nchwc::Conv": Operator(_count_fused_conv, shape_conv),
+    "com.microsoft.nchwc::GlobalAveragePool": Operator(_global_average_pool, shape_global_pool),
+    "com.microsoft.nchwc::GlobalMaxPool": Operator(_global_max_pool, shape_global_pool),
+    "com.microsoft.nchwc::MaxPool": Operator(_max_pool, shape_pool),
+    "com.microsoft.nchwc::ReorderInput": Operator(move, shape_reorder_input),
+    "com.microsoft.nchwc::ReorderOutput": Operator(move, shape_reorder_output),
+    "com.microsoft::CausalConvWithState": Operator(count_causal_conv, shape_causal_conv),
+    "com.microsoft::ConvTransposeWithDynamicPads": Operator(
+        partial(count_conv_transpose, bias=3), partial(shape_conv_transpose, pads=2),
+    ),
+    "com.microsoft::FusedConv": Operator(_count_fused_conv, shape_conv),
+    # Is it masked, and is it larger?
+    "com.microsoft::MaxpoolWithMask": Operator(pool(2 * CMP), shape_pool),
+    "com.microsoft::NhwcConv": Operator(count_conv, shape_conv),
+    "com.microsoft::NhwcFusedConv": Operator(_count_fused_conv, shape_conv),
+    "com.microsoft::NhwcMaxPool": Operator(_max_pool, shape_pool),
+    "com.microsoft::QLinearAveragePool": Operator(_qlinear_average_pool, shape_pool),
+    "com.microsoft::QLinearConv": Operator(
+        _count_qlinear_conv, partial(shape_conv, weight=3, dtype=7),
+    ),
+    "com.microsoft::QLinearGlobalAveragePool": Operator(
+        per_input(ADD, per_output=REQUANTIZE), shape_global_pool,
+    ),
+    "com.microsoft::VarlenCausalConvWithState": Operator(
+        count_varlen_causal_conv, shape_varlen_causal_conv,
+    ),
+    "com.microsoft::WordConvEmbedding": Operator(
+        count_word_conv_embedding, shape_word_conv_embedding, demands={0: rows_of(3)},
+    ),
+    "com.ms.internal.nhwc::AveragePool": Operator(_average_pool, shape_pool),
+    "com.ms.internal.nhwc::Conv": Operator(count_conv, shape_conv),
+    "com.ms.internal.nhwc::ConvTranspose": Operator(count_conv_transpose, shape_conv_transpose),
+    "com.ms.internal.nhwc::GlobalAveragePool": Operator(_global_average_pool, shape_global_pool),
+    "com.ms.internal.nhwc::GlobalLpPool": Operator(count_global_lp_pool, shape_global_pool),
+    "com.ms.internal.nhwc::GlobalMaxPool": Operator(_global_max_pool, shape_global_pool),
+    "com.ms.internal.nhwc::LpPool": Operator(count_lp_pool, shape_pool),
+    "com.ms.internal.nhwc::MaxPool": Operator(_max_pool, shape_max_pool),
+    "com.ms.internal.nhwc::MaxUnpool": Operator(count_unpool),
+    "com.ms.internal.nhwc::QLinearAveragePool": Operator(_qlinear_average_pool, shape_pool),
+    "com.ms.internal.nhwc::QLinearConv": Operator(
+        _count_qlinear_conv, partial(shape_conv, weight=3, dtype=7),
+    ),
+    "com.ms.internal.nhwc::QLinearConvTranspose": Operator(
+        partial(_count_qlinear_conv, transposed=True),
+        partial(shape_conv_transpose, weight=3, dtype=7),
+    ),
+}  # fmt: skip

@@ -1,0 +1,146 @@
+"""The table of all operators: complete, without strangers, and each operator in one family only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter as Multiset
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import defs
+from onnxruntime.capi import onnxruntime_pybind11_state
+
+from pytest_modelperf.graph.operators.operator import Operator
+from pytest_modelperf.graph.operators.registry import FAMILIES, OPERATORS
+from pytest_modelperf.graph.structure import Shape
+from tests.graph.operators.nodes import cost, node, ops
+
+# The releases whose operators the rules name. Older ones lack some of them.
+NEWEST_ONNX, NEWEST_ONNXRUNTIME = (1, 23), (1, 32)
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def standard_operators() -> Mapping[str, bool]:
+    """Every operator that onnx ever defined, and whether its newest version is deprecated."""
+    newest: dict[str, defs.OpSchema] = {}
+    for schema in defs.get_all_schemas_with_history():
+        op = f"{schema.domain}::{schema.name}" if schema.domain else schema.name
+        if op not in newest or newest[op].since_version < schema.since_version:
+            newest[op] = schema
+    return {op: schema.deprecated for op, schema in newest.items()}
+
+
+def runtime_operators() -> frozenset[str]:
+    schemas = onnxruntime_pybind11_state.get_all_operator_schema()
+    return frozenset(f"{s.domain}::{s.name}" if s.domain else s.name for s in schemas)
+
+
+def test_every_standard_operator_has_a_rule_or_a_reason_for_none() -> None:
+    current = {op for op, deprecated in standard_operators().items() if not deprecated}
+    assert len(current) > 200
+    assert current - OPERATORS.keys() == set()
+
+
+@pytest.mark.skipif(
+    version(onnx.__version__) < NEWEST_ONNX
+    or version(onnxruntime.__version__) < NEWEST_ONNXRUNTIME,
+    reason="rules name operators of newer releases than these",
+)
+def test_no_rule_names_an_operator_that_does_not_exist() -> None:
+    assert OPERATORS.keys() - standard_operators().keys() - runtime_operators() == set()
+
+
+def test_no_operator_stands_in_two_families() -> None:
+    occurrences = Multiset(op for family in FAMILIES for op in family.OPERATORS)
+    assert [op for op, count in occurrences.items() if count > 1] == []
+
+
+def test_the_table_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        OPERATORS["Relu"] = Operator()  # type: ignore[index]  # that is the point
+
+
+def test_an_operator_has_a_counter_or_a_reason_that_ends_a_sentence() -> None:
+    for op, known in OPERATORS.items():
+        assert (known.count is None) != (known.uncounted == Operator().uncounted), op
+        assert known.uncounted[0].islower()
+        assert not known.uncounted.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "output", "attributes", "expected"),
+    [
+        # 2 x 3 x 4 = 24 elements wherever nothing else is said.
+        ("Relu", [(2, 3, 4)], (2, 3, 4), {}, (0, 24)),
+        ("Div", [(2, 3, 4), (4,)], (2, 3, 4), {}, (0, 96)),
+        ("Softmax", [(2, 3, 4)], (2, 3, 4), {}, (0, 24 * 39)),
+        ("Transpose", [(2, 3, 4)], (4, 3, 2), {}, (0, 24)),
+        ("Reshape", [(2, 3, 4), (2,)], (6, 4), {}, (0, 0)),
+        ("ReduceMean", [(2, 3, 4)], (2, 3, 1), {}, (0, 24 + 6 * 4)),
+        ("LayerNormalization", [(2, 3, 4), (4,), (4,)], (2, 3, 4), {}, (0, 24 * 7 + 6 * 37)),
+        ("BatchNormalization", [(2, 3, 4), *[(3,)] * 4], (2, 3, 4), {}, (0, 24 * 3 + 3 * 30)),
+        ("MaxPool", [(1, 8, 8, 8)], (1, 8, 4, 4), {"kernel_shape": (3, 3)}, (0, 128 * 9)),
+        ("Resize", [(1, 3, 4, 4)], (1, 3, 8, 8), {"mode": "cubic"}, (0, 192 * 8)),
+        ("MatMul", [(2, 3, 4), (4, 5)], (2, 3, 5), {}, (120, 0)),
+        ("Conv", [(1, 3, 8, 8), (16, 3, 3, 3)], (1, 16, 6, 6), {}, (16 * 36 * 27, 0)),
+        ("com.microsoft::QuickGelu", [(2, 3, 4)], (2, 3, 4), {}, (0, 24 * 40)),
+        ("ai.onnx.ml::Scaler", [(2, 3)], (2, 3), {}, (0, 12)),
+    ],
+)
+def test_costs_by_hand(
+    op: str,
+    inputs: list[Shape],
+    output: Shape,
+    attributes: dict[str, Any],
+    expected: tuple[int, int],
+) -> None:
+    found = cost(node(op, inputs, [output], **attributes))
+    assert (found.macs, found.elementwise_ops) == expected
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "HardSigmoid", "HardSwish", "Mish", "ReduceL1", "ReduceLogSum", "ReduceSumSquare", "Relu",
+        "Softplus", "Softsign", "SwiGLU",
+    ],
+)  # fmt: skip
+def test_an_operator_costs_what_the_operators_of_its_own_definition_cost(op: str) -> None:
+    """Onnx defines these as functions of others, here with scalar constants and nothing else."""
+    x = (2, 3, 4)
+    try:
+        schema = defs.get_schema(op)
+    except defs.SchemaError:
+        pytest.skip("this onnx is older than the operator")
+    parts = [n for n in schema.function_body.node if n.op_type not in {"Constant", "CastLike"}]
+    expected = sum(ops(node(n.op_type, [x] * len(n.input), [x])) for n in parts)
+    assert parts
+    call = node(op, [x] * len(schema.inputs), [x])
+    assert ops(call) == expected
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "ArgMin", "Attention", "Celu", "DeformConv", "DynamicQuantizeLinear", "GlobalMaxPool",
+        "GroupNormalization", "Mean", "Mish", "RMSNormalization", "ReduceLogSumExp", "Selu",
+        "SequenceAt", "SequenceConstruct", "SplitToSequence", "com.microsoft::FusedConv",
+        "com.microsoft::MatMulNBits",
+    ],
+)  # fmt: skip
+def test_confirmed_wrong_14_operators_all_have_a_rule(op: str) -> None:
+    assert OPERATORS[op].count is not None
+
+
+def test_importing_the_table_does_not_import_numpy() -> None:
+    program = (
+        "import sys, pytest_modelperf.graph.operators.registry; sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
