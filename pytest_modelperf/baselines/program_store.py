@@ -14,20 +14,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import PROGRAM_FILE, STORED_PROGRAM, StoredProgram
-from pytest_modelperf.errors import BaselineError, OutputError, UsageError
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.documents import (
     ContradictionError,
     DocumentFile,
     FileAdvice,
     rounded,
 )
-from pytest_modelperf.files.names import escape_part, is_safe_name, rename_device, shorten_name
-from pytest_modelperf.files.writing import (
-    locked,
-    read_file,
-    remove_leftovers,
-    write_file,
-)
+from pytest_modelperf.files.names import escape_part, rename_device, shorten_name
+from pytest_modelperf.files.store import remove_abandoned, write_file
 from pytest_modelperf.report.document import SCHEMA, to_json
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
@@ -65,38 +61,18 @@ def program_name(test: str) -> str:
 
 def program_names(root: Path) -> tuple[str, ...]:
     """The folders of all programs that have a baseline."""
-    try:
-        found = sorted(path.name for path in root.iterdir())
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise BaselineError(
-            f"{printable(str(root))} cannot be read as a folder of baselines: {error.strerror}. "
-            "Give another with --modelperf-baseline-dir."
-        ) from None
-    return tuple(n for n in found if is_safe_name(n) and _is_there(root / n / PROGRAM_FILE))
+    return BaselineStore(root).names(PROGRAM_FILE)
 
 
 def program_path(root: Path, name: str) -> Path:
     """The file of a program; BaselineError if it could be outside of the folder of baselines."""
-    folder = root / name
-    if not is_safe_name(name):
-        raise BaselineError(
-            f'"{printable(name)}" cannot name a baseline: it could lead out of '
-            f"{printable(str(root))}. Rename the folder after its test."
-        )
-    if folder.is_symlink():
-        raise BaselineError(
-            f"{printable(str(folder))} is a link, which could lead anywhere. "
-            "Put the folder itself there."
-        )
-    return folder / PROGRAM_FILE
+    return BaselineStore(root).folder(name) / PROGRAM_FILE
 
 
 def read_program(root: Path, name: str) -> StoredProgram | None:
     """The baseline of the program in this folder; None without one."""
     path = program_path(root, name)
-    data = read_file(path, _MAX_BYTES, ADVICE.broken)
+    data = DocumentFile(path, ADVICE).content(_MAX_BYTES)
     return None if data is None else decode_program(data, path)
 
 
@@ -137,33 +113,24 @@ def write_program(root: Path, name: str, program: StoredProgram) -> bool:
             f"{printable(str(path))} would not be read as it was written, so it was not written. "
             "Report this as an error of pytest-modelperf."
         )
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with locked(root):
-            return _replace(path, data)
-    except OSError as error:
-        raise _unwritten(path, error) from error
+    with BaselineStore(root).changing(path.parent):
+        return _replace(path, data)
 
 
 def remove_program(root: Path, name: str) -> None:
     """Remove the baseline of a program, and its folder if nothing else is in it."""
     path = program_path(root, name)
-    try:
-        with locked(root):
-            path.unlink(missing_ok=True)
-            remove_leftovers(path.parent)
-            with contextlib.suppress(OSError):
-                path.parent.rmdir()
-            FILES.sync_folder(root)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _unwritten(path, error) from error
+    with BaselineStore(root).changing(path.parent):
+        path.unlink(missing_ok=True)
+        remove_abandoned(path.parent)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+        FILES.sync_folder(root)
 
 
 def _replace(path: Path, data: bytes) -> bool:
     """Write the file unless it is the same; the caller holds the lock."""
-    present = read_file(path, _MAX_BYTES, ADVICE.broken)
+    present = DocumentFile(path, ADVICE).content(_MAX_BYTES)
     if present == data:
         return False
     if present is not None:
@@ -171,7 +138,6 @@ def _replace(path: Path, data: bytes) -> bool:
     if not path.parent.exists():
         path.parent.mkdir()
         FILES.sync_folder(path.parent.parent)
-    remove_leftovers(path.parent)
     write_file(path, data)
     return True
 
@@ -195,20 +161,3 @@ def _is_inside(place: str) -> bool:
     """Whether a path with slashes stays in the project as it is written."""
     is_plain = posixpath.normpath(place) == place and "\\" not in place and "\0" not in place
     return is_plain and not place.startswith("/") and place != "." and f"{place}/"[:3] != "../"
-
-
-def _is_there(path: Path) -> bool:
-    """Whether a file exists; an unreadable folder counts, since reading it reports the error."""
-    try:
-        return path.exists()
-    except OSError:
-        return True
-
-
-def _unwritten(path: Path, error: OSError) -> OutputError:
-    where = printable(str(error.filename or path))
-    return OutputError(
-        f"{printable(str(path))} could not be written: {where}: {error.strerror or error}. No file "
-        "was left half written. Make room, or make the folder writable, or give another with "
-        "--modelperf-baseline-dir."
-    )

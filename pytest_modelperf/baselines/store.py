@@ -17,7 +17,7 @@ import contextlib
 import hashlib
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -33,13 +33,14 @@ from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.program import PROGRAM_FILE
 from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, UpdatePlan
 from pytest_modelperf.errors import BaselineError, OutputError
+from pytest_modelperf.files.documents import DocumentFile
 from pytest_modelperf.files.names import is_safe_name
-from pytest_modelperf.files.writing import (
+from pytest_modelperf.files.store import (
+    LOCK_NAME,
     find_closed,
-    has_leftovers,
     locked,
-    read_file,
-    remove_leftovers,
+    remove_abandoned,
+    unfinished_in,
     write_file,
 )
 from pytest_modelperf.systems.files import FILES
@@ -64,24 +65,24 @@ class BaselineStore(Struct, frozen=True):
     root: Path
     attempts: int = 20
 
-    def names(self) -> tuple[str, ...]:
-        """The folders of all models that have a baseline."""
+    def names(self, file: str = MODEL_FILE) -> tuple[str, ...]:
+        """The folders of all models that have a baseline, or of all that have another file."""
         try:
             found = sorted(path.name for path in self.root.iterdir())
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise self._unreadable(error) from None
-        return tuple(n for n in found if is_safe_name(n) and _is_there(self.root / n / MODEL_FILE))
+        return tuple(n for n in found if is_safe_name(n) and _is_there(self.root / n / file))
 
     def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
         """The baseline of a model with the measurements on these machines; None means on all.
 
         None if the model has no baseline. Readers take no lock and block nobody.
         """
-        folder = self._folder(name)
+        folder = self.folder(name)
         for _ in range(self.attempts):
-            data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
+            data = _content(folder / MODEL_FILE)
             if data is None:
                 if _is_incomplete(folder):
                     continue
@@ -117,13 +118,18 @@ class BaselineStore(Struct, frozen=True):
         The update is planned again on the content that is stored by then, so that concurrent
         writers of other cases lose nothing. Without a change no file is touched.
         """
-        folder = self._folder(plan.name)
+        folder = self.folder(plan.name)
         if plan.is_empty and not _has_leftovers(self.root, folder):
             return plan
+        with self.changing(folder):
+            return self._apply(plan, folder)
+
+    @contextlib.contextmanager
+    def changing(self, folder: Path) -> Iterator[None]:
+        """Hold the lock to change the baseline in a folder; an OSError becomes an OutputError."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
             with locked(self.root):
-                return self._apply(plan, folder)
+                yield
         except OSError as error:
             where = printable(str(error.filename or folder))
             reason = error.strerror or str(error)
@@ -178,11 +184,12 @@ class BaselineStore(Struct, frozen=True):
                 raise
         return now
 
-    def _folder(self, name: str) -> Path:
+    def folder(self, name: str) -> Path:
+        """The folder of a model or program; BaselineError if it could lead out of the root."""
         if not is_safe_name(name):
             raise BaselineError(
                 f'"{printable(name)}" is no name of a baseline: it could lead out of '
-                f"{printable(str(self.root))}. Rename the folder after its model."
+                f"{printable(str(self.root))}. Rename the folder after its model or test."
             )
         folder = self.root / name
         try:
@@ -264,8 +271,12 @@ def _keys(machine: MachineBaseline | None) -> tuple[str, ...]:
 
 def _read_machine(folder: Path, key: str) -> MachineBaseline | None:
     path = _machine_path(folder, key)
-    data = read_file(path, _MAX_JSON_BYTES)
+    data = _content(path)
     return None if data is None else read_machine(data, path)
+
+
+def _content(path: Path, most_bytes: int = _MAX_JSON_BYTES) -> bytes | None:
+    return DocumentFile(path).content(most_bytes)
 
 
 def _machine_path(folder: Path, key: str) -> Path:
@@ -282,7 +293,7 @@ def _read_twin(folder: Path, model: ModelBaseline) -> bytes | None:
     if model.twin is None:
         return None
     for name in (TWIN_FILE, _NEXT_TWIN):
-        data = read_file(folder / name, _MAX_TWIN_BYTES)
+        data = _content(folder / name, _MAX_TWIN_BYTES)
         if data is not None and hashlib.sha256(data).hexdigest() == model.twin.sha256:
             return data
     return None
@@ -290,7 +301,7 @@ def _read_twin(folder: Path, model: ModelBaseline) -> bytes | None:
 
 def _wrong_twin(folder: Path) -> BaselineError:
     path = folder / TWIN_FILE
-    data = read_file(path, _MAX_TWIN_BYTES)
+    data = _content(path, _MAX_TWIN_BYTES)
     if data is not None and data.startswith(_LFS_POINTER):
         return BaselineError(
             f"{printable(str(path))} is a Git LFS pointer, not the twin: run `git lfs pull`. Twins "
@@ -317,17 +328,18 @@ def _is_removed(path: Path) -> bool:
 
 def _is_unfinished(root: Path, folder: Path) -> bool:
     """Whether a baseline is being written, or was when its writer was killed."""
-    return (folder / _NEXT_TWIN).exists() or has_leftovers(root, folder)
+    named = (folder / _NEXT_TWIN, root / LOCK_NAME)
+    return any(path.exists() for path in named) or bool(unfinished_in(folder))
 
 
 def _settle(folder: Path) -> None:
     """Finishes or reverts what a killed writer had begun."""
     if not folder.exists():
         return
-    remove_leftovers(folder)
-    data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
+    remove_abandoned(folder)
+    data = _content(folder / MODEL_FILE)
     model = None if data is None else read_model(data, folder / MODEL_FILE)
-    coming = read_file(folder / _NEXT_TWIN, _MAX_TWIN_BYTES)
+    coming = _content(folder / _NEXT_TWIN, _MAX_TWIN_BYTES)
     if coming is not None:
         digest = hashlib.sha256(coming).hexdigest()
         if model is not None and model.twin is not None and model.twin.sha256 == digest:

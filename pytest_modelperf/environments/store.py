@@ -15,11 +15,11 @@ import secrets
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from pytest_modelperf.environments.installing import python_in
@@ -34,14 +34,13 @@ from pytest_modelperf.environments.requirements import WantedPackages, read_requ
 from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
-from pytest_modelperf.files.writing import read_file, write_file
+from pytest_modelperf.files.store import locked, write_file
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
 NOTE = "environment.json"
 UNFINISHED = ".making-"
-_LOCK = ".lock"
 # Another process may install several environments one after the other.
 _LONGEST_WAIT_S = 1800.0
 _MOST_BYTES = 1 << 20
@@ -174,33 +173,20 @@ def remove_unfinished(folder: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-@contextmanager
 def locked_environments(
     folder: Path,
     on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Hold the lock of the folder: one process at a time makes or removes environments.
 
     OSError if the folder cannot be written.
     """
-    path = folder / _LOCK
-    lock = FileLock(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            on_wait("waiting for another process that makes an environment")
-            lock.acquire(timeout=_LONGEST_WAIT_S)
-    except Timeout:
-        raise EnvironmentMakingError(
-            f"another process makes environments in {printable(str(folder))} for more than "
-            f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    hangs = EnvironmentMakingError(
+        f"another process makes environments in {printable(str(folder))} for more than "
+        f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
+    )
+    step = "waiting for another process that makes an environment"
+    return locked(folder, _LONGEST_WAIT_S, hangs, partial(on_wait, step))
 
 
 def unwritable(folder: Path, error: OSError) -> EnvironmentMakingError:
@@ -260,13 +246,13 @@ def _has_python(place: Path) -> bool:
 
 
 def _read_kept(place: Path) -> KeptEnvironment | Unreadable:
-    path = place / NOTE
+    file = DocumentFile(place / NOTE, _ADVICE)
     try:
-        data = read_file(path, _MOST_BYTES, _ADVICE.broken)
+        data = file.content(_MOST_BYTES)
         if data is None:
             return Unreadable(place, f"it has no {NOTE}")
-        stored = DocumentFile(path, _ADVICE).read(data, STORED_ENVIRONMENT.json_type, SCHEMA)
-        used = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
+        stored = file.read(data, STORED_ENVIRONMENT.json_type, SCHEMA)
+        used = dt.datetime.fromtimestamp(file.path.stat().st_mtime, dt.timezone.utc)
     except (BaselineError, OSError) as error:
         return Unreadable(place, str(error))
     environment = Environment(python_in(place), stored.packages, place)

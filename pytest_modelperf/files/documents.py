@@ -6,9 +6,12 @@ drop it. An error has the file, the place in it, and what to do.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +21,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError
+from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 T = TypeVar("T")
 
@@ -56,6 +61,7 @@ _DIGITS = 6
 _SHOWN = 40
 # 2**63 has 19 digits. Reading a longer number takes time by the square of its length.
 _MAX_DIGITS = 20
+_READ_BYTES = 1 << 20
 # In Python, `$` alone would match before a line break at the end too.
 _DIGEST_PATTERN = r"^[0-9a-f]{64}$(?!\n)"
 _DIGEST_RULE = f"str matching regex {_DIGEST_PATTERN!r}"
@@ -109,6 +115,47 @@ class DocumentFile(Struct, frozen=True):
         where = f", {place}" if place else ""
         told = self.advice.broken if advice is None else advice
         return self.error_type(f"{printable(str(self.path))}{where}: {problem}. {told}")
+
+    def content(self, most_bytes: int) -> bytes | None:
+        """The content of a regular file; None if there is none. An error if it is something else.
+
+        Links are refused: a baseline in somebody's pull request must not reveal other files.
+        """
+        name = printable(str(self.path))
+        try:
+            handle = FILES.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self.error_type(
+                    f"{name} is a link, which could lead anywhere. Put the file itself there."
+                ) from None
+            raise self._unreadable(error) from None
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise self.error_type(f"{name} is not a file. {self.advice.broken}")
+            if found.st_size > most_bytes:
+                raise self.error_type(
+                    f"{name} has {format_bytes(found.st_size)}, and at most "
+                    f"{format_bytes(most_bytes)} are read. {self.advice.broken}"
+                )
+            parts = []
+            while part := os.read(handle, _READ_BYTES):
+                parts.append(part)
+            return b"".join(parts)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        finally:
+            os.close(handle)
+
+    def _unreadable(self, error: OSError) -> ModelPerfError:
+        advice = "Make it a file that you may read."
+        if isinstance(error, NotADirectoryError):
+            advice = "Give a folder, or a path where nothing is yet."
+        reason = error.strerror or str(error)
+        return self.error_type(f"{printable(str(self.path))} cannot be read: {reason}. {advice}")
 
     def read(self, data: bytes, kind: type[T], newest: int) -> T:
         """The document in `data`; an error if it is not valid, or of a newer schema."""

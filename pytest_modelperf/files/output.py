@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, TypeAlias
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.files.unfinished import name_beside, unfinished_beside
+from pytest_modelperf.files.store import name_beside, unfinished_beside
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct, field
 
-from pytest_modelperf.files.unfinished import replace_file
+from pytest_modelperf.files.store import write_file
 from pytest_modelperf.history.records import CaseHistory
 from pytest_modelperf.history.store import Hasher, HistoryFile
 from pytest_modelperf.text.escaping import printable
@@ -83,7 +83,7 @@ class HistoryIndex(Struct):
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            replace_file(path, content)
+            write_file(path, content)
         except OSError as error:
             self.problems.append(
                 f"the next listing takes as long as this one, because "

@@ -21,7 +21,7 @@ from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.documents import describe_misfit
 from pytest_modelperf.files.names import is_safe_name, model_name
 from pytest_modelperf.files.output import cannot_write
-from pytest_modelperf.files.writing import find_closed
+from pytest_modelperf.files.store import find_closed
 from pytest_modelperf.history.records import LINE_SCHEMA, ChainedLine, HistoryLine
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable

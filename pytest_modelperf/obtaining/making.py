@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import os
 import platform
 import shutil
@@ -16,28 +17,25 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePath
 from types import CodeType
 
 import msgspec
-from filelock import FileLock
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
-from pytest_modelperf.files.writing import write_file
+from pytest_modelperf.files.store import locked, read_note, write_note
 from pytest_modelperf.graph.model_file import external_files, open_model
 from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin
 from pytest_modelperf.obtaining.values import file_of
+from pytest_modelperf.profiler.engines.callable import find_named
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
 
 _NOTE = "made-from.json"
-_LOCK = ".lock"
-_FORM = "package.module:function"
 _KEY_LENGTH = 24
 _OTHERS = frozenset({".git", "__pycache__", ".pytest_cache", ".modelperf"})
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
@@ -86,12 +84,10 @@ class Making(Struct, frozen=True, kw_only=True):
     def make(self, origin: ModelOrigin, name: str) -> MadeModel:
         """Return the file of the model; `name` tells it apart from others of the same function."""
         folder = (self.folder / self._key(origin, name)).absolute()
-        with suppress(FileExistsError):
-            folder.mkdir(parents=True)
         # Processes of one session make it once.
-        with FileLock(folder / _LOCK), self._importing():
+        with locked(folder, math.inf), self._importing():
             function = origin.function or _find(origin.name)
-            kept = _read_note(folder / _NOTE)
+            kept = read_note(folder / _NOTE, MadeFrom)
             if kept is not None and self._may_use(kept, function):
                 path = folder / kept.model
                 if path.is_file() and kept.is_current:
@@ -116,14 +112,14 @@ class Making(Struct, frozen=True, kw_only=True):
             opened.end()
         files = self._files(opened, _code_file(function), value)
         digests = {path: digest_of(path) for path in sorted(files)}
-        previous = _read_note(folder / _NOTE)
+        previous = read_note(folder / _NOTE, MadeFrom)
         # A new folder: a worker of another session may still read the old one.
         target = Path(tempfile.mkdtemp(prefix="model-", dir=folder))
         made = _copied(file_of(value, f"{printable(str(origin))}()", target, name), target, name)
         note = MadeFrom(
             made.relative_to(folder).as_posix(), self.session, _python(), digests, distributions()
         )
-        write_file(folder / _NOTE, msgspec.json.format(msgspec.json.encode(note)))
+        write_note(folder / _NOTE, note)
         if previous is not None:
             shutil.rmtree((folder / previous.model).parent, ignore_errors=True)
         return MadeModel(made, is_kept=False)
@@ -158,26 +154,20 @@ class Making(Struct, frozen=True, kw_only=True):
 
 def _find(name: str) -> Callable[[], object]:
     """Return the function with a name; UsageError if there is none."""
-    module, _, path = name.partition(":")
-    try:
-        found: object = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            # It is the module itself that lacks another one.
-            raise
-        raise UsageError(
-            f"there is no module {printable(str(error.name))} for {printable(name)}: it is looked "
-            "for below the folder of the project, and as other imports are."
-        ) from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise UsageError(
-                f"there is no {printable(part)} in {printable(module)}, for {printable(name)}."
-                f"{suggestion(part, [each for each in dir(found) if not each.startswith('_')])}"
-            )
-        found = getattr(found, part)
+    shown = printable(name)
+    found: object = find_named(
+        name,
+        lambda module: UsageError(
+            f"there is no module {printable(module)} for {shown}: it is looked for below the "
+            "folder of the project, and as other imports are."
+        ),
+        lambda part, owner: UsageError(
+            f"there is no {printable(part)} in {shown.partition(':')[0]}, for {shown}."
+            f"{suggestion(part, [each for each in dir(owner) if not each.startswith('_')])}"
+        ),
+    )
     if not callable(found):
-        raise UsageError(f"{printable(name)} is not a function: name one that returns a model.")
+        raise UsageError(f"{shown} is not a function: name one that returns a model.")
     function: Callable[[], object] = found
     return function
 
@@ -209,14 +199,6 @@ def _copied(path: Path, target: Path, name: str) -> Path:
         beside.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, beside)
     return Path(shutil.copyfile(path, target / f"{name}.onnx"))
-
-
-def _read_note(file: Path) -> MadeFrom | None:
-    """Return what a kept model was made from; None if there is none, or by another version."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=MadeFrom)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def _version(name: str) -> str | None:

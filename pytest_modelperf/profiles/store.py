@@ -15,15 +15,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
+from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
-from pytest_modelperf.files.writing import (
-    find_closed,
-    locked,
-    read_file,
-    remove_leftovers,
-    write_file,
-)
+from pytest_modelperf.files.store import find_closed, locked, write_file
 from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.place import check_name, unknown_name
 from pytest_modelperf.profiles.records import FLOPS, NamedProfile, UnusableProfile
@@ -95,7 +89,7 @@ class ProfileStore(Struct, frozen=True):
 
     def read(self, name: str) -> NamedProfile:
         """The profile of that name; UsageError if there is none, or if it is not valid."""
-        return read_named(self._read_bytes(name), self._document_file(name))
+        return read_named(self._read_bytes(name), self._file(name))
 
     def read_text(self, name: str) -> str:
         """The text of its file, with any keys that a newer version wrote into it."""
@@ -142,16 +136,15 @@ class ProfileStore(Struct, frozen=True):
         An unreadable profile is replaced like any other. Its date is the date of its file.
         """
         check_name(named.name)
-        path = self._file(named.name)
+        file = self._file(named.name)
         content = dump_named(named).encode("ascii")
         # A profile that could not be read again is not written.
-        read_named(content, self._document_file(named.name))
+        read_named(content, file)
         with self._alone():
             self.path.mkdir(exist_ok=True)
-            remove_leftovers(self.path)
             self.check_free(named.name, replaces=replaces)
             before = self._date_of(named.name)
-            write_file(path, content)
+            write_file(file.path, content)
         return before
 
     def remove(self, name: str) -> None:
@@ -159,7 +152,7 @@ class ProfileStore(Struct, frozen=True):
         check_name(name)
         with self._alone():
             try:
-                self._file(name).unlink()
+                self._file(name).path.unlink()
             except FileNotFoundError:
                 raise unknown_name(name, self.names(), self.command) from None
             with contextlib.suppress(OSError):
@@ -168,16 +161,18 @@ class ProfileStore(Struct, frozen=True):
 
     def _read_bytes(self, name: str) -> bytes:
         check_name(name)
-        try:
-            data = read_file(self._file(name), _MAX_BYTES, self._advice(name).broken)
-        except BaselineError as error:
-            raise UsageError(str(error)) from error
+        data = self._file(name).content(_MAX_BYTES)
         if data is None:
             raise unknown_name(name, (FLOPS, *self.names()), self.command)
         return data
 
-    def _file(self, name: str) -> Path:
-        return self.path / f"{name}{SUFFIX}"
+    def _file(self, name: str) -> DocumentFile:
+        told = (
+            f"Restore it from version control, or remove it with `{self.command} --remove "
+            f"{printable(name)}` and measure again."
+        )
+        advice = FileAdvice(broken=told, conflict=told)
+        return DocumentFile(self.path / f"{name}{SUFFIX}", advice, UsageError)
 
     def _files(self) -> tuple[str, ...]:
         """The names in the folder. Hidden files belong to a writer, or are of no concern."""
@@ -195,26 +190,15 @@ class ProfileStore(Struct, frozen=True):
         try:
             return self.read(name).date
         except UsageError:
-            path = self._file(name)
+            path = self._file(name).path
             if not path.exists():
                 return None
             return dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
-
-    def _document_file(self, name: str) -> DocumentFile:
-        return DocumentFile(self._file(name), self._advice(name), UsageError)
-
-    def _advice(self, name: str) -> FileAdvice:
-        told = (
-            f"Restore it from version control, or remove it with `{self.command} --remove "
-            f"{printable(name)}` and measure again."
-        )
-        return FileAdvice(broken=told, conflict=told)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock that writers share; an error of the file system becomes an OutputError."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
             with locked(self.root):
                 yield
         except OSError as error:

@@ -17,20 +17,17 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from msgspec import Struct
 
 from pytest_modelperf.baselines.program import CommitId
-from pytest_modelperf.errors import BaselineError, MeasureError, OutputError, UsageError
+from pytest_modelperf.errors import MeasureError, OutputError, UsageError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
-from pytest_modelperf.files.documents import DocumentFile, FileAdvice
 from pytest_modelperf.files.git import FETCH_SECONDS, GitAnswer, ask_git
-from pytest_modelperf.files.writing import read_file, write_file
-from pytest_modelperf.report.codec import JsonDocument
-from pytest_modelperf.report.document import SCHEMA
+from pytest_modelperf.files.store import locked, read_note, write_note
 from pytest_modelperf.text.escaping import printable
 
 KEPT_TREES = 10
@@ -41,9 +38,6 @@ _DAY_SECONDS = 86_400.0
 # Another process may have to download files of Git LFS.
 _LONGEST_WAIT_S = 1800.0
 _NAME_LENGTH = 12
-_LOCK = ".lock"
-_MAX_BYTES = 1 << 16
-_ADVICE = FileAdvice(broken="Remove it.", conflict="Remove it.")
 # No hook of the user's runs, no setting leaves files out, and long paths work on Windows.
 _SETTINGS = (
     "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false",
@@ -57,9 +51,6 @@ class TreeNote(Struct, frozen=True, kw_only=True):
 
     commit: CommitId
     repository: str
-
-
-_NOTE = JsonDocument(TreeNote, "commit repository", forbids_unknown=True)
 
 
 def trees_folder() -> Path:
@@ -165,8 +156,7 @@ def _make(tree: Path, commit: str, common: Path, top: Path) -> None:
         _remove_tree(unfinished, top)
         raise _not_checked_out(commit, answer)
     _fill_submodules(tree, commit, top)
-    note = TreeNote(commit=commit, repository=str(common))
-    write_file(_note_of(tree), _NOTE.dump(note).encode())
+    write_note(_note_of(tree), TreeNote(commit=commit, repository=str(common)))
 
 
 def _not_checked_out(commit: str, answer: GitAnswer) -> UsageError:
@@ -228,14 +218,7 @@ def _note_of(tree: Path) -> Path:
 
 def _read_note(tree: Path) -> TreeNote | None:
     """The note of a tree; None without one, or if it cannot be read."""
-    path = _note_of(tree)
-    try:
-        data = read_file(path, _MAX_BYTES, _ADVICE.broken)
-        if data is None:
-            return None
-        return _NOTE.read(DocumentFile(path, _ADVICE).read(data, _NOTE.json_type, SCHEMA))
-    except BaselineError:
-        return None
+    return read_note(_note_of(tree), TreeNote)
 
 
 # -- removing
@@ -286,26 +269,14 @@ def _remove_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-@contextmanager
-def _locked(place: Path, on_wait: Callable[[str], None]) -> Iterator[None]:
+def _locked(place: Path, on_wait: Callable[[str], None]) -> AbstractContextManager[None]:
     """Hold the lock of the trees of a repository: one process at a time makes or removes some."""
-    place.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(place / _LOCK)
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            on_wait("waiting for another process that checks out a commit")
-            lock.acquire(timeout=_LONGEST_WAIT_S)
-    except Timeout:
-        raise MeasureError(
-            f"another process checks out commits in {_shown(place)} for more than "
-            f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    hangs = MeasureError(
+        f"another process checks out commits in {_shown(place)} for more than "
+        f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
+    )
+    step = "waiting for another process that checks out a commit"
+    return locked(place, _LONGEST_WAIT_S, hangs, partial(on_wait, step))
 
 
 def _shown(path: Path) -> str:

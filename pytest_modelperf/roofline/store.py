@@ -13,7 +13,7 @@ from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, Positive
 from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.files.unfinished import replace_file
+from pytest_modelperf.files.store import write_file
 from pytest_modelperf.report.document import SCHEMA, dump_document
 from pytest_modelperf.roofline.records import Peaks
 from pytest_modelperf.text.escaping import printable
@@ -79,7 +79,7 @@ def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
     document = PeaksFile(schema=SCHEMA, peaks=(*kept, peaks))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, dump_document(document).encode())
+        write_file(path, dump_document(document).encode())
     except OSError as error:
         reason = error.strerror or str(error)
         return f"{printable(str(path))} cannot be written: {reason}. The peaks are not kept"

@@ -55,9 +55,9 @@ from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case, store_latency, thin
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files import writing as files
 from pytest_modelperf.files.documents import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
+from pytest_modelperf.files.store import locked
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -1261,7 +1261,7 @@ def test_a_writer_that_is_killed_at_any_system_call_leaves_old_or_new_files(tmp_
 def test_what_a_killed_writer_left_is_gone_after_the_next_run(tmp_path: Path) -> None:
     store_recording(tmp_path, make_recording(("b1-c1",)))
     stored = BaselineStore(tmp_path).read(NAME)
-    for left in (".lock", f"{NAME}/.model.json.0123abcd.tmp", f"{NAME}/.twin.onnx.89abcdef.tmp"):
+    for left in (".lock", f"{NAME}/.modelperf-0123abcd.tmp", f"{NAME}/.modelperf-89abcdef.tmp"):
         (tmp_path / left).write_bytes(b"half")
     BaselineStore(tmp_path).tidy()
     assert not list(tmp_path.rglob(".*"))
@@ -1270,9 +1270,9 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_run(tmp_path: Path) ->
 
 def test_what_a_writer_is_at_work_on_is_left_to_it(tmp_path: Path) -> None:
     store_recording(tmp_path, make_recording(("b1-c1",)))
-    unfinished = tmp_path / NAME / ".model.json.0123abcd.tmp"
+    unfinished = tmp_path / NAME / ".modelperf-0123abcd.tmp"
     unfinished.write_bytes(b"half")
-    with files.locked(tmp_path):
+    with locked(tmp_path):
         BaselineStore(tmp_path).tidy()
         assert unfinished.exists()
 
@@ -1304,28 +1304,6 @@ def test_what_another_wrote_since_the_plan_was_made_is_kept(tmp_path: Path) -> N
     stored = store.read(NAME)
     assert stored is not None
     assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c2"]
-
-
-def test_a_file_is_on_the_disk_before_its_name_is_and_the_name_before_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-
-    def watch(module: object, name: str) -> None:
-        call = getattr(module, name)
-
-        def watched(*arguments: Any) -> Any:  # noqa: ANN401  # of any function
-            calls.append(name)
-            return call(*arguments)
-
-        monkeypatch.setattr(module, name, watched)
-
-    for name in ("write", "fsync"):
-        watch(os, name)
-    watch(Path, "replace")
-    files.write_file(tmp_path / "file", b"content")
-    assert calls == ["write", "fsync", "replace", "fsync"]
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 class Refusing:
@@ -1450,37 +1428,3 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(BaselineError, match=r"static\.macs"):
         store_recording(tmp_path, replace(recording, cases=(endless,)))
     assert not (tmp_path / NAME).exists()
-
-
-def test_a_lock_that_is_not_let_go_of_is_told(tmp_path: Path) -> None:
-    with (
-        files.locked(tmp_path),
-        pytest.raises(OutputError, match="is being written by another process"),
-        files.locked(tmp_path, seconds=0.0),
-    ):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lock_whose_file_was_replaced_meanwhile_is_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever opened the file before its holder removed it would share the lock with a newcomer."""
-    path = tmp_path / files.LOCK_NAME
-    lock = fcntl.flock
-    newcomers: list[int] = []
-
-    def replace_first(handle: int, operation: int) -> None:
-        if not newcomers:
-            path.unlink()
-            newcomers.append(os.open(path, os.O_RDWR | os.O_CREAT))
-            lock(newcomers[0], fcntl.LOCK_EX)
-        lock(handle, operation)
-
-    monkeypatch.setattr(fcntl, "flock", replace_first)
-    with (
-        pytest.raises(OutputError, match="by another process"),
-        files.locked(tmp_path, seconds=0.0),
-    ):
-        pytest.fail("two hold the lock")
-    os.close(newcomers[0])

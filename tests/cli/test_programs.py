@@ -9,23 +9,11 @@ from textwrap import dedent
 import pytest
 
 from tests.support.command import run, spawn
-from tests.support.project import write_dense
-from tests.support.repository import git, needs_git
+from tests.support.repository import needs_git
+from tests.support.stored_programs import READER, ProgramRepository, reader_repository
 
 pytestmark = needs_git
 
-PROGRAM = """\
-import numpy as np
-import onnxruntime as ort
-
-class Reader:
-    def __init__(self, path):
-        self.path = path
-        self.session = ort.InferenceSession(path)
-
-    def read(self, rows):
-        return self.session.run(None, {"x": np.ones((rows, 3), np.float32)})
-"""
 TESTS = """
     import pytest
     from reader import Reader
@@ -43,41 +31,20 @@ TESTS = """
     def test_model(modelperf):
         modelperf.check("model.onnx")
 """
-TWICE = PROGRAM.replace(
+TWICE = READER.replace(
     "return self", "self.session.run(None, {'x': np.ones((rows, 3), 'f')})\n        return self"
 )
 READ = "test_read.py::test_read"
 
 
-class Repository:
-    """A repository with a program, its model and its tests, which is the working folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def commit(self, title: str, **files: str) -> str:
-        for name, text in files.items():
-            (self.path / f"{name}.py").write_text(text, "utf-8")
-        git(self.path, "add", "--all")
-        git(self.path, "commit", "--quiet", "--allow-empty", "--message", title)
-        return git(self.path, "rev-parse", "HEAD")
-
-
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramRepository:
     # Other plugins take a second to load.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(tmp_path / "cache"))
-    made = Repository(tmp_path / "project")
-    write_dense(made.path / "model.onnx")
-    (made.path / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
-    git(made.path, "init", "--quiet")
-    made.commit("First", reader=PROGRAM, test_read=dedent(TESTS))
-    monkeypatch.chdir(made.path)
-    return made
+    return reader_repository(tmp_path, monkeypatch, TESTS)
 
 
-def test_the_work_tree_is_compared_with_a_commit(repository: Repository) -> None:
+def test_the_work_tree_is_compared_with_a_commit(repository: ProgramRepository) -> None:
     """Options of the project that are for whole runs have no effect on the one test."""
     (repository.path / "reader.py").write_text(TWICE, "utf-8")
     (repository.path / "pytest.ini").write_text(
@@ -95,12 +62,12 @@ def test_the_work_tree_is_compared_with_a_commit(repository: Repository) -> None
 
 @pytest.mark.slow
 def test_the_commit_with_more_work_is_found_and_a_broken_one_stepped_around(
-    repository: Repository,
+    repository: ProgramRepository,
 ) -> None:
-    repository.commit("Break", test_read="import nothing")
-    repository.commit("Repair", test_read=dedent(TESTS))
-    slow = repository.commit("Read twice", reader=TWICE)
-    repository.commit("Note", reader=f"{TWICE}# note\n")
+    repository.commit("Break", {"test_read.py": b"import nothing"})
+    repository.commit("Repair", {"test_read.py": dedent(TESTS).encode()})
+    slow = repository.commit("Read twice", {"reader.py": TWICE.encode()})
+    repository.commit("Note", {"reader.py": f"{TWICE}# note\n".encode()})
     result = spawn("bisect", READ, "--good", "HEAD~4", "--json", "-")
     document = json.loads(result.out)
     assert (result.exit_code, document["judges"], document["by"]) == (1, "work", "commits")
@@ -123,7 +90,7 @@ def test_the_commit_with_more_work_is_found_and_a_broken_one_stepped_around(
     ],
 )  # fmt: skip
 def test_what_pytest_has_to_find_out_is_an_error(
-    repository: Repository, arguments: list[str], code: int, message: str
+    repository: ProgramRepository, arguments: list[str], code: int, message: str
 ) -> None:
     result = spawn(*arguments)
     assert result.exit_code == code
@@ -133,7 +100,7 @@ def test_what_pytest_has_to_find_out_is_an_error(
 
 
 def test_a_folder_without_git_is_an_error(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
+    repository: ProgramRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (repository.path / ".git").rename(repository.path / "no-git")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.path.parent.resolve()))

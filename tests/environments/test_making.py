@@ -37,8 +37,7 @@ def installer() -> FakeInstaller:
 
 
 def names_in(folder: Path) -> set[str]:
-    """The names of all but the lock."""
-    return {path.name for path in folder.iterdir()} - {".lock"}
+    return {path.name for path in folder.iterdir()}
 
 
 def test_an_environment_holds_what_was_asked_and_numpy(

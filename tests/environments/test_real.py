@@ -117,4 +117,4 @@ def test_a_killed_install_leaves_nothing_that_is_taken_for_an_environment(tmp_pa
     assert not list_environments(tmp_path).environments
     # Its lock went with it, and what it left is removed.
     made = make_environment(["engine==1.0"], installer=FakeInstaller(), folder=tmp_path)
-    assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == [made.folder.name]
+    assert [p.name for p in tmp_path.iterdir()] == [made.folder.name]

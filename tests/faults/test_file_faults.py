@@ -179,7 +179,7 @@ def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_ke
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from pytest_modelperf.files.writing import locked
+from pytest_modelperf.files.store import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

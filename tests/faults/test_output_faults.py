@@ -21,7 +21,7 @@ import pytest
 
 from pytest_modelperf.errors import OutputError
 from pytest_modelperf.files.output import check_output, written_bytes, written_text
-from pytest_modelperf.files.unfinished import remove_abandoned
+from pytest_modelperf.files.store import remove_abandoned
 from pytest_modelperf.systems.files import FILES
 from tests.support.command import environment, run
 from tests.support.project import write_dense

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 
 import pytest
 
-from tests.support.project import write_dense
+from tests.support.stored_programs import reader_repository
 
-_PROGRAM = """
-    import numpy as np
-    import onnxruntime as ort
-
-    class Reader:
-        def __init__(self, path):
-            self.path = path
-            self.session = ort.InferenceSession(path)
-
-        def read(self, rows):
-            return self.session.run(None, {"x": np.ones((rows, 3), np.float32)})
-"""
 _TEST = """
     from reader import Reader
 
@@ -32,25 +17,9 @@ _TEST = """
 _FAST = ("--modelperf", "--modelperf-max-seconds=2", "-p", "no:randomly")
 
 
-def _git(folder: os.PathLike[str], *arguments: str) -> None:
-    names = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    git = shutil.which("git") or "git"
-    subprocess.run([git, *names, *arguments], cwd=folder, check=True, capture_output=True)
-
-
 @pytest.fixture
 def repository(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A repository with a program, its model and its test, all committed."""
-    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(pytester.path / "cache"))
-    project = pytester.mkdir("project")
-    monkeypatch.chdir(project)
-    write_dense(project / "model.onnx")
-    (project / "reader.py").write_text("\n".join(line[4:] for line in _PROGRAM.splitlines()))
-    (project / "test_read.py").write_text("\n".join(line[4:] for line in _TEST.splitlines()))
-    (project / ".gitignore").write_text("__pycache__\n.pytest_cache\nrun.json\n")
-    _git(project, "init", "-q")
-    _git(project, "add", ".")
-    _git(project, "commit", "-q", "-m", "one")
+    reader_repository(pytester.path, monkeypatch, _TEST)
     return pytester
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -21,9 +22,22 @@ from pytest_modelperf.baselines.program import (
 )
 from pytest_modelperf.baselines.program_store import program_name, program_path, write_program
 from pytest_modelperf.programs.changes import digest_of
+from tests.support.project import write_dense
 from tests.support.repository import git
 
 TEST = "tests/test_read.py::test_page"
+READER = """\
+import numpy as np
+import onnxruntime as ort
+
+class Reader:
+    def __init__(self, path):
+        self.path = path
+        self.session = ort.InferenceSession(path)
+
+    def read(self, rows):
+        return self.session.run(None, {"x": np.ones((rows, 3), np.float32)})
+"""
 
 
 def seen_of(files: Mapping[str, bytes], **others: Any) -> ProgramSources:  # noqa: ANN401  # its other fields
@@ -83,6 +97,23 @@ class ProgramRepository:
         root, name = self.path / "baselines", program_name(stored.test)
         write_program(root, name, stored)
         return program_path(root, name)
+
+
+def reader_repository(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tests: str
+) -> ProgramRepository:
+    """The working folder, a repository of a program that runs, with its model and tests."""
+    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(folder / "cache"))
+    made = ProgramRepository(folder / "project")
+    write_dense(made.path / "model.onnx")
+    files = {
+        "reader.py": READER,
+        "test_read.py": dedent(tests),
+        ".gitignore": "__pycache__\n.pytest_cache\nrun.json\n",
+    }
+    made.commit("First", {name: text.encode() for name, text in files.items()})
+    monkeypatch.chdir(made.path)
+    return made
 
 
 def isolate_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,29 +79,45 @@ class _Session:
         del self._function
 
 
-def _find(reference: str) -> Any:  # noqa: ANN401  # whatever has that name
-    """The object that `package.module:function` names; dots after the colon are allowed."""
+def find_named(
+    reference: str,
+    no_module: Callable[[str], Exception],
+    no_part: Callable[[str, object], Exception],
+) -> Any:  # noqa: ANN401  # whatever has that name
+    """The object that `package.module:function` names; dots after the colon are allowed.
+
+    The errors are made for the name of a missing module, or of a part and the object without it.
+    """
     name, _, path = reference.partition(":")
-    if not name or not path:
-        raise OptionError(f"{reference!r} names no function. It must read {_FORM}.")
     try:
         found: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
         # A missing import inside the function's own module is another error.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise OptionError(
-            f"there is no module {error.name!r} for {reference!r}. Start from the folder that it "
-            "is in, or put that folder into PYTHONPATH."
-        ) from error
+        raise no_module(error.name) from error
     for part in path.split("."):
         if not hasattr(found, part):
-            raise OptionError(
-                f"there is no {part!r} in {name!r} for {reference!r}. Functions there: "
-                f"{', '.join(_functions(found)) or 'none'}."
-            )
+            raise no_part(part, found)
         found = getattr(found, part)
     return found
+
+
+def _find(reference: str) -> Any:  # noqa: ANN401
+    name, _, path = reference.partition(":")
+    if not name or not path:
+        raise OptionError(f"{reference!r} names no function. It must read {_FORM}.")
+    return find_named(
+        reference,
+        lambda module: OptionError(
+            f"there is no module {module!r} for {reference!r}. Start from the folder that it "
+            "is in, or put that folder into PYTHONPATH."
+        ),
+        lambda part, owner: OptionError(
+            f"there is no {part!r} in {name!r} for {reference!r}. Functions there: "
+            f"{', '.join(_functions(owner)) or 'none'}."
+        ),
+    )
 
 
 def _file_of(function: Any) -> str | None:  # noqa: ANN401  # whatever can be called

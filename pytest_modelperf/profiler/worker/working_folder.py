@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.files.held import take_lock
 from pytest_modelperf.files.interrupts import interrupt_delayed
+from pytest_modelperf.files.store import take_lock
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 

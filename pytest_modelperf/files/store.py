@@ -1,0 +1,226 @@
+"""Files that processes share: each is the old or the new one, even if its writer is killed.
+
+A file is written beside its place, flushed to the disk, and renamed, so readers take no lock.
+Writers of a folder take turns by a lock, and an unfinished file is locked too. The system frees a
+lock when its holder ends, however it ends. So files that a killed process left are known by their
+free locks, and whoever next writes into the folder removes them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from pytest_modelperf.errors import ModelPerfError, OutputError
+from pytest_modelperf.systems.files import FILES
+from pytest_modelperf.text.escaping import printable
+
+T = TypeVar("T")
+
+LOCK_NAME = ".lock"
+LOCK_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+_UNFINISHED = re.compile(r"\.modelperf-[0-9a-f]{8}\.tmp", re.ASCII)
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+# -- locks
+
+
+def take_lock(file: Path, flags: int = 0) -> int | None:
+    """The descriptor that holds the lock; None if another process has it, or there are no locks."""
+    try:
+        descriptor = FILES.open(file, os.O_RDWR | flags, 0o600)
+    except OSError:
+        return None
+    with suppress(OSError):
+        if FILES.take_lock(descriptor):
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+@contextmanager
+def locked(
+    folder: Path,
+    seconds: float = LOCK_SECONDS,
+    error: ModelPerfError | None = None,
+    on_wait: Callable[[], object] = lambda: None,
+) -> Iterator[None]:
+    """Hold the lock of a folder, which is made if needed; `error` if another process keeps it.
+
+    The lock file is removed at the end, so that it is never committed. A process that waited for it
+    then finds that the name is gone or belongs to another file, and starts over.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK_NAME
+    give_up = time.monotonic() + seconds
+    lock = _take_turn(path)
+    if lock is None:
+        on_wait()
+    while lock is None:
+        if time.monotonic() > give_up:
+            raise error or OutputError(
+                f"{printable(str(folder))} is being written by another process for more than "
+                f"{seconds:.0f} s. See whether a test run hangs, and end it."
+            )
+        time.sleep(_POLL_SECONDS)
+        lock = _take_turn(path)
+    try:
+        yield
+    finally:
+        _remove_locked(path, lock)
+
+
+def _take_turn(path: Path) -> int | None:
+    descriptor = FILES.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        # Without any locks, writers cannot take turns. A file system that refuses one is an error.
+        if (not FILES.has_locks or FILES.take_lock(descriptor)) and _is_at(descriptor, path):
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_locked(path: Path, lock: int) -> None:
+    """Remove a file that this process has locked, and free the lock."""
+    if not FILES.moves_open_files:
+        # Such a system removes no file that is open, here or in its writer.
+        os.close(lock)
+    # Another user's file stays.
+    with suppress(OSError):
+        path.unlink()
+    if FILES.moves_open_files:
+        os.close(lock)
+
+
+# -- writing
+
+
+class Unfinished(Struct, frozen=True):
+    """A file that is being written, and where it is."""
+
+    file: BinaryIO
+    path: Path
+
+    def flush(self) -> None:
+        """Write all of it, and keep its lock until it was moved, where the system can do that."""
+        self.file.flush()
+        if not FILES.moves_open_files:
+            self.file.close()
+            return
+        # A network file system reports errors only if a descriptor is closed.
+        os.close(os.dup(self.file.fileno()))
+
+
+def write_file(place: Path, content: bytes) -> None:
+    """Write a file to the disk in one step; OSError if that fails, and then nothing is left."""
+    with unfinished_beside(place) as unfinished:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(unfinished.file.fileno(), rest) :]
+        os.fsync(unfinished.file.fileno())
+        unfinished.flush()
+        unfinished.path.replace(place)
+    FILES.sync_folder(place.parent)
+
+
+def name_beside(place: Path) -> Path:
+    # The name of the file is left out: with more letters it could be too long.
+    return place.with_name(f".modelperf-{os.urandom(4).hex()}.tmp")
+
+
+@contextmanager
+def unfinished_beside(place: Path) -> Iterator[Unfinished]:
+    """A new file that the body moves to its place; if it does not, nothing is left."""
+    remove_abandoned(place.parent)
+    unfinished = _new_file(place)
+    try:
+        with unfinished.file:
+            yield unfinished
+    finally:
+        with suppress(OSError):
+            unfinished.path.unlink()
+
+
+def _new_file(place: Path) -> Unfinished:
+    while True:
+        path = name_beside(place)
+        file = os.fdopen(FILES.open(path, _NEW_FILE), "wb")
+        is_locked = True
+        # Some file systems have no locks; there, files of other processes are never removed.
+        with suppress(OSError):
+            is_locked = FILES.take_lock(file.fileno())
+        if is_locked and os.fstat(file.fileno()).st_nlink:
+            return Unfinished(file, path)
+        # Another writer took it for abandoned before it was locked.
+        file.close()
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the unfinished files in a folder whose writers have ended."""
+    for path in unfinished_in(folder):
+        lock = take_lock(path)
+        if lock is not None:
+            _remove_locked(path, lock)
+
+
+def unfinished_in(folder: Path) -> list[Path]:
+    """The unfinished files in a folder, of writers at work and of killed ones."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [
+            Path(entry.path)
+            for entry in entries
+            if _UNFINISHED.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        ]
+    return []
+
+
+def find_closed(folder: Path) -> Path | None:
+    """The part of a path that lets no file be made in this folder; None if one can be made."""
+    for path in (folder, *folder.parents):
+        try:
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            if not path.is_symlink():
+                continue
+            return path
+        except OSError:
+            return path
+        return None if is_folder and os.access(path, os.W_OK | os.X_OK) else path
+    return folder
+
+
+# -- notes on what is cached
+
+
+def write_note(path: Path, note: Struct) -> None:
+    write_file(path, msgspec.json.format(msgspec.json.encode(note)))
+
+
+def read_note(path: Path, kind: type[T]) -> T | None:
+    """The note at a path; None without one, or if it cannot be read as of this kind."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, ValueError, RecursionError):
+        return None
