@@ -16,7 +16,6 @@ import pytest_modelperf.profiler.counting.weights  # noqa: F401
 from fuzz.laws import hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.errors import BindingError, ModelError
-from pytest_modelperf.graph import drawing
 from pytest_modelperf.graph.model_file import (
     MAX_PROTO_BYTES,
     ModelFile,
@@ -25,9 +24,10 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.stored_weights import read_codes
 from pytest_modelperf.graph.twin import LeftOutWeight, Twin, left_out, read_twin
-from pytest_modelperf.graph.weight_notes import Statistics
-from pytest_modelperf.graph.weight_pieces import read_codes
+from pytest_modelperf.graph.weights import program
+from pytest_modelperf.graph.weights.notes import Statistics
 from pytest_modelperf.graph.wire import restore_model, slim_model
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
@@ -123,7 +123,7 @@ def check_twin(data: bytes) -> bool:
         return False
     weights = tuple(left_out(twin))
     # All in one file, and what can be in a file of its own.
-    with patch.object(drawing, "_POOL", _POOL):
+    with patch.object(program, "POOL", _POOL):
         files = (_rebuilt(twin, "one.onnx", MAX_PROTO_BYTES), _rebuilt(twin, "two.onnx", 0))
     one, two = ([] if file is None else _drawn(file, twin, weights) for file in files)
     hold(one == two, "a weight is the same wherever it is written")

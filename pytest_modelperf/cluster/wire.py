@@ -13,7 +13,7 @@ import numpy as np
 
 from pytest_modelperf.errors import PLAIN, ClusterError, Wording
 from pytest_modelperf.files.documents import describe_misfit
-from pytest_modelperf.profiler.inputs.number_formats import STORED_AS, name_of
+from pytest_modelperf.graph.weights.numbers import STORED_AS, name_of
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:

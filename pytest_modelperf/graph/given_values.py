@@ -6,7 +6,7 @@ from math import isfinite
 
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import InputSpec
-from pytest_modelperf.graph.number_codes import ML_TYPES, number_type
+from pytest_modelperf.graph.weights.numbers import ML_TYPES, number_type
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import exact_number
 

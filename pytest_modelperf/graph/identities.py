@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
 from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
@@ -93,6 +93,30 @@ def _number_class(tensor: TensorProto, contents: Contents) -> str:
         return "subnormal"
     magnitude = math.floor(math.log10(abs(number)))
     return "normal" if abs(magnitude) <= _USUAL_MAGNITUDE else f"1e{magnitude}"
+
+
+def digest_nodes(
+    nodes: Iterable[NodeProto],
+    known: dict[str, str],
+    outer: Callable[[str], str],
+    kind: Callable[[NodeProto, Callable[[str], str]], Iterable[str]],
+) -> tuple[str, ...]:
+    """Return a digest of each node: of its `kind` and of its inputs, whatever their names are.
+
+    `known` has the identities of tensors by their names, and gets those of the outputs; `outer`
+    finds that of any other tensor.
+    """
+
+    def lookup(name: str) -> str:
+        found = known.get(name)
+        return outer(name) if found is None else found
+
+    digests = []
+    for node in nodes:
+        own = digest_texts(*kind(node, lookup), *(lookup(str(name)) for name in node.input))
+        digests.append(own)
+        known.update({str(name): f"{own}/{k}" for k, name in enumerate(node.output) if name})
+    return tuple(digests)
 
 
 def digest_texts(*parts: str) -> str:

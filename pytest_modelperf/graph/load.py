@@ -28,7 +28,6 @@ from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.input_hints import head_sizes, state_batches
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
-from pytest_modelperf.graph.number_codes import NUMPY_DTYPES
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import Resolver
@@ -43,6 +42,7 @@ from pytest_modelperf.graph.validity import (
     check_stored_tensors,
     import_implied,
 )
+from pytest_modelperf.graph.weights.numbers import NUMPY_DTYPES
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:

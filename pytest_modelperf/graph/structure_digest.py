@@ -31,6 +31,7 @@ from pytest_modelperf.graph.data_dependence import find_constant, find_settings
 from pytest_modelperf.graph.identities import (
     Contents,
     digest_bytes,
+    digest_nodes,
     digest_texts,
     identify_setting,
     identify_weight,
@@ -129,29 +130,20 @@ class _Structure:
                 operators[str(name)].add(str(node.op_type))
         identities = {w.name: self._identify_stored(w, operators[w.name]) for w in weights}
         known: dict[str, str] = {"": "", **inputs, **identities}
-
-        def lookup(name: str) -> str:
-            found = known.get(name)
-            return outer(name) if found is None else found
-
-        digests: list[str] = []
+        digests = digest_nodes(running, known, outer, self._kind)
         readers: dict[str, list[str]] = {weight.name: [] for weight in weights}
-        for node in running:
-            names = [str(name) for name in node.input]
-            own = digest_texts(
-                repr((str(node.op_type), unified_domain(str(node.domain)), str(node.overload))),
-                repr(self._attributes(node.attribute, lookup)),
-                *map(lookup, names),
-            )
-            digests.append(own)
-            known.update({str(name): f"{own}/{k}" for k, name in enumerate(node.output) if name})
-            for place, name in enumerate(names):
+        for node, own in zip(running, digests, strict=True):
+            for place, name in enumerate(node.input):
                 if name in readers:
                     readers[name].append(f"{own}/{place}")
         # One weight for two nodes takes less of a cache than two weights.
         shared = sorted((identities[name], sorted(found)) for name, found in readers.items())
-        returned = [lookup(str(name)) for name in outputs]
+        returned = [known[name] if name in known else outer(name) for name in map(str, outputs)]
         return digest_texts(repr(sorted(digests)), repr(shared), repr(returned))
+
+    def _kind(self, node: NodeProto, lookup: Callable[[str], str]) -> tuple[str, str]:
+        named = str(node.op_type), unified_domain(str(node.domain)), str(node.overload)
+        return repr(named), repr(self._attributes(node.attribute, lookup))
 
     def _attributes(
         self, attributes: Iterable[AttributeProto], outer: Callable[[str], str]

@@ -44,7 +44,6 @@ from pytest_modelperf.graph.model_file import (
     packed_bytes,
     skipped_data,
 )
-from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.parameters import INTEGER_WEIGHTS
 from pytest_modelperf.graph.stored_tensors import (
     StorageKind,
@@ -53,17 +52,22 @@ from pytest_modelperf.graph.stored_tensors import (
     walk_nodes,
     walk_stored,
 )
-from pytest_modelperf.graph.weight_groups import NotedWeight, find_groups
-from pytest_modelperf.graph.weight_notes import (
+from pytest_modelperf.graph.stored_weights import (
+    NotedWeight,
+    find_groups,
+    read_codes,
+    stored_number,
+)
+from pytest_modelperf.graph.weights.describing import describe
+from pytest_modelperf.graph.weights.notes import (
     Indices,
     Note,
     Statistics,
-    describe,
     format_note,
     is_multiple,
     parse_note,
 )
-from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
+from pytest_modelperf.graph.weights.numbers import NumberType
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
@@ -155,7 +159,7 @@ def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
     _strip(proto)
     for field in ("producer_name", "producer_version", "domain", "model_version"):
         proto.ClearField(field)
-    _turn_lists_into_tensors(proto)
+    turn_lists_into_tensors(proto, KEEP_BYTES // 4)
     uses = _uses(proto)
     kept = limit or _limit_of_twins(proto)
     noted: list[NotedWeight] = []
@@ -270,6 +274,23 @@ def is_left_out(tensor: TensorProto) -> bool:
 # -- making
 
 
+def turn_lists_into_tensors(proto: ModelProto, most: int) -> None:
+    """Turn lists of more numbers in Constant nodes into tensors, which can be left out."""
+    for node in walk_nodes(proto):
+        if node.op_type != "Constant" or len(node.attribute) != 1:
+            continue
+        (attribute,) = node.attribute
+        values: Any = {"value_floats": attribute.floats, "value_ints": attribute.ints}.get(
+            attribute.name, ()
+        )
+        if len(values) > most:
+            dtype = np.float32 if attribute.name == "value_floats" else np.int64
+            tensor = numpy_helper.from_array(np.array(values, dtype))
+            attribute.Clear()
+            attribute.name, attribute.type = "value", AttributeProto.TENSOR
+            attribute.t.CopyFrom(tensor)
+
+
 def _strip(message: Message) -> None:
     """Remove the text that no engine reads from a message and all messages in it."""
     for field, value in message.ListFields():
@@ -279,25 +300,6 @@ def _strip(message: Message) -> None:
             # ONNX has no map fields: a value is a message or a list of messages.
             for inner in [value] if isinstance(value, Message) else value:
                 _strip(inner)
-
-
-def _turn_lists_into_tensors(proto: ModelProto) -> None:
-    """Turn long lists of numbers in Constant nodes into tensors, which can be left out."""
-    kinds: tuple[tuple[str, int, type[np.generic]], ...] = (
-        ("value_floats", AttributeProto.FLOATS, np.float32),
-        ("value_ints", AttributeProto.INTS, np.int64),
-    )
-    for node in walk_nodes(proto):
-        if node.op_type != "Constant" or len(node.attribute) != 1:
-            continue
-        for name, kind, dtype in kinds:
-            attribute = node.attribute[0]
-            values: Any = attribute.floats if kind == AttributeProto.FLOATS else attribute.ints
-            if attribute.name == name and attribute.type == kind and len(values) > KEEP_BYTES // 4:
-                tensor = numpy_helper.from_array(np.array(values, dtype))
-                attribute.Clear()
-                attribute.name, attribute.type = "value", AttributeProto.TENSOR
-                attribute.t.CopyFrom(tensor)
 
 
 def _uses(proto: ModelProto) -> dict[str, Uses]:

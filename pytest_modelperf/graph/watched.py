@@ -9,10 +9,10 @@ from onnx import TensorProto, helper
 
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES
-from pytest_modelperf.graph.number_codes import NUMPY_DTYPES
 from pytest_modelperf.graph.runnable import as_it_runs
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Tensor
+from pytest_modelperf.graph.weights.numbers import NUMPY_DTYPES
 
 
 def can_be_watched(tensor: Tensor | None) -> bool:

@@ -1,9 +1,9 @@
-"""A model without its weights, and the notes by which anybody with numpy draws others.
+"""A model without its weights, and the notes by which anyone with numpy draws others.
 
     shared = leave_weights_out(open_model("model.onnx"))
     write_weightless(shared, folder / "model.onnx")
 
-`shared.proto` runs once the weights stand in the file that it names. `weightless_program` draws
+`shared.proto` runs once the weights stand in the file that it names. `weights.program` draws
 them from `shared.weights`, and needs numpy only. `run_plan` writes that program, and what it reads,
 into a folder.
 
@@ -18,36 +18,62 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from onnx import ModelProto, TensorProto
+from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.data_dependence import find_model_settings
-from pytest_modelperf.graph.drawing import Drawer
-from pytest_modelperf.graph.drawn_numbers import FEW_NUMBERS, note_for_program, without_values
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
 from pytest_modelperf.graph.parameters import INTEGER_WEIGHTS
-from pytest_modelperf.graph.run_plan import WEIGHTS_FILE, DrawnNumbers, write_bytes
 from pytest_modelperf.graph.stored_tensors import (
     StorageKind,
     StoredTensor,
+    bodies_of,
     clear_data,
     point_outside,
+    walk_nodes,
+    walk_stored,
 )
-from pytest_modelperf.graph.twin import LeftOutWeight, Twin, Uses, left_out, make_twin
-from pytest_modelperf.graph.weight_notes import Indices, Note, Statistics, factor_between
-from pytest_modelperf.graph.weights_in_nodes import (
-    draw_attributes,
-    replace_texts,
-    turn_constants_into_initializers,
-    turn_floats_into_tensors,
+from pytest_modelperf.graph.stored_weights import stored_number
+from pytest_modelperf.graph.twin import (
+    LeftOutWeight,
+    Twin,
+    Uses,
+    left_out,
+    make_twin,
+    turn_lists_into_tensors,
+)
+from pytest_modelperf.graph.weights.describing import describe
+from pytest_modelperf.graph.weights.drawing import Drawer, draw_all
+from pytest_modelperf.graph.weights.notes import Indices, Note, Statistics, factor_between
+from pytest_modelperf.graph.weights.numbers import NumberType, codes_of
+from pytest_modelperf.graph.weights.run_plan import (
+    FEW_NUMBERS,
+    WEIGHTS_FILE,
+    DrawnNumbers,
+    note_for_program,
+    without_values,
+    write_bytes,
 )
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_INTEGER_BYTES
 from pytest_modelperf.text.units import format_bytes
 
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.weights.numbers import Codes
+
+# The operators of classical machine learning keep their weights in attributes.
+_ML = "ai.onnx.ml"
+_TEXT_ATTRIBUTES = frozenset(
+    {"cats_strings", "classes_strings", "classlabels_strings", "default_string", "keys_strings"}
+    | {"pattern", "pool_strings", "separators", "stopwords", "string_vocabulary", "tokenexp"}
+    | {"values_strings"}
+)
+_DRAWN = frozenset(map(NumberType, ("float16", "float32", "float64")))
 # ONNX Runtime keeps tensors up to this size in the graph, where shape inference reads them.
 _INSIDE_BYTES = 127
 # Engines map external data into memory: large weights page by page.
@@ -82,7 +108,7 @@ def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weig
     proto = ModelProto()
     proto.CopyFrom(file.proto)
     proto.ClearField("training_info")
-    turn_floats_into_tensors(proto)
+    turn_lists_into_tensors(proto, 0)
     settings = find_model_settings(proto)
 
     def limit(stored: StoredTensor, uses: Uses) -> int:
@@ -91,9 +117,9 @@ def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weig
     twin = make_twin(replace(file, proto=proto), limit)
     proto = twin.proto
     del proto.metadata_props[:]
-    texts = replace_texts(proto)
-    doubts = list(draw_attributes(proto))
-    turn_constants_into_initializers(proto.graph)
+    texts = _replace_texts(proto)
+    doubts = list(_draw_attributes(proto))
+    _turn_constants_into_initializers(proto.graph)
     places = _Places(weights_file)
     drawer = Drawer(0)
     firsts: dict[str, LeftOutWeight] = {}
@@ -179,3 +205,87 @@ def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
             yield "weights with many zeros are drawn with the same share of them at other places"
         if weight.tensor.data_type in INTEGER_TYPES - {TensorProto.INT32}:
             yield "large integer weights, which may be indices, are drawn within their range"
+
+
+# -- weights and texts that nodes store
+
+
+def _turn_constants_into_initializers(graph: GraphProto) -> None:
+    """Turn the left-out Constant nodes of a graph and its bodies into initializers.
+
+    The data of an initializer can lie outside of the model. Functions have none.
+    """
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in bodies_of(attribute):
+                _turn_constants_into_initializers(body)
+    _move_constants(graph)
+
+
+def _move_constants(graph: GraphProto) -> None:
+    gone: list[int] = []
+    for index, node in enumerate(graph.node):
+        is_constant = node.op_type == "Constant" and node.domain in {"", "ai.onnx"}
+        value = next((each.t for each in node.attribute if each.HasField("t")), None)
+        if is_constant and value is not None and value.data_location == TensorProto.EXTERNAL:
+            moved = graph.initializer.add()
+            moved.CopyFrom(value)
+            moved.name = node.output[0]
+            gone.append(index)
+    for index in reversed(gone):
+        del graph.node[index]
+
+
+def _replace_texts(proto: ModelProto) -> dict[str, str]:
+    """Replace the texts that a model stores by others of the same lengths, equal ones alike."""
+    replaced: dict[str, str] = {}
+
+    def replace_text(text: bytes) -> bytes:
+        shown = text.decode("utf-8", "surrogateescape")
+        made = replaced.setdefault(shown, f"t{len(replaced)}".ljust(len(text), "x"))
+        return made.encode()
+
+    for stored in walk_stored(proto):
+        texts = stored.tensor.string_data
+        texts[:] = [replace_text(text) for text in texts]
+    for node in walk_nodes(proto):
+        for attribute in node.attribute:
+            if attribute.name in _TEXT_ATTRIBUTES or node.op_type == "Constant":
+                attribute.strings[:] = [replace_text(text) for text in attribute.strings]
+                if attribute.s:
+                    attribute.s = replace_text(attribute.s)
+    return replaced
+
+
+def _draw_attributes(proto: ModelProto) -> Iterator[str]:
+    """Draw the floats that nodes store in their attributes; yields why that may change the time."""
+    number = NumberType("float32")
+    count = 0
+    for node in walk_nodes(proto):
+        for attribute in node.attribute:
+            tensors = [attribute.t, *attribute.tensors] if node.op_type != "Constant" else []
+            for tensor in tensors:
+                _draw_tensor(tensor, f"{count}")
+                count += 1
+            if node.domain == _ML and len(attribute.floats) > 1:
+                values = np.array(attribute.floats, np.float32)
+                drawn = _draw_like(codes_of(values, number), number, f"{count}")
+                attribute.floats[:] = number.decode(drawn).tolist()
+                count += 1
+                if attribute.name.startswith("nodes_values"):
+                    yield "the thresholds of trees are drawn, so that inputs take other paths"
+
+
+def _draw_tensor(tensor: TensorProto, name: str) -> None:
+    number = stored_number(tensor)
+    if number is None or number not in _DRAWN or math.prod(tensor.dims) <= 1:
+        return
+    drawn = _draw_like(codes_of(numpy_helper.to_array(tensor), number), number, name)
+    clear_data(tensor)
+    tensor.raw_data = number.pack(drawn)
+
+
+def _draw_like(codes: Codes, number: NumberType, name: str) -> Codes:
+    """Other numbers that have the same note."""
+    note = without_values(describe(number, (codes.size,), lambda: iter([codes])), number)
+    return draw_all(note, number, codes.size, name)

@@ -12,18 +12,18 @@ from msgspec.structs import replace
 
 from pytest_modelperf.files.folders import write_folder
 from pytest_modelperf.graph.anonymous import make_anonymous
-from pytest_modelperf.graph.drawn_numbers import describe_input
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.run_plan import (
+from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless
+from pytest_modelperf.graph.weights.run_plan import (
     PLAN_FILE,
     PROGRAM_FILE,
     RunModel,
     RunPlan,
+    describe_input,
     draw_inputs,
     draw_weights,
     write_run,
 )
-from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless
 from pytest_modelperf.profiler.engines.session_attributes import session_attributes
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.machine.facts import MachineFacts

@@ -13,9 +13,11 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.folders import write_folder
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.data_dependence import find_data_dependence
-from pytest_modelperf.graph.drawn_numbers import describe_input
 from pytest_modelperf.graph.model_file import ModelSource
-from pytest_modelperf.graph.run_plan import (
+from pytest_modelperf.graph.runnable import as_it_runs
+from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
+from pytest_modelperf.graph.weights.run_plan import (
     MODEL_FILE,
     PLAN_FILE,
     PROGRAM_FILE,
@@ -23,13 +25,11 @@ from pytest_modelperf.graph.run_plan import (
     DrawnInput,
     RunModel,
     RunPlan,
+    describe_input,
     draw_inputs,
     draw_weights,
     write_run,
 )
-from pytest_modelperf.graph.runnable import as_it_runs
-from pytest_modelperf.graph.stored_tensors import walk_nodes
-from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.records import Checkup
 from pytest_modelperf.profiler.engines.session_attributes import session_attributes

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
 from pytest_modelperf.comparing.engine_change import requirement_of
-from pytest_modelperf.graph.run_plan import MODEL_FILE, PLAN_FILE, PROGRAM_FILE, WEIGHTS_FILE
+from pytest_modelperf.graph.weights.run_plan import (
+    MODEL_FILE,
+    PLAN_FILE,
+    PROGRAM_FILE,
+    WEIGHTS_FILE,
+)
 from pytest_modelperf.profiler.doctor.report import describe_checkup
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.markdown import code, escape_markdown, markdown_table

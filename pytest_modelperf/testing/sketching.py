@@ -21,9 +21,9 @@ from pytest_modelperf.comparing.output_changes import compare_with_sketch, judge
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.chance import find_random
+from pytest_modelperf.graph.stored_weights import digest_weights
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.graph.watched import can_be_watched
-from pytest_modelperf.graph.weights_digest import digest_weights
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.outputs import run_for_outputs
 from pytest_modelperf.profiler.prepare import PreparedModel, prepare

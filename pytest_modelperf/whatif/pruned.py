@@ -20,7 +20,6 @@ from msgspec import Struct
 from onnx import GraphProto, ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, UsageError
-from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import (
     DATA_TYPES,
@@ -28,7 +27,6 @@ from pytest_modelperf.graph.model_file import (
     is_external,
 )
 from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
-from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.runnable import as_it_runs
@@ -39,13 +37,15 @@ from pytest_modelperf.graph.stored_tensors import (
     dense_weights,
     used_names,
 )
+from pytest_modelperf.graph.stored_weights import read_codes, stored_number
 from pytest_modelperf.graph.structure import Tensor, Weight
-from pytest_modelperf.graph.weight_notes import Statistics
-from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
+from pytest_modelperf.graph.weights.drawing import Drawer
+from pytest_modelperf.graph.weights.notes import Statistics
+from pytest_modelperf.graph.weights.numbers import NumberType
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.graph.number_codes import Codes
+    from pytest_modelperf.graph.weights.numbers import Codes
 
     _Read: TypeAlias = Callable[[], Iterator[Codes]]
     _Make: TypeAlias = Callable[[], Iterator[bytes]]

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from pytest_modelperf.graph.weightless_program import draw_input, draw_weights
+from pytest_modelperf.graph.weights.program import draw_input, draw_weights
 from tests.support.command import Result, run
 from tests.support.onnx_text import parse_model
 from tests.support.shares import make_likening, make_share
@@ -104,7 +104,8 @@ def test_values_of_given_inputs_are_not_shared(net: str, tmp_path: Path) -> None
     drawn = _run(tmp_path / "out").feeds["photograph"]
     assert drawn.shape == given.shape
     assert drawn.mean() == pytest.approx(7, abs=0.5)
-    assert not np.isin(given, drawn).any()
+    # Some are equal by chance.
+    assert np.isin(given, drawn).mean() < 1e-3
 
 
 def test_a_fixed_batch_is_changed_in_the_shared_model_too(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
-from pytest_modelperf.graph.run_lengths import RunLengths
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import (
     GROUP_KEY,
@@ -29,7 +28,7 @@ from pytest_modelperf.graph.twin import (
     twin_bytes,
     write_twin_bytes,
 )
-from pytest_modelperf.graph.weight_notes import Indices, Statistics, format_note
+from pytest_modelperf.graph.weights.notes import Indices, RunLengths, Statistics, format_note
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
@@ -129,22 +128,18 @@ def test_what_tells_an_engine_how_to_work_stays_to_the_bit() -> None:
     assert isinstance(_notes(quantized())["b"], Statistics)
 
 
-def test_integers_up_to_64_kib_stay_and_larger_ones_do_not() -> None:
-    for count, expected in ((8192, set()), (8193, {"i"})):
-        values = np.random.RandomState(0).randint(0, 9, count)
-        model = parse(
-            f"g (int64[{count}] x) => (int64[{count}] y) {{ y = Add (x, i) }}", {"i": values}
-        )
-        assert set(_notes(model)) == expected
-
-
 @pytest.mark.parametrize(
-    ("count", "expected"), [(32 * 1024, set()), (32 * 1024 + 1, {"i"})], ids=["256 KiB", "more"]
+    ("graph", "most"),
+    [
+        ("g (int64[{0}] x) => (int64[{0}] y) {{ y = Add (x, i) }}", 8192),
+        ("g (float[9] x) => (float[{0}] y) {{ y = Gather (x, i) }}", 32 * 1024),
+    ],
+    ids=["64 KiB", "256 KiB of what decides the time"],
 )
-def test_what_decides_the_time_stays_up_to_256_kib(count: int, expected: set[str]) -> None:
-    values = np.random.RandomState(0).randint(0, 9, count)
-    graph = f"g (float[9] x) => (float[{count}] y) {{ y = Gather (x, i) }}"
-    assert set(_notes(parse(graph, {"i": values}))) == expected
+def test_integers_stay_up_to_a_size(graph: str, most: int) -> None:
+    for count, expected in ((most, set()), (most + 1, {"i"})):
+        values = np.random.RandomState(0).randint(0, 9, count)
+        assert set(_notes(parse(graph.format(count), {"i": values}))) == expected
 
 
 def test_text_and_the_tensors_of_other_operators_stay(tmp_path: Path) -> None:

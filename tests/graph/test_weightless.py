@@ -19,24 +19,25 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
-from pytest_modelperf.graph import weightless_program
-from pytest_modelperf.graph.drawn_numbers import describe_input, note_for_program
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.number_codes import NumberType
-from pytest_modelperf.graph.run_plan import (
+from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
+from pytest_modelperf.graph.weights.notes import DeadSlices, Statistics
+from pytest_modelperf.graph.weights.numbers import NumberType
+from pytest_modelperf.graph.weights.program import PIECE
+from pytest_modelperf.graph.weights.run_plan import (
     MODEL_FILE,
     PROGRAM_FILE,
     WEIGHTS_FILE,
     DrawnInput,
     RunModel,
     RunPlan,
+    describe_input,
     draw_inputs,
     draw_weights,
+    note_for_program,
     write_run,
 )
-from pytest_modelperf.graph.stored_tensors import walk_stored
-from pytest_modelperf.graph.weight_notes import DeadSlices, Statistics
-from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
 from tests.support.graph_models import parse, random_floats
 from tests.support.onnx_text import tensor_of
@@ -56,6 +57,12 @@ def _share(folder: Path, model: onnx.ModelProto | Path, *inputs: DrawnInput) -> 
     write_run(plan, folder)
     draw_weights(run, folder)
     return shared
+
+
+def _redraw(dtype: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An input drawn by its note."""
+    note = describe_input("x", dtype, array, 1, {}, "it")
+    return draw_inputs(RunModel(file="", weights_file="", weights=(), inputs=(note,)))["x"]
 
 
 def _plan(model: Path, folder: Path) -> Counter[str]:
@@ -137,48 +144,30 @@ def test_the_drawn_weights_have_the_statistics_of_the_original_ones(tmp_path: Pa
     uneven = np.where(random.random((300, 400)) < 0.3, 0, trained(300, 400)).astype(np.float32)
     uneven[random.random((300, 400)) < 0.01] = 1e-40
     bits = np.clip(random.normal(3, 30, (400, 500)), -128, 127).astype(np.int8)
+    # One of two is zero.
+    grouped = trained(500, 64)
+    grouped[::2] = 0
+    dead = trained(64, 300)
+    dead[:, 7:47] = 1e-40
+    dead[:8, 9] = 0
     model = parse(
-        """g (float[N, 300] x) => (float[N, 500] y) {
-            m = MatMul (x, uneven)  c = Cast <to = 1> (bits)  y = MatMul (m, c)
+        """g (float[N, 300] x) => (float[N, 300] y) {
+            m = MatMul (x, uneven)  c = Cast <to = 1> (bits)
+            n = MatMul (m, c)  o = MatMul (n, grouped)  y = MatMul (o, dead)
         }""",
-        {"uneven": uneven, "bits": bits},
+        {"uneven": uneven, "bits": bits, "grouped": grouped, "dead": dead},
     )
     _share(tmp_path, model)
     drawn = _weights(tmp_path / MODEL_FILE)
     tiny = np.finfo(np.float32).tiny
-    for old, new in ((uneven, drawn["uneven"]), (bits, drawn["bits"])):
+    for name, old in (("uneven", uneven), ("bits", bits), ("grouped", grouped), ("dead", dead)):
+        new = drawn[name]
         assert (new.shape, new.dtype) == (old.shape, old.dtype)
         assert (new == 0).sum() == (old == 0).sum()
         assert new.std() == pytest.approx(old.std(), rel=0.05)
-    subnormals = ((x != 0) & (abs(x) < tiny) for x in (uneven, drawn["uneven"]))
-    assert next(subnormals).sum() == next(subnormals).sum()
-
-
-def test_dead_channels_are_dead_in_the_same_places_of_all_drawn_weights(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    dead = random.permutation(300)[:40]
-    first, bias, second = trained(64, 300), trained(1, 300), trained(300, 64)
-    for weight in (first.T, bias.T, second):
-        weight[dead] = random.uniform(1e-41, 1e-40, weight[dead].shape)
-    second[dead[0], :8] = 0
-    model = parse(
-        """g (float[N, 64] x) => (float[N, 64] y) {
-            a = MatMul (x, first)  b = Add (a, bias)  y = MatMul (b, second)
-        }""",
-        {"first": first, "bias": bias, "second": second},
-    )
-    _share(tmp_path, model)
-    drawn = _weights(tmp_path / MODEL_FILE)
-    tiny = np.finfo(np.float32).tiny
-    places = [
-        np.flatnonzero((abs(weight) < tiny).all(axis=1))
-        for weight in (drawn["first"].T, drawn["bias"].T, drawn["second"])
-    ]
-    assert places[0].size == 40
-    assert (places[0] == places[1]).all()
-    assert (places[0] == places[2]).all()
-    assert np.count_nonzero(drawn["second"] == 0) == 8
-    assert np.count_nonzero(abs(drawn["second"]) < tiny) == 40 * 64
+        is_small = [abs(each.astype(float)) < tiny for each in (old, new)]
+        assert is_small[0].sum() == is_small[1].sum()
+        assert is_small[0].all(axis=0).sum() == is_small[1].all(axis=0).sum()
 
 
 def test_a_type_that_numpy_lacks_has_the_share_of_its_dead_channels() -> None:
@@ -205,7 +194,7 @@ def test_equal_weights_are_drawn_equal_and_others_are_not(tmp_path: Path) -> Non
 
 
 def test_a_weight_longer_than_a_piece_is_drawn_to_its_end(tmp_path: Path) -> None:
-    elements = weightless_program.PIECE + 3
+    elements = PIECE + 3
     model = parse(
         f"g (float[{elements}] x) => (float[{elements}] y) {{ y = Mul (x, w) }}",
         {"w": trained(elements)},
@@ -341,26 +330,21 @@ def test_weights_in_external_data_are_left_out(tmp_path: Path) -> None:
 def test_small_integers_single_numbers_and_constants_of_inputs_are_exact(
     dtype: str, array: npt.NDArray[Any]
 ) -> None:
-    note = describe_input("x", dtype, array, 1, {}, "it")
-    run = RunModel(file="", weights_file="", weights=(), inputs=(note,))
-    np.testing.assert_array_equal(draw_inputs(run)["x"], array)
-    assert draw_inputs(run)["x"].dtype == array.dtype
+    drawn = _redraw(dtype, array)
+    np.testing.assert_array_equal(drawn, array)
+    assert drawn.dtype == array.dtype
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 def test_drawn_inputs_begin_where_the_tensors_of_engines_begin(dtype: str) -> None:
     array = np.random.default_rng(0).integers(0, 2, (3, 211)).astype(dtype)
-    note = describe_input("x", dtype, array, 1, {}, "it")
-    run = RunModel(file="", weights_file="", weights=(), inputs=(note,))
-    drawn = [draw_inputs(run)["x"] for _ in range(5)]
+    drawn = [_redraw(dtype, array) for _ in range(5)]
     assert [each.__array_interface__["data"][0] % 64 for each in drawn] == [0] * 5
 
 
 def test_ids_are_drawn_within_their_range() -> None:
     ids = np.random.default_rng(0).integers(5, 900, (4, 700))
-    note = describe_input("ids", "int64", ids, 1, {}, "it")
-    run = RunModel(file="", weights_file="", weights=(), inputs=(note,))
-    drawn = draw_inputs(run)["ids"]
+    drawn = _redraw("int64", ids)
     assert (drawn.min(), drawn.max()) >= (ids.min(), 0)
     assert drawn.max() <= ids.max()
     assert (drawn.shape, drawn.dtype) == (ids.shape, ids.dtype)
@@ -376,9 +360,7 @@ def test_a_rare_value_counts_as_often_as_it_comes() -> None:
 
 
 def test_an_empty_input_is_drawn_empty() -> None:
-    note = describe_input("past", "float32", np.zeros((1, 0, 8), np.float32), 1, {}, "it")
-    run = RunModel(file="", weights_file="", weights=(), inputs=(note,))
-    assert draw_inputs(run)["past"].shape == (1, 0, 8)
+    assert _redraw("float32", np.zeros((1, 0, 8), np.float32)).shape == (1, 0, 8)
 
 
 def test_an_input_of_a_type_that_numpy_lacks_is_refused() -> None:

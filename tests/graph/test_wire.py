@@ -17,7 +17,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name, open_model
-from pytest_modelperf.graph.number_codes import ML_TYPES, dtype_of
+from pytest_modelperf.graph.weights.numbers import ML_TYPES, dtype_of
 from pytest_modelperf.graph.wire import (
     KEEP_BYTES,
     KEEP_INTEGER_BYTES,

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, numpy_helper, parser
 
-from pytest_modelperf.graph.number_codes import ML_TYPES, NumberType, codes_of
 from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.weights.numbers import ML_TYPES, NumberType, codes_of
 
 INSTALLED = tuple(map(int, onnx.__version__.split(".")[:2]))
 

@@ -33,9 +33,9 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.graph.common_order import in_common
-from pytest_modelperf.graph.drawing import normal_pool, uniform_pool
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.weights.program import pool
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import CasePlace
@@ -264,10 +264,10 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
 
 
 def test_the_pools_that_weights_are_drawn_from_are_made_once_for_all_models() -> None:
-    assert normal_pool(3) is normal_pool(3)
-    assert uniform_pool(3) is uniform_pool(3)
-    assert not normal_pool(3).flags.writeable
-    assert normal_pool(4)[0] != normal_pool(3)[0]
+    for is_even in (False, True):
+        assert pool(3, is_even) is pool(3, is_even)
+        assert not pool(3, is_even).flags.writeable
+        assert pool(4, is_even)[0] != pool(3, is_even)[0]
 
 
 def test_of_many_cases_that_went_wrong_the_worst_have_a_line() -> None:

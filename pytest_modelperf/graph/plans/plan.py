@@ -12,7 +12,7 @@ such a value is computed from.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -32,6 +32,7 @@ from pytest_modelperf.graph.data_dependence import read_plan_flow
 from pytest_modelperf.graph.identities import (
     Contents,
     digest_bytes,
+    digest_nodes,
     digest_texts,
     identify_setting,
     identify_weight,
@@ -158,19 +159,12 @@ class EnginePlan:
         known = {"": "", **self.weight_identities}
         for place, name in enumerate(self.model_inputs):
             known[name] = f"input {place} {self.inputs[name]}"
+        return _Digests(self._digest_nodes(self.proto.graph.node, known, lambda _: _OUTSIDE), known)
 
-        def lookup(name: str) -> str:
-            return known.get(name, _OUTSIDE)
-
-        found = []
-        for kernel in self.kernels:
-            own = digest_texts(
-                self._kind(kernel.node, lookup),
-                *(lookup(str(name)) for name in kernel.node.input),
-            )
-            found.append(own)
-            known.update({name: f"{own}/{k}" for k, name in enumerate(kernel.outputs) if name})
-        return _Digests(tuple(found), known)
+    def _digest_nodes(
+        self, nodes: Iterable[NodeProto], known: dict[str, str], outer: Callable[[str], str]
+    ) -> tuple[str, ...]:
+        return digest_nodes(nodes, known, outer, lambda node, seen: (self._kind(node, seen),))
 
     @cached_property
     def backward(self) -> tuple[str, ...]:
@@ -309,17 +303,9 @@ class EnginePlan:
         for place, value in enumerate(body.input):
             known.setdefault(str(value.name), f"input {place}")
 
-        def lookup(name: str) -> str:
-            return known[name] if name in known else outer(name)
-
-        digests = []
-        for node in body.node:
-            own = digest_texts(
-                self._kind(node, lookup), *(lookup(str(name)) for name in node.input)
-            )
-            digests.append(own)
-            known.update({str(name): f"{own}/{k}" for k, name in enumerate(node.output) if name})
-        outputs = [lookup(str(value.name)) for value in body.output]
+        digests = self._digest_nodes(body.node, known, outer)
+        names = (str(value.name) for value in body.output)
+        outputs = [known[name] if name in known else outer(name) for name in names]
         return digest_texts(repr(sorted(digests)), repr(outputs))
 
 

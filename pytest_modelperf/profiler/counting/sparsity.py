@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from pytest_modelperf.graph.weights.notes import GROUPINGS, MAX_EXCESS
 from pytest_modelperf.profiler.counting.records import Sparsity
 
 if TYPE_CHECKING:
@@ -47,14 +48,6 @@ MIN_FILL = 0.75
 
 # Some thirty shapes are tried on each of up to thousands of weights of a model.
 MAX_CHANCE = 1e-9
-
-# N:M, at most N nonzeros in each group of M, from the sparsest to the loosest.
-GROUPINGS = ((1, 4), (2, 8), (1, 2), (2, 4), (4, 8))
-
-# How much sparser than 1 - N/M a weight may be and still be called N:M. Rounding normally
-# distributed weights to int4, 3 sigma to 7 steps, puts 17 % of them on the zero point; of those
-# that a 2:4 weight keeps, that is 0.09 of all.
-MAX_EXCESS = 0.1
 
 
 def measure_sparsity(

@@ -592,12 +592,13 @@ def _packed(array: Array, dtype: str) -> Array:
     """
     if dtype not in _PACKED_BITS:
         return array
-    bits = _PACKED_BITS[dtype]
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = np.zeros((-(-array.size // len(shifts)), len(shifts)), np.uint8)
-    codes.reshape(-1)[: array.size] = np.bitwise_and(array.reshape(-1), (1 << bits) - 1)
+    # Higher bits of an element repeat its sign.
+    bits = np.unpackbits(
+        array.view(np.uint8).reshape(-1, 1), axis=1, count=_PACKED_BITS[dtype], bitorder="little"
+    )
     packed = np.zeros(array.shape, np.uint8)
-    packed.reshape(-1)[: len(codes)] = np.bitwise_or.reduce(codes << shifts, axis=1)
+    filled = np.packbits(bits, bitorder="little")
+    packed.reshape(-1)[: filled.size] = filled
     return packed
 
 

@@ -16,8 +16,8 @@ from pytest_modelperf.errors import BindingError, Remedy, UsageError
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
+from pytest_modelperf.graph.weights.numbers import STORED_AS, name_of
 from pytest_modelperf.profiler.inputs.made import Feed, input_types, make_input
-from pytest_modelperf.profiler.inputs.number_formats import STORED_AS, name_of
 from pytest_modelperf.profiler.records import StoredInputs
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape

@@ -19,10 +19,9 @@ from msgspec import Struct
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
 from pytest_modelperf.graph.given_values import require_fitting_values
-from pytest_modelperf.graph.number_codes import dtype_of
 from pytest_modelperf.graph.operators.operator import Demand
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
-from pytest_modelperf.profiler.inputs.number_formats import NARROW_INTEGERS, STORED_AS, to_bits
+from pytest_modelperf.graph.weights.numbers import STORED_AS, NumberType, dtype_of, to_stored
 from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_word
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 _DRAWN = 1_048_573
 # Integers of unknown use are small: they may be counts, or rows of some table.
 _SMALL = (0, 9)
-# Integers of one byte are pixels or quantized numbers, and may have any value.
-_BYTES: Mapping[str, tuple[int, int]] = {"uint8": (0, 255), "int8": (-128, 127), **NARROW_INTEGERS}
 # Below this a product of two float16 is subnormal, which takes a processor up to 200 times as long.
 _SMALLEST_HALF = 2.0**-7
 _MASK = re.compile(r"mask(?!ed|ing)", re.IGNORECASE)
@@ -141,13 +138,8 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
 def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
     """The input that `name:dtype:shape:value` describes."""
     require_fitting_values(spec, model)
-    numbers = np.asarray(values, np.float64)
-    if spec.dtype in STORED_AS:
-        array: Array = to_bits(numbers, spec.dtype)
-    else:
-        with np.errstate(all="ignore"):
-            array = numbers.astype(spec.dtype)
-    return Feed(spec.dtype, _shaped(array, spec.shape))
+    numbers = to_stored(np.asarray(values, np.float64), spec.dtype)
+    return Feed(spec.dtype, _shaped(numbers, spec.shape))
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
@@ -219,7 +211,9 @@ def _named(name: str, dtype: str, demand: Demand) -> Demand:
 
 def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
     """The range to draw integers from."""
-    low, high = _BYTES.get(dtype, _SMALL)
+    # Integers of one byte are pixels or quantized numbers, and may have any value.
+    is_byte = "int" in dtype and BITS[dtype] <= 8
+    low, high = _limits(dtype) if is_byte else _SMALL
     if math.isfinite(demand.low) and math.isfinite(demand.high):
         low, high = _limits(dtype)
     elif demand.low > low or demand.high < high:
@@ -237,13 +231,11 @@ def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
 
 
 def _limits(dtype: str) -> tuple[int, int]:
-    if dtype in NARROW_INTEGERS:
-        return NARROW_INTEGERS[dtype]
-    if not dtype.startswith(("int", "uint")):
+    if "int" not in dtype:
         return -(2**53), 2**53
-    info = np.iinfo(dtype)
+    number = NumberType(dtype)
     # All integers are drawn as int64.
-    return max(info.min, -(2**62)), min(info.max, 2**62)
+    return max(int(number.lowest), -(2**62)), min(int(number.highest), 2**62)
 
 
 def _clipped(value: float, dtype: str, demand: Demand) -> float:
@@ -256,7 +248,7 @@ def _integers(draw: _Draw, dtype: str, demand: Demand) -> Array:
         values: Array = np.array([int(_clipped(demand.value, dtype, demand))])
     else:
         values = draw.integers(*_bounds(dtype, demand))
-    return to_bits(values, dtype) if dtype in STORED_AS else values.astype(dtype)
+    return to_stored(values, dtype)
 
 
 def _floats(draw: _Draw, dtype: str, demand: Demand) -> Array:
@@ -272,7 +264,7 @@ def _floats(draw: _Draw, dtype: str, demand: Demand) -> Array:
         if BITS[dtype] == 16:
             far = np.maximum(np.abs(values), _SMALLEST_HALF)
             values = np.copysign(far, values)
-    return to_bits(values, dtype) if dtype in STORED_AS else values.astype(dtype)
+    return to_stored(values, dtype)
 
 
 def _words(draw: _Draw, demand: Demand) -> Array:

@@ -21,12 +21,12 @@ from pytest_modelperf.graph.model_file import (
     external_tensors,
     is_external,
 )
-from pytest_modelperf.graph.number_codes import codes_of
 from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.stored_tensors import StorageKind, dense_weights, used_names
+from pytest_modelperf.graph.stored_weights import stored_number
 from pytest_modelperf.graph.structure import Node, Tensor
-from pytest_modelperf.graph.weight_pieces import stored_number
+from pytest_modelperf.graph.weights.numbers import codes_of
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, integers, normal_axes
 from pytest_modelperf.whatif.narrowing.plan import ModelNode, RelatedGraph, RemovalPlan, relate

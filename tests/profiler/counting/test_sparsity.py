@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from pytest_modelperf.graph.weights.notes import GROUPINGS
 from pytest_modelperf.profiler.counting import sparsity as rules
 from pytest_modelperf.profiler.counting.records import Sparsity
 from pytest_modelperf.profiler.counting.sparsity import effective_macs, measure_sparsity
@@ -368,7 +369,7 @@ def test_too_few_zeros_are_dense_whatever_their_places() -> None:
     assert measure_sparsity(weights(is_zero)).pattern == "rows"
 
 
-@pytest.mark.parametrize("grouping", rules.GROUPINGS)
+@pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("shape", [(64, 64), (1024,), (32, 8, 4), (32, 16, 3, 3)])
 def test_a_fixed_number_in_each_group_is_found_and_is_no_block(
     shape: Shape, grouping: tuple[int, int]

@@ -21,6 +21,7 @@ from pytest_modelperf.errors import BindingError, ModelPerfError, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, parse_input_spec
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.weights.numbers import STORED_AS, name_of, to_stored
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.inputs.given import (
     GivenSource,
@@ -30,7 +31,6 @@ from pytest_modelperf.profiler.inputs.given import (
     specs_of,
 )
 from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
-from pytest_modelperf.profiler.inputs.number_formats import STORED_AS, name_of, to_bits
 from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from tests.support.light_models import light_model
 from tests.support.runtimes import INSTALLED, unless_1_23
@@ -620,7 +620,7 @@ def test_floats_are_normal_numbers(dtype: str, seed: int) -> None:
 def test_bits_are_those_of_the_nearest_normal_number(dtype: str, number: float) -> None:
     kind = ML_TYPES[dtype]
     number = abs(number) + 0.01 if dtype == "float8e8m0" else number
-    got = float(to_bits(np.array([number]), dtype).view(kind)[0])
+    got = float(to_stored(np.array([number]), dtype).view(kind)[0])
     smallest = smallest_normal(kind)
     codes = np.arange(1 << 8 * kind.itemsize).astype(f"uint{8 * kind.itemsize}")
     codes = codes[:16] if dtype == "float4e2m1" else codes

@@ -15,25 +15,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pytest_modelperf.graph.drawing import PIECE, Drawer
-from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
-from pytest_modelperf.graph.run_lengths import RunLengths, find_run_lengths, run_length_pieces
 from pytest_modelperf.graph.structure import BITS
-from pytest_modelperf.graph.weight_notes import (
+from pytest_modelperf.graph.weights.describing import describe, find_run_lengths
+from pytest_modelperf.graph.weights.drawing import Drawer, run_length_pieces
+from pytest_modelperf.graph.weights.notes import (
+    GROUPINGS,
     DeadSlices,
     GroupedZeros,
     Indices,
     Note,
+    RunLengths,
     Statistics,
-    describe,
     format_note,
     parse_note,
 )
+from pytest_modelperf.graph.weights.numbers import NumberType, codes_of, number_type
+from pytest_modelperf.graph.weights.program import PIECE
 
 if TYPE_CHECKING:
-    from pytest_modelperf.graph.number_codes import Codes
+    from pytest_modelperf.graph.weights.numbers import Codes
 
 _REAL = sorted(set(BITS) - {"complex64", "complex128"})
+# The elements of a weight that is drawn in three pieces.
+_LONG = 2 * PIECE + 12345
 
 
 def _type(dtype: str) -> NumberType:
@@ -115,7 +119,7 @@ def _number_of(code: int, dtype: str) -> float:
 
 @pytest.mark.parametrize("dtype", [d for d in _REAL if BITS[d] <= 16 and d != "bool"])
 def test_every_code_is_the_number_of_its_documentation(dtype: str) -> None:
-    number = _type(dtype)
+    number = NumberType(dtype)
     codes: Codes = np.arange(1 << number.bits).astype(f"u{max(number.bits, 8) // 8}")
     known = np.array([_number_of(code, dtype) for code in codes.tolist()])
     decoded = number.decode(codes)
@@ -137,7 +141,7 @@ def test_every_code_is_the_number_of_its_documentation(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", [d for d in _LAYOUTS if BITS[d] <= 8])
 def test_a_number_between_two_codes_becomes_the_nearer_and_a_tie_the_lower(dtype: str) -> None:
-    number = _type(dtype)
+    number = NumberType(dtype)
     # The code of -0.0 comes after that of 0.0, which it must not replace.
     known = {_number_of(code, dtype): code for code in reversed(range(1 << number.bits))}
     for below, above in pairwise(sorted(each for each in known if math.isfinite(each))):
@@ -148,7 +152,7 @@ def test_a_number_between_two_codes_becomes_the_nearer_and_a_tie_the_lower(dtype
 
 @pytest.mark.parametrize("dtype", _REAL)
 def test_packing_is_undone_by_unpacking(dtype: str) -> None:
-    number = _type(dtype)
+    number = NumberType(dtype)
     random = np.random.RandomState(0).randint(0, 1 << min(number.bits, 62), 37, np.int64)
     codes: Codes = random.astype(f"u{max(number.bits, 8) // 8}")
     packed = number.pack(codes)
@@ -157,8 +161,8 @@ def test_packing_is_undone_by_unpacking(dtype: str) -> None:
 
 
 def test_packed_nibbles_are_in_the_order_of_onnx() -> None:
-    assert _type("uint4").pack(np.array([1, 2, 3], np.uint8)) == bytes([0x21, 0x03])
-    assert _type("int2").pack(np.array([1, 2, 3, 0, 1], np.uint8)) == bytes([0b00111001, 0b01])
+    assert NumberType("uint4").pack(np.array([1, 2, 3], np.uint8)) == bytes([0x21, 0x03])
+    assert NumberType("int2").pack(np.array([1, 2, 3, 0, 1], np.uint8)) == bytes([0b00111001, 0b01])
 
 
 # -- statistics
@@ -293,15 +297,6 @@ def test_what_is_counted_apart_is_drawn_exactly_so_often(
     assert np.isfinite(drawn).all()
 
 
-@pytest.mark.parametrize("apart", [0, 1, PIECE // 3])
-def test_a_weight_of_nothing_but_zeros_and_subnormal_numbers_is_drawn_in_pieces(apart: int) -> None:
-    size = 2 * PIECE + 12345
-    note = Statistics(0, 0, 0, 0, zeros=size // 3, subnormals=size - size // 3 - apart)
-    drawn = _draw(note, (size,))
-    assert np.count_nonzero(drawn == 0) == note.zeros
-    assert np.count_nonzero((drawn != 0) & (np.abs(drawn) < 1.17549435e-38)) == note.subnormals
-
-
 def test_what_is_not_finite_is_drawn_as_a_number() -> None:
     values = random_mask = np.random.RandomState(0).rand(300, 300).astype(np.float32)
     values[random_mask < 0.1] = -np.inf
@@ -310,12 +305,12 @@ def test_what_is_not_finite_is_drawn_as_a_number() -> None:
     assert 0.09 < drawn.min() < drawn.max() < 0.91
 
 
-def test_shares_are_exact_over_several_pieces_too() -> None:
-    size = 2 * PIECE + 12345
-    note = Statistics(0, 1, -4, 4, zeros=size // 3, subnormals=17)
-    drawn = _draw(note, (size,))
-    assert np.count_nonzero(drawn == 0) == size // 3
-    assert np.count_nonzero((drawn != 0) & (np.abs(drawn) < 1.17549435e-38)) == 17
+@pytest.mark.parametrize("normal", [0, 1, PIECE // 3, _LONG - _LONG // 3 - 17])
+def test_shares_are_exact_over_several_pieces_too(normal: int) -> None:
+    subnormals = _LONG - _LONG // 3 - normal
+    drawn = _draw(Statistics(0, 1, -4, 4, _LONG // 3, subnormals), (_LONG,))
+    assert np.count_nonzero(drawn == 0) == _LONG // 3
+    assert np.count_nonzero(_is_small(drawn)) == _LONG // 3 + subnormals
     # And they are everywhere.
     assert 0.3 < np.count_nonzero(drawn[:PIECE] == 0) / PIECE < 0.37
 
@@ -508,14 +503,25 @@ def _pruned(n: int, m: int, *shape: int) -> npt.NDArray[np.float32]:
     return values
 
 
-@pytest.mark.parametrize(("n", "m"), [(2, 4), (1, 4), (1, 2), (2, 8), (4, 8)])
-def test_groups_of_zeros_are_found_and_drawn_again(n: int, m: int) -> None:
-    values = _pruned(n, m, 256, 192)
+@pytest.mark.parametrize(
+    ("n", "m", "shape", "to", "axis"),
+    [
+        *((n, m, (256, 192), -1, 1) for n, m in GROUPINGS),
+        (2, 4, (64, 3, 3, 32), 0, 0),
+        (2, 4, (64, 3, 3, 32), 1, 1),
+        (2, 4, (1, 1, 64, 128), -1, 1),
+    ],
+)
+def test_groups_of_zeros_are_found_and_drawn_again(
+    n: int, m: int, shape: tuple[int, ...], to: int, axis: int
+) -> None:
+    """Along the rows of a matrix, channels of a convolution, and in a stack of one matrix."""
+    values = np.ascontiguousarray(np.moveaxis(_pruned(n, m, *shape), -1, to))
     note = _statistics(values)
-    assert note.grouped_zeros == GroupedZeros(n, m, 1)
-    drawn = _draw(note, values.shape)
+    assert note.grouped_zeros == GroupedZeros(n, m, axis)
+    drawn = np.moveaxis(_draw(note, values.shape), to, -1)
     assert (np.count_nonzero(drawn.reshape(-1, m), axis=1) == n).all()
-    assert not np.array_equal(drawn == 0, values == 0)
+    assert not np.array_equal(drawn == 0, np.moveaxis(values, to, -1) == 0)
 
 
 def test_zeros_in_random_places_have_no_groups() -> None:
@@ -524,22 +530,6 @@ def test_zeros_in_random_places_have_no_groups() -> None:
     note = _statistics(values)
     assert note.grouped_zeros is None
     assert np.count_nonzero(_twin_of(values) == 0) == note.zeros
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_groups_along_the_channels_of_a_convolution_are_found(axis: int) -> None:
-    values = np.moveaxis(_pruned(2, 4, 64, 3, 3, 32), -1, axis)
-    note = _statistics(np.ascontiguousarray(values))
-    assert note.grouped_zeros == GroupedZeros(2, 4, axis)
-    drawn = np.moveaxis(_draw(note, values.shape), axis, -1)
-    assert (np.count_nonzero(drawn.reshape(-1, 4), axis=1) == 2).all()
-
-
-def test_groups_in_a_stack_of_one_matrix_are_found() -> None:
-    values = _pruned(2, 4, 1, 1, 64, 128)
-    note = _statistics(values)
-    assert note.grouped_zeros == GroupedZeros(2, 4, 1)
-    assert (np.count_nonzero(_draw(note, values.shape).reshape(-1, 4), axis=1) == 2).all()
 
 
 def test_groups_with_some_more_zeros_elsewhere_keep_both() -> None:

@@ -17,9 +17,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
-from pytest_modelperf.graph.weight_groups import NotedWeight, find_groups
-from pytest_modelperf.graph.weight_notes import describe
-from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
+from pytest_modelperf.graph.stored_weights import (
+    NotedWeight,
+    find_groups,
+    read_codes,
+    stored_number,
+)
+from pytest_modelperf.graph.weights.describing import describe
 from tests.support.graph_models import parse, random_floats
 from tests.support.onnx_text import tensor_of
 

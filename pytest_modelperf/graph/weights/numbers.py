@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = npt.NDArray[Any]
 
 
-# The types that ml_dtypes brings to numpy, by our names, which are those of ONNX.
+# The types that numpy lacks, as ml_dtypes has them, by our names, which are those of ONNX.
 ML_TYPES: Mapping[str, Any] = {
     "bfloat16": ml_dtypes.bfloat16,
     "float8e4m3fn": ml_dtypes.float8_e4m3fn,
@@ -44,12 +44,20 @@ NUMPY_DTYPES = frozenset({
     "uint16", "uint32", "uint64",
 })  # fmt: skip
 _COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
+_OUR_NAMES: Mapping[str, str] = {np.dtype(kind).name: name for name, kind in ML_TYPES.items()}
+# The exponent of a float8e8m0 is its code less this bias.
+_SCALE_BIAS = 127
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """The type that arrays of these numbers have, from numpy or ml_dtypes."""
     dtype: np.dtype[Any] = np.dtype(ML_TYPES.get(name, name))
     return dtype
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Our name of an array's type, types of ml_dtypes included."""
+    return "string" if dtype.kind in "OSU" else _OUR_NAMES.get(dtype.name, dtype.name)
 
 
 class NumberType(Struct, frozen=True):
@@ -122,9 +130,7 @@ class NumberType(Struct, frozen=True):
                 numbers = numbers.astype(np.float32)
             return np.asarray(numbers.astype(dtype_of(self.name)).view(self.code_dtype))
         if self.is_float:
-            finite = _finite(self.name)
-            middles = (finite.numbers[1:] + finite.numbers[:-1]) / 2
-            return finite.codes[np.searchsorted(middles, numbers)]
+            return _finite(self.name).nearest(numbers)
         whole = np.rint(numbers) if numbers.dtype.kind == "f" else numbers
         if self.bits == 64:
             # As floats, the highest numbers of 64 bits would be one too high.
@@ -173,17 +179,54 @@ def codes_of(values: Numbers, number: NumberType) -> Codes:
     return flat.view(number.code_dtype)
 
 
+# The type of the bits of each number that numpy lacks: one for each, also of 4 bits or less.
+STORED_AS: Mapping[str, str] = {name: NumberType(name).code_dtype.name for name in ML_TYPES}
+
+
+def to_stored(values: Numbers, dtype: str) -> Numbers:
+    """The nearest numbers of a type, or their bits if numpy lacks it; `values` are finite then.
+
+    A float of 8 bits or less becomes 0 or a normal number, never a subnormal one.
+    """
+    number = NumberType(dtype)
+    if dtype not in STORED_AS:
+        with np.errstate(all="ignore"):
+            return values.astype(dtype)
+    if not number.is_float:
+        # The upper bits repeat the sign.
+        return values.astype(np.int8).view(np.uint8)
+    if number.bits > 8:
+        return number.encode(values)
+    sizes = np.abs(values.astype(np.float64))
+    if number.lowest > 0:
+        exponents = np.rint(np.log2(np.maximum(sizes, number.lowest)))
+        return np.asarray(np.clip(exponents + _SCALE_BIAS, 0, 254), np.uint8)
+    found = _finite(dtype, number.smallest_normal).nearest(sizes)
+    # A negative zero is not a number in some of these types.
+    is_negative = (values < 0) & (found != 0)
+    return np.where(is_negative, found | (1 << (number.bits - 1)), found).astype(np.uint8)
+
+
 class _Finite(Struct, frozen=True, eq=False):
-    """All finite numbers of a small type from the lowest to the highest, with their codes."""
+    """Finite numbers of a small type from the lowest to the highest, with their codes."""
 
     numbers: npt.NDArray[np.float64]
     codes: npt.NDArray[np.uint8]
 
+    def nearest(self, numbers: Numbers) -> npt.NDArray[np.uint8]:
+        """The code of the nearest number of each, of two equally near ones the lower."""
+        middles = (self.numbers[1:] + self.numbers[:-1]) / 2
+        return self.codes[np.searchsorted(middles, numbers)]
+
 
 @cache
-def _finite(name: str) -> _Finite:
+def _finite(name: str, least: float | None = None) -> _Finite:
+    """All finite numbers; with `least`, zero and those from there on."""
     table = _table(name).astype(np.float64)
-    codes = np.flatnonzero(np.isfinite(table) & ~(np.signbit(table) & (table == 0)))
+    is_kept = np.isfinite(table) & ~(np.signbit(table) & (table == 0))
+    if least is not None:
+        is_kept &= (table == 0) | (table >= least)
+    codes = np.flatnonzero(is_kept)
     codes = codes[np.argsort(table[codes], kind="stable")]
     return _Finite(table[codes], codes.astype(np.uint8))
 

@@ -1,4 +1,4 @@
-"""Find the weights of a model that a twin has to draw alike: equal ones, and scales by one factor.
+"""The stored weights of a model: read piece by piece, digested, and grouped if drawn alike.
 
 ONNX Runtime shares the packed form of equal weights within a session: six equal ones of 16 MB ran
 2.6 times as fast as six different ones. And it fuses a quantized convolution only if the scales of
@@ -9,26 +9,120 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
+from onnx import TensorProto
 
-from pytest_modelperf.graph.model_file import ModelFile
-from pytest_modelperf.graph.number_codes import NumberType
-from pytest_modelperf.graph.run_lengths import RunLengths
-from pytest_modelperf.graph.stored_tensors import StoredTensor
-from pytest_modelperf.graph.weight_notes import Note
-from pytest_modelperf.graph.weight_pieces import read_codes
+from pytest_modelperf.graph.identities import digest_bytes
+from pytest_modelperf.graph.model_file import (
+    ModelFile,
+    check_stored_size,
+    dtype_name,
+    external_pieces,
+    is_external,
+    packed_bytes,
+    skipped_data,
+)
+from pytest_modelperf.graph.stored_tensors import StoredTensor, walk_stored
+from pytest_modelperf.graph.weights.notes import Note, RunLengths
+from pytest_modelperf.graph.weights.numbers import NumberType, codes_of, number_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from pytest_modelperf.graph.weights.numbers import Codes
+
     Scales = npt.NDArray[np.float64]
 
+# Decoding a piece takes a few arrays of twice this size.
+PIECE_BYTES = 1 << 20
+# The tags of packed float_data and double_data: they are raw data with another tag.
+_PACKED_TAGS: Mapping[int, int] = {TensorProto.FLOAT: 0x22, TensorProto.DOUBLE: 0x52}
 # How far the quotients of two vectors of scales may differ: float32 rounds each product.
 _QUOTIENT_TOLERANCE = 1e-5
+# Fewer elements are a setting of an operator or of an exporter, such as a scale.
+_LEAST_TRAINED = 16
+
+
+def stored_number(tensor: TensorProto) -> NumberType | None:
+    """The type of a tensor's numbers; None for text."""
+    return number_type(dtype_name(tensor.data_type) or "")
+
+
+def read_codes(file: ModelFile, tensor: TensorProto, number: NumberType) -> Iterator[Codes]:
+    """The codes of a tensor of `file`, piece by piece; all but the last have one size."""
+    # A complex number counts as its two components.
+    left = prod(tensor.dims) * number.components
+    for piece in _read_pieces(file, tensor, number):
+        codes = piece[:left]
+        left -= codes.size
+        yield codes
+
+
+def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> Iterator[Codes]:
+    check_stored_size(file, tensor, "the weight")
+    raw = None if is_external(tensor) else _place_of_raw(file, tensor)
+    if is_external(tensor):
+        for data in external_pieces(file, tensor, PIECE_BYTES):
+            yield number.unpack(data)
+    elif raw is not None:
+        for start in range(raw[0], raw[1], PIECE_BYTES):
+            stop = min(start + PIECE_BYTES, raw[1])
+            yield number.unpack(file.piece(start, stop))
+    elif tensor.HasField("raw_data"):
+        yield number.unpack(tensor.raw_data)
+    else:
+        yield codes_of(file.read_tensor(tensor), number)
+
+
+def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | None:
+    """The span of a tensor's packed elements in the model's file; None if they are elsewhere."""
+    skipped = skipped_data(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
+    if skipped is None:
+        return None
+    tag = _PACKED_TAGS.get(tensor.data_type)
+    if skipped.raw is not None or tag is None or len(skipped.spans) != 1:
+        return skipped.raw
+    start, stop = skipped.spans[0]
+    head = file.piece(start, start + 11)
+    size = next((i for i, byte in enumerate(head[1:], 2) if byte < 0x80), len(head))
+    length = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(head[1:size]))
+    is_packed = head[0] == tag and start + size + length == stop == start + size + (
+        packed_bytes(tensor)
+    )
+    return (start + size, stop) if is_packed else None
+
+
+# -- digests
+
+
+def digest_weights(file: ModelFile) -> str:
+    """The digest of all trained values, as 32 hexadecimal digits; reads every weight.
+
+    Graph optimizations and exporters name, order and connect weights in other ways, and add or fold
+    small constants. The digest is that of all large float tensors, each once and in no order, so it
+    stays the same; training changes it.
+    """
+    return file.digest_once("weights", lambda: _digest_weights(file))
+
+
+def _digest_weights(file: ModelFile) -> str:
+    digests = set()
+    for stored in walk_stored(file.proto):
+        dtype = dtype_name(stored.tensor.data_type) or ""
+        if "float" in dtype and prod(stored.tensor.dims) >= _LEAST_TRAINED:
+            values = np.ascontiguousarray(file.read_tensor(stored.tensor))
+            digest = hashlib.blake2b(dtype.encode(), digest_size=16)
+            digest.update(values.view(np.uint8).data)
+            digests.add(digest.digest())
+    return digest_bytes(b"".join(sorted(digests))).hex()
+
+
+# -- weights that are drawn alike
 
 
 class NotedWeight(Struct, frozen=True, eq=False):

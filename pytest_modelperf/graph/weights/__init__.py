@@ -1,0 +1,1 @@
+"""The numbers of weights without any model: encoded, described by notes, and drawn from these."""
