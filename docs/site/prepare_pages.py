@@ -28,7 +28,11 @@ OUTSIDE: Mapping[str, str] = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "benchmarks/README.md": "benchmarks.md",
+}
+# Pages that the site no longer has, and where their readers go: a page of the site or a file.
+MOVED: Mapping[str, str] = {
+    "benchmarks": "../benchmarks/README.md",
+    "error-rates": "statistics.md#how-often-a-verdict-errs",
 }
 _SOURCES = {page: source for source, page in OUTSIDE.items()}
 _BRANCH = "main"
@@ -59,6 +63,22 @@ def prepare(folder: Path) -> None:
     written = {**pages, **gallery(), "llms.txt": render_llms_text(settings, pages)}
     for name, text in written.items():
         (folder / name).write_text(text, "utf-8")
+    for name in MOVED:
+        (folder / name).mkdir()
+        (folder / name / "index.html").write_text(redirect(name, settings), "utf-8")
+
+
+def redirect(name: str, settings: SiteSettings) -> str:
+    """Render the HTML that sends the readers of a moved page to its new place."""
+    link = rewrite_links(f"]({MOVED[name]})", f"{name}.md", settings)[2:-1]
+    page, _, anchor = link.partition("#")
+    target = link if _SCHEME.match(link) else f"../{page.removesuffix('.md')}/#{anchor}"
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>Moved</title>\n'
+        f'<link rel="canonical" href="{target}">\n'
+        f'<meta http-equiv="refresh" content="0; url={target}">\n'
+        f'<p>This page has moved: <a href="{target}">{target}</a></p>\n</html>\n'
+    )
 
 
 def gallery() -> dict[str, str]:

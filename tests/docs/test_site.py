@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from check_site import check_links, compare
 from llms_text import render_llms_text
-from prepare_pages import gallery, prepare_page, rewrite_links, sources
+from prepare_pages import MOVED, gallery, prepare_page, redirect, rewrite_links, sources
 from site_settings import Section, SiteSettings, read_settings
 from stored_pages import with_shared, without_shared
 
@@ -62,7 +62,7 @@ def page_of(name: str) -> str:
         ("ci.md", "schemas/run.json", "schemas/run.json"),
         ("ci.md", "../README.md", "index.md"),
         ("ci.md", "../CONTRIBUTING.md#an-operator", "contributing.md#an-operator"),
-        ("ci.md", "../benchmarks/README.md", "benchmarks.md"),
+        ("ci.md", "../benchmarks/README.md", f"{REPOSITORY}/blob/main/benchmarks/README.md"),
         ("ci.md", "../benchmarks/real.py", f"{REPOSITORY}/blob/main/benchmarks/real.py"),
         (
             "ci.md",
@@ -75,8 +75,7 @@ def page_of(name: str) -> str:
         ("index.md", "docs/pictures/a.svg", "pictures/a.svg"),
         ("index.md", "docs/ci.md#strict", "ci.md#strict"),
         ("index.md", "LICENSE", f"{REPOSITORY}/blob/main/LICENSE"),
-        ("benchmarks.md", "../docs/evidence.md", "evidence.md"),
-        ("benchmarks.md", "real.py", f"{REPOSITORY}/blob/main/benchmarks/real.py"),
+        ("contributing.md", "docs/evidence.md", "evidence.md"),
     ],
 )
 def test_a_link_of_the_repository_holds_on_the_site(page: str, link: str, rewritten: str) -> None:
@@ -93,6 +92,18 @@ def test_a_page_of_the_site_has_no_badges_but_its_pictures() -> None:
     badge = "[![CI](https://example.org/ci.svg)](https://example.org/ci)\n"
     text = f"# A\n\n{badge}{badge}\n[![b](docs/b.svg)](docs/ci.md)\n"
     assert prepare_page(text, "index.md", SMALL) == "# A\n\n\n[![b](b.svg)](ci.md)\n"
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_page_that_moved_leads_to_a_place_that_exists(name: str) -> None:
+    assert f"{name}.md" not in PAGES
+    path, _, anchor = MOVED[name].partition("#")
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / path).read_text("utf-8"), re.MULTILINE)
+    assert not anchor or anchor in [each.lower().replace(" ", "-") for each in headings]
+    target = re.search(r'url=([^"]+)"', redirect(name, SMALL))
+    assert target is not None
+    place = f"{Path(path).stem}/#{anchor}" if anchor else f"{REPOSITORY}/blob/main/{path[3:]}"
+    assert target[1] == (f"../{place}" if anchor else place)
 
 
 def test_a_navigation_is_read_with_titles_and_sections_of_sections(tmp_path: Path) -> None:
