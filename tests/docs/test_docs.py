@@ -377,7 +377,7 @@ def test_no_page_speaks_of_what_is_to_come() -> None:
 
 
 def test_the_rules_of_sampling_are_those_of_the_code() -> None:
-    pages = ("measuring", "layer-times", "noise")
+    pages = ("measuring", "layer-times", "noise", "reliability")
     text = " ".join(
         page for name in pages for page in (DOCS / f"{name}.md").read_text("utf-8").split()
     )
