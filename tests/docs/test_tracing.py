@@ -1,4 +1,4 @@
-"""The walk-through of docs/tracing.md runs as it stands there, and prints what it shows."""
+"""The steps of docs/tracing.md and docs/trace-programs.md run, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from tests.tracing.pythons import SEARCH_PATH, environment, hooked
 
 pytestmark = pytest.mark.slow
 
-PAGE = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
+PROGRAMS = (ROOT / "docs" / "trace-programs.md").read_text(encoding="utf-8")
+CODE = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
+# Both pages work in one folder, one after the other.
+PAGE = CODE + PROGRAMS
 ENTRY = re.compile(
     r"```(?P<language>python|console)\n(?P<code>.*?)```\n"
     r"(?:\n<!-- (?P<kind>output|measured) -->\n```text\n(?P<shown>.*?)```\n)?",
@@ -140,7 +143,7 @@ def test_what_is_measured_is_laid_out_as_shown(steps: list[Step]) -> None:
 
 
 def test_every_column_of_a_frame_is_explained() -> None:
-    rows = re.findall(r"^\| (`.*?`) \|", PAGE.partition("## The frames")[2], re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?`) \|", CODE.partition("## The frames")[2], re.MULTILINE)
     explained = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
     assert sorted(explained) == sorted(COLUMNS)
 
