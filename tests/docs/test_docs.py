@@ -434,7 +434,6 @@ def test_the_rules_of_verdicts_and_twins_are_those_of_the_code() -> None:
         ("statistics", f"{100 * PASS_LEVEL:g} % for each case"),
         ("statistics", f"at least {FEWEST_PROCESSES} recorded processes"),
         ("statistics", f"({needed_samples(95)} for p95)"),
-        ("comparing", f"From {EARLY_LOOKS[0]} to {LOOKS[-1]} rounds run"),
         ("comparing", f"{100 * DEFAULT_TOLERANCE:g} % unless `--tolerance` says otherwise"),
         ("comparing", f"`--max-seconds` ({DUET_POLICY.max_seconds:g}) are over"),
         ("comparing", f"p95 needs {needed_samples(95)} samples of each side"),

@@ -428,14 +428,9 @@ def test_the_inferences_that_show_a_share_of_misses_are_those_of_the_code() -> N
 
 def test_the_rules_on_the_pages_are_those_of_the_code() -> None:
     tail = f"{100 * DEFAULT_TAIL_TOLERANCE:g} %"
-    looks = ", ".join(map(str, LOOKS[:-1]))
     better = 100 * (1 - 1 / (1 + DEFAULT_TOLERANCE))
     for page, rule in (
         ("budgets", f"is {100 * DEFAULT_TOLERANCE:g} % for p50 and {tail} for p95"),
-        (
-            "noise",
-            f"After {looks.removesuffix(f', {LOOKS[-2]}')}, {LOOKS[-2]} and {LOOKS[-1]} rounds",
-        ),
         ("noise", f"{EARLY_LOOKS[0]} at least, {LOOKS[-1]} at most"),
         ("noise", f"by more than the tolerance ({100 * DEFAULT_TOLERANCE:g} %)"),
         ("noise", f"wholly below -{better:.1f} %"),
