@@ -41,7 +41,7 @@ def reference() -> str:
             takers.setdefault(_row(option), []).append(name)
     common = {row: names for row, names in takers.items() if len(names) >= _COMMON}
     sections = [_section(name, each, common) for name, each in commands.items()]
-    shared = _list(_told_apart(common))
+    shared = _list(sorted(_told_apart(common)))
     return "\n".join([*sections, f"## Options of several commands\n\n{shared}"])
 
 
