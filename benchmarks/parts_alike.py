@@ -247,9 +247,9 @@ def glance(rows: Sequence[Row]) -> str:
     alarms = _alarms(parts)
     most = 100 * highest_rate(alarms, len(parts))
     return (
-        f"Of {len(parts)} parts of {len(models)} real models that did not change, each timed "
-        f"against itself with other weights, {alarms} were shown slower or faster by more than "
-        f"{100 * RULE.tolerance:g} % of the model, which shows the rate to be at most {most:.2g} % "
+        f"{len(parts)} unchanged parts of {len(models)} real models, each timed against itself "
+        f"with other weights: {alarms} were called slower or faster by more than "
+        f"{100 * RULE.tolerance:g} % of the model. The rate is at most {most:.2g} % "
         f"({100 * CONFIDENCE:g} % confidence)."
     )
 

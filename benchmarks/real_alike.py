@@ -88,9 +88,9 @@ def glance(result: Result, made: Sequence[Compared]) -> str:
     still_open = [each for each in made if each.verdict == "inconclusive"]
     where = " and ".join(dict.fromkeys(each.setting.machine for each in still_open))
     return (
-        f"{models} real models were timed although their plans are the same, as `measure = "
-        f'"always"` does it ({loads}; {results.short_conditions(result)}). {alarm_rate(made)}'
-        f" {len(still_open)} stayed open{f' ({where})' if where else ''}."
+        f"{models} real models were timed although the plan was unchanged (`measure = "
+        f'"always"`; {loads}; {results.short_conditions(result)}). {alarm_rate(made)} '
+        f"{len(still_open)} gave no answer{f' ({where})' if where else ''}."
     )
 
 

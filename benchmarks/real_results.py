@@ -171,30 +171,30 @@ def totals(found: Found) -> str:
     same, slower = found.unchanged(), found.slower_by_5()
     timed = [each for each in same if each.how != "plan"]
     text = (
-        f"{len(found.models)} real models: of {len(same)} comparisons of a model with its like "
-        f"{_count(same, 'passed')} passed and {_count(same, 'regressed')} raised an alarm. "
-        f"{len(same) - len(timed)} of them were settled by their plan, without timing"
+        f"{len(found.models)} real architectures with new weights: {_count(same, 'passed')} of "
+        f"{len(same)} checks passed and {_count(same, 'regressed')} raised a false alarm. In "
+        f"{len(same) - len(timed)} of them the plan was unchanged, so nothing had to be timed."
     )
-    nothing = ", so they show nothing about the false alarms of timing."
-    text += f". {alarm_rate(timed)}" if timed else nothing
+    if timed:
+        text += f" {alarm_rate(timed)}"
     if slower:
         text += (
-            f" Of {len(slower)} slower models {_count(slower, 'regressed')} were found and "
+            f" Of {len(slower)} slower variants {_count(slower, 'regressed')} were caught and "
             f"{_count(slower, 'passed', 'improved')} passed."
         )
     return text
 
 
 def alarm_rate(timed: Sequence[Compared]) -> str:
-    """How many comparisons of a model with its like raised an alarm, and the rate that this shows.
+    """Return the false alarms among timed comparisons, and the highest rate that fits them.
 
-    Those that a plan settled are not among them.
+    Comparisons that a plan settled are not counted.
     """
     alarms = _count(timed, "regressed")
     most = 100 * highest_rate(alarms, len(timed))
     return (
-        f"Of {len(timed)} that were timed {alarms} raised an alarm, which shows the rate of false "
-        f"alarms to be at most {most:.2g} % ({100 * CONFIDENCE:g} % confidence)."
+        f"Of {len(timed)} timed comparisons {alarms} raised a false alarm: the rate is at most "
+        f"{most:.2g} % ({100 * CONFIDENCE:g} % confidence)."
     )
 
 

@@ -327,30 +327,22 @@ def short_table(groups: Sequence[Group]) -> str:
 
 
 def glance_table(groups: Sequence[Group]) -> str:
-    """What each verdict means, and how often each way of judging gave it where it is wrong."""
+    """Return how often each way of judging was wrong, or gave no answer."""
     ways = (DUET, PEER, RANKS)
     same = [of_way(groups, way, is_same=True) for way in ways]
     slower = [of_way(groups, way, is_same=False) for way in ways]
     changes = dict.fromkeys(group.setting.change.lstrip("+") for group in slower[0])
     every = [[*some, *others] for some, others in zip(same, slower, strict=True)]
     rows = [
-        (f"`{verdicts[0]}`", meaning, whose, *(_share(some, verdicts) for some in among))
-        for verdicts, meaning, whose, among in (
-            (("regressed",), "slower than allowed", "that did not change", same),
-            (
-                ("passed", "improved"),
-                "not slower",
-                f"that are {' or '.join(changes)} slower",
-                slower,
-            ),
-            (("inconclusive",), "neither is shown", "of both kinds", every),
+        (title, *(_share(some, verdicts) for some in among))
+        for title, verdicts, among in (
+            ("False alarm: unchanged model called slower", ("regressed",), same),
+            (f"Missed: {' or '.join(changes)} slowdown passed", ("passed", "improved"), slower),
+            ("No answer", ("inconclusive",), every),
         )
     ]
-    header = (
-        "it says", "it means", "said of models",
-        "by this tool", "by pytest-benchmark's gate", "by a Mann-Whitney test",
-    )  # fmt: skip
-    return markdown(header, rows, "lllrrr")
+    header = ("result", "this tool", "pytest-benchmark's gate", "Mann-Whitney test")
+    return markdown(header, rows, "lrrr")
 
 
 def _share(groups: Sequence[Group], verdicts: Sequence[str]) -> str:

@@ -120,9 +120,9 @@ def test_a_model_whose_parts_are_all_too_large_has_a_line_and_shows_nothing() ->
 def test_a_sentence_says_what_all_parts_that_ran_show() -> None:
     other = {**TOO_LARGE, "model": "vit_6"}
     assert tables(result(*[ROW] * 300, other))["parts alike glance"] == (
-        "Of 300 parts of 1 real models that did not change, each timed against itself with other "
-        "weights, 0 were shown slower or faster by more than 0.2 % of the model, which shows the "
-        "rate to be at most 0.99 % (95 % confidence)."
+        "300 unchanged parts of 1 real models, each timed against itself with other weights: 0 "
+        "were called slower or faster by more than 0.2 % of the model. The rate is at most 0.99 % "
+        "(95 % confidence)."
     )
 
 

@@ -44,10 +44,9 @@ def test_each_load_has_a_line_and_the_sentence_says_what_all_of_them_show() -> N
         "| both busy | 2 | 1 | 1 | 0 | 0 | 0 | 1 |",
     ]
     assert found["real alike glance"] == (
-        '2 real models were timed although their plans are the same, as `measure = "always"` does '
-        "it (quiet and both busy; 2026-11-22, A processor, 2 cores). Of 3 that were timed 0 raised "
-        "an alarm, which shows the rate of false alarms to be at most 63 % (95 % confidence). "
-        "1 stayed open (both busy)."
+        '2 real models were timed although the plan was unchanged (`measure = "always"`; quiet '
+        "and both busy; 2026-11-22, A processor, 2 cores). Of 3 timed comparisons 0 raised a false "
+        "alarm: the rate is at most 63 % (95 % confidence). 1 gave no answer (both busy)."
     )
 
 

@@ -112,7 +112,7 @@ def test_every_table_of_a_benchmark_is_shown_with_what_it_was_measured_on(
 
 def test_what_the_pages_say_beside_their_blocks_holds_no_figures() -> None:
     """Whatever was measured stands in a block; what was asked for may stand in the prose."""
-    _, _, believe = README.partition("## What it says, and why believe it\n")
+    _, _, believe = README.partition("## Why trust it\n")
     believe, _, _ = believe.partition("\n## ")
     assert believe
     for text in (EVIDENCE, believe):

@@ -16,6 +16,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from failing_build import MODEL, PICTURE, REPORT, Run, draw, plain, shown_lines, slow_down
+from site_settings import read_settings
 
 import pytest_modelperf
 from pytest_modelperf.cli import main
@@ -39,6 +40,7 @@ TIMES = "time by layer type, in ms"
 MOST_PICTURE_BYTES = 60_000
 # Who has not decided to use this reads no more.
 MOST_LINES = 120
+MOST_WORDS = 750
 
 
 def code(first_line: str) -> str:
@@ -185,23 +187,24 @@ def test_the_markers_of_readme_make_their_cases(project: pytest.Pytester) -> Non
 
 @pytest.mark.slow
 def test_the_commands_of_readme_work_as_they_are_typed(project: pytest.Pytester) -> None:
-    """On a project with settings for its model; what is not measured here is counted."""
+    """In a folder without a model. The answers to `init` are yes, and models are only counted."""
     (project.path / MODEL).unlink()
     (project.path / "models").rmdir()
-    project.makepyprojecttoml(f'[tool.modelperf.models."{MODEL}"]\nbatch_size = 1\n')
     blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    typed = [line for block in blocks for line in block.splitlines()]
-    (copied,) = (line for line in typed if line.startswith("mkdir "))
+    _, copied, *typed = [line for block in blocks for line in block.splitlines()]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["/bin/sh", "-ec", copied], env={**os.environ, "PATH": path}, check=True)
     assert (project.path / MODEL).read_bytes() == light_model("squeezenet").read_bytes()
-    calls = [shlex.split(line, comments=True) for line in typed if line.startswith("pytest ")]
     ends = []
-    for _, *arguments in calls:
-        ran = project.runpytest_subprocess(*arguments, "--modelperf-static-only")
-        ran.assert_outcomes(passed=1)
-        ends += [line for line in ran.outlines if re.fullmatch(r"1 \w+\.", line)]
-    assert ends == ["1 recorded.", "1 passed.", "1 recorded."]
+    for program, *arguments in (shlex.split(line, comments=True) for line in typed):
+        if program == "modelperf":
+            done = CliRunner().invoke(main, [*arguments, "--yes", "--no-noise"])
+            assert done.exit_code == 0, done.output
+        else:
+            ran = project.runpytest_subprocess(*arguments, "--modelperf-static-only")
+            ran.assert_outcomes(passed=1)
+            ends += [line for line in ran.outlines if re.fullmatch(r"1 \w+\.", line)]
+    assert ends == ["1 recorded.", "1 passed."]
 
 
 def test_no_link_of_readme_leads_to_a_file_on_pypi() -> None:
@@ -219,6 +222,18 @@ def test_no_link_of_readme_leads_to_a_file_on_pypi() -> None:
 
 def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= MOST_LINES
+    assert len(re.findall(r"\S*\w\S*", README)) <= MOST_WORDS
+
+
+def test_the_groups_of_readme_are_those_of_the_site() -> None:
+    settings = read_settings(ROOT / "mkdocs.yml")
+    _, _, listed = README.partition("## Documentation\n")
+    groups = re.findall(r"^- \*\*(.+?):\*\*((?:.+\n  )*.+)", listed, re.MULTILINE)
+    assert [title for title, _ in groups] == [each.title for each in settings.sections]
+    for (title, text), section in zip(groups, settings.sections, strict=True):
+        linked = re.findall(r"\]\(docs/([\w-]+\.md)\)", text)
+        assert linked, title
+        assert set(linked) <= set(section.pages), title
 
 
 def test_what_is_typed_in_readme_is_known_to_pytest(project: pytest.Pytester) -> None:
