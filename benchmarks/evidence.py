@@ -40,6 +40,7 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "evidence.md",
     ROOT / "docs" / "cluster.md",
+    ROOT / "docs" / "cost.md",
     ROOT / "benchmarks" / "README.md",
 )
 PROGRAMS = Path(__file__).parent

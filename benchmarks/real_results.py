@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from results import Expectation, Result, markdown
+from results import Expectation, Result, markdown, short_conditions
 from verdicts import CONFIDENCE, highest_rate
 
 QUIET, TAKEN = "quiet", "40 % taken"
@@ -18,6 +18,8 @@ SLOWER_BY_5 = (1.045, 1.06)
 WIDEST_REFERENCE = 0.02
 # Size classes: the most milliseconds of an inference on one core, and of a check in seconds.
 SIZES = ((10.0, 1.2), (40.0, 3.0), (100.0, 8.0))
+# Numbers of models that the time of a run is given for.
+RUN_SIZES = (1, 10, 100)
 # Expected share of unchanged models that pass, by machine and cores.
 MIN_PASSED = {(QUIET, 1): 0.97, (QUIET, 2): 0.95, (TAKEN, 1): 0.95, (TAKEN, 2): 0.85}
 # Expected share of 5 % slowdowns that are found.
@@ -134,6 +136,7 @@ def tables(result: Result) -> dict[str, str]:
         "real": setting_table(found),
         "real glance": totals(found),
         "real times": time_table(found),
+        "real cost": f"{cost_table(found)}\n\nMeasured {short_conditions(result)}.",
         "real models": model_table(found),
         "real variants": variant_table(found),
     }
@@ -213,6 +216,29 @@ def time_table(found: Found) -> str:
                 rows.append((name, where, str(cores), *map(_median, groups)))
     header = ("on one core", "machine", "cores", "unchanged, median s", "+5 %, median s")
     return markdown(header, rows, "llrrr")
+
+
+def cost_table(found: Found) -> str:
+    """The time of a run of many models: the median of a check on one quiet core, multiplied."""
+    rows = []
+    for name, is_in in _sizes():
+        models = {model.name for model in found.models if is_in(model.one_core_ms)}
+        cells = []
+        for some in (found.unchanged(), found.slower_by_5()):
+            here = [each for each in _at(some, QUIET, 1) if each.setting.model in models]
+            seconds = statistics.median(each.seconds for each in here) if here else None
+            cells += ["-" if seconds is None else _duration(n * seconds) for n in RUN_SIZES]
+        rows.append((name, *cells))
+    first, *others = map(str, RUN_SIZES)
+    titles = [
+        title for kind in ("unchanged", "5 % slower") for title in (f"{kind}: {first}", *others)
+    ]
+    return markdown(("one inference", *titles), rows, "l" + "r" * len(titles))
+
+
+def _duration(seconds: float) -> str:
+    value, unit = (seconds, "s") if seconds < 60 else (seconds / 60, "min")
+    return f"{value:.{int(value < 10)}f} {unit}"
 
 
 def model_table(found: Found) -> str:
