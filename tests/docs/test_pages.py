@@ -73,6 +73,9 @@ else:
 DOCS = ROOT / "docs"
 NAMES = (
     "tutorial",
+    "from-pytorch",
+    "cost",
+    "gpu",
     "writing-tests",
     "budgets",
     "ci",
