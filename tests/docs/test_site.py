@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from check_site import check_links, compare
 from llms_text import render_llms_text
 from prepare_pages import MOVED, gallery, prepare_page, redirect, rewrite_links, sources
@@ -116,6 +117,40 @@ def test_a_navigation_is_read_with_titles_and_sections_of_sections(tmp_path: Pat
         Section("Overview", ("index.md", "z.md")),
         Section("Use", ("ci.md", "a.md", "b.md")),
     )
+
+
+# -- what GitHub shows next to the code
+
+
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_a_form_of_an_issue_has_a_title_and_fields_of_their_own(path: Path) -> None:
+    form = yaml.safe_load(path.read_text("utf-8"))
+    assert form.keys() == {"name", "description", "labels", "body"}
+    ids = [field["id"] for field in form["body"]]
+    assert ids
+    assert len(set(ids)) == len(ids)
+    for field in form["body"]:
+        assert field["type"] in {"input", "textarea"}
+        assert field["attributes"]["label"]
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "examples/README.md", "baselines/README.md"])
+def test_a_page_of_the_repository_links_to_files_that_are_there(name: str) -> None:
+    page = ROOT / name
+    links = re.findall(r"\]\(([^)\s:]+)\)", page.read_text("utf-8"))
+    assert links
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_links_of_an_issue_lead_to_the_site_and_the_page_on_security() -> None:
+    config = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/config.yml").read_text("utf-8"))
+    urls = [link["url"] for link in config["contact_links"]]
+    assert f"{SITE}troubleshooting/" in urls
+    (advisory,) = set(urls) - {f"{SITE}troubleshooting/"}
+    assert advisory in (ROOT / "SECURITY.md").read_text("utf-8")
 
 
 # -- what is made for programs
