@@ -223,6 +223,8 @@ def cost_table(found: Found) -> str:
     rows = []
     for name, is_in in _sizes():
         models = {model.name for model in found.models if is_in(model.one_core_ms)}
+        if not models:
+            continue
         cells = []
         for some in (found.unchanged(), found.slower_by_5()):
             here = [each for each in _at(some, QUIET, 1) if each.setting.model in models]
