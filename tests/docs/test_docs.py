@@ -275,7 +275,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 LEAVES = ("counting.md", "operators.md")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/systems.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/versions.md"])
 def test_the_versions_of_python_are_those_of_the_package(page: str) -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     named = re.findall(r"Python :: (3\.\d+)\b", "\n".join(settings["project"]["classifiers"]))
