@@ -34,7 +34,8 @@ TITLE = (
 )
 # Lines that a reader of the picture can do without; docs/reading-a-failure.md explains them.
 LEFT_OUT = re.compile(
-    r"=+ test session|platform |modelperf: |rootdir: |configfile: |plugins: |collected |models/\S+ F"
+    r"=+ test session|platform |modelperf: |rootdir: |configfile: |plugins: "
+    r"|collected |models/\S+ F"
     r"|=+ model performance|linux-|case {2}|squeezenet\.onnx::\S+ {2}"
     r"|1 regressed|regressed: each|=+ short test summary|=+ FAILURES|_+ squeezenet|-v also shows"
     r"|=+ 1 failed|FAILED models"
