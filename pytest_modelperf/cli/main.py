@@ -35,7 +35,7 @@ _STDERR_NUMBER = 2
 # The commands, each a function in the module of its name, and the page about it in docs/.
 _PAGES = {
     "baselines": "baselines",
-    "bisect": "upgrades",
+    "bisect": "bisect",
     "compare": "comparing",
     "doctor": "noise",
     "env": "upgrades",
@@ -43,7 +43,7 @@ _PAGES = {
     "init": "init",
     "profile": "profiling",
     "profiles": "profiles",
-    "reduce": "sharing",
+    "reduce": "reducing",
     "shapes": "counting",
     "share": "sharing",
     "sweep": "sweep",
