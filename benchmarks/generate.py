@@ -39,7 +39,7 @@ from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.inputs.generation_steps import make_steps
+from pytest_modelperf.profiler.inputs.mixture import make_steps
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.run import run_duet
 from pytest_modelperf.profiler.prepare import Model, Pair, prepare

@@ -23,8 +23,8 @@ import msgspec
 
 from fuzz.documents import KEPT_NAME, MACHINE_KEY
 from pytest_modelperf import trace
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.document import write_machine, write_model
-from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.cluster.records import AnsweredRemedy, JobAnswer
 from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.graph.model_file import open_model

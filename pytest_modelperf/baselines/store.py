@@ -22,6 +22,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from pytest_modelperf.baselines.changes import plan_removal, plan_update
 from pytest_modelperf.baselines.document import (
     is_machine_key,
     read_machine,
@@ -29,7 +30,6 @@ from pytest_modelperf.baselines.document import (
     write_machine,
     write_model,
 )
-from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.program import PROGRAM_FILE
 from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, UpdatePlan
 from pytest_modelperf.errors import BaselineError, OutputError

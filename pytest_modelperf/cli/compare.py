@@ -286,7 +286,7 @@ def _read_baseline(
 
     A model is no baseline, and leaves the request as it is.
     """
-    from pytest_modelperf.baselines.recorded_request import request_as_recorded
+    from pytest_modelperf.baselines.recorded import request_as_recorded
     from pytest_modelperf.baselines.store import BaselineStore
 
     folder = _baseline_folder(before)

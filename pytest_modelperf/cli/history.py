@@ -25,7 +25,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.history.index import HistoryIndex
+    from pytest_modelperf.history.store import HistoryIndex
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes", "size_bytes")
 # Equal to the defaults of `history.exchange`, which a help text does not import.
@@ -180,7 +180,7 @@ def history(  # noqa: PLR0913  # one parameter per option
 
 def _index() -> HistoryIndex:
     from pytest_modelperf.files.caches import user_cache_folder
-    from pytest_modelperf.history.index import HistoryIndex
+    from pytest_modelperf.history.store import HistoryIndex
 
     return HistoryIndex(user_cache_folder() / "history")
 
@@ -203,7 +203,7 @@ def _model_folder(model: str, root: Path) -> str:
             f"{model} is a command: write it first, as in modelperf history {model} --dir DIR. A "
             f"model of this name is ./{model}."
         )
-    from pytest_modelperf.profiles.place import model_folder
+    from pytest_modelperf.profiles.store import model_folder
 
     return model_folder(str(Path(model).absolute()), root)
 

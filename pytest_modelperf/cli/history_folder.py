@@ -17,7 +17,7 @@ history_dir_option = project_folder_option(
 
 
 def find_project_root() -> Path:
-    from pytest_modelperf.profiles.place import project_root
+    from pytest_modelperf.profiles.store import project_root
 
     return project_root(Path.cwd())
 

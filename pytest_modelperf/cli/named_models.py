@@ -33,7 +33,7 @@ def origin_of(name: str) -> ModelOrigin | None:
         # Most names are paths, for which nothing below has to be imported.
         return None
     from pytest_modelperf.obtaining.addresses import is_address, read_address
-    from pytest_modelperf.profiles.place import is_function
+    from pytest_modelperf.profiles.store import is_function
     from pytest_modelperf.spec.readers import read_function
 
     if is_address(name):

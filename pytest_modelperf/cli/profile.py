@@ -350,7 +350,7 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
 
         write(outputs.node_data_file, dump_node_data(result))
     if outputs.annotated_file is not None:
-        from pytest_modelperf.graph.annotated import write_annotated
+        from pytest_modelperf.graph.copies import write_annotated
         from pytest_modelperf.graph.model_file import open_model
         from pytest_modelperf.profiler.shown.node_notes import node_notes
 

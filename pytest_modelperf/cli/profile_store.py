@@ -25,8 +25,7 @@ profile_dir_option = project_folder_option(
 
 
 def open_store(model: str, profile_dir: str | None) -> ProfileStore:
-    from pytest_modelperf.profiles.place import FOLDER, model_folder, project_root
-    from pytest_modelperf.profiles.store import ProfileStore
+    from pytest_modelperf.profiles.store import FOLDER, ProfileStore, model_folder, project_root
 
     root = project_root(Path.cwd())
     place = root / FOLDER if profile_dir is None else Path(profile_dir)
@@ -67,8 +66,8 @@ class KeepingPlace(Struct, frozen=True):
 
     def keep(self, profile: Profile, rooflines: Mapping[str, Roofline]) -> str:
         """Keeps the profile if any case was measured, and returns a line that says so."""
-        from pytest_modelperf.profiles.place import relative_path
         from pytest_modelperf.profiles.records import NamedProfile
+        from pytest_modelperf.profiles.store import relative_path
 
         if all(case.measured is None for case in profile.cases):
             return f"{self.name} is not kept: no case was measured"

@@ -174,8 +174,8 @@ def _list(
 ) -> None:
     """Shows the list; exit status 2 if something could not be listed."""
     from pytest_modelperf.profiles.document import dump_profile_list
-    from pytest_modelperf.profiles.listing import list_profiles
     from pytest_modelperf.profiles.report import profile_list_report
+    from pytest_modelperf.profiles.store import list_profiles
 
     found = list_profiles(store, request, operators, COMMAND_WORDING)
     beside = None if shown.outputs.html_file is None else _beside_first(found)
@@ -204,9 +204,9 @@ def _show_flops(
     from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.profiles.document import dump_named
-    from pytest_modelperf.profiles.listing import count_flops
     from pytest_modelperf.profiles.report import named_report
     from pytest_modelperf.profiles.side_by_side import find_theoretical_rooflines
+    from pytest_modelperf.profiles.store import count_flops
     from pytest_modelperf.roofline.store import cache_folder
 
     counted = count_flops(store.model, request, operators)
@@ -219,8 +219,8 @@ def _show_flops(
 def _show(store: ProfileStore, name: str, shown: _Shown) -> None:
     from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
-    from pytest_modelperf.profiles.listing import find_older
     from pytest_modelperf.profiles.report import named_report
+    from pytest_modelperf.profiles.store import find_older
 
     found = store.read(name)
     is_older = name in (find_older(store.model, [found]) or ())

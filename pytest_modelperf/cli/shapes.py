@@ -58,9 +58,9 @@ def shapes(
     """  # noqa: D301  # click: keep the lines of the paragraph
     leaves_stdout = check_outputs({"-o": output}, model)
 
+    from pytest_modelperf.graph.copies import write_shaped_model
     from pytest_modelperf.graph.load import load_model
     from pytest_modelperf.graph.model_file import open_model
-    from pytest_modelperf.graph.rewrite import write_shaped_model
 
     if output is None and names:
         raise UsageError("--names is for the model that is written: give -o OUT as well.")

@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from pytest_modelperf.comparing.output_changes import compare_outputs
 from pytest_modelperf.comparing.records import FirstDifference, OutputChange, TensorDifference
 from pytest_modelperf.errors import MeasureError, ModelError
-from pytest_modelperf.graph.chance import find_random
+from pytest_modelperf.graph.copies import can_be_watched
+from pytest_modelperf.graph.deciding_inputs import find_random
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
-from pytest_modelperf.graph.watched import can_be_watched
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.outputs import MAX_BYTES, ReadTensors, reading_tensors
 from pytest_modelperf.profiler.prepare import Pair

@@ -8,7 +8,7 @@ from threading import Thread
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.recorded_twin import (
+from pytest_modelperf.baselines.recorded import (
     has_claimed_work,
     has_lost_its_twin,
     has_recorded_structure,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.recorded_twin import require_recorded_twin
+from pytest_modelperf.baselines.recorded import require_recorded_twin
 from pytest_modelperf.baselines.records import (
     Baseline,
     MachineBaseline,

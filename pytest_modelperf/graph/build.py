@@ -17,7 +17,6 @@ from onnx import AttributeProto, GraphProto, ModelProto, SparseTensorProto, Tens
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph import control_flow
-from pytest_modelperf.graph.chance import RANDOM
 from pytest_modelperf.graph.convert import (
     MAX_NODES,
     Call,
@@ -25,8 +24,7 @@ from pytest_modelperf.graph.convert import (
     constant_tensor,
     read_type,
 )
-from pytest_modelperf.graph.folding import MAX_ELEMENTS
-from pytest_modelperf.graph.inference import infer_types
+from pytest_modelperf.graph.deciding_inputs import RANDOM
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     check_dims,
@@ -34,10 +32,10 @@ from pytest_modelperf.graph.model_file import (
     is_external,
 )
 from pytest_modelperf.graph.observation import NodePlace, Observation
-from pytest_modelperf.graph.parameters import count_params, find_zero_point
-from pytest_modelperf.graph.resolve import Resolver, refined
-from pytest_modelperf.graph.scope import Scope
+from pytest_modelperf.graph.resolve import Resolver, infer_types, refined
+from pytest_modelperf.graph.scope import MAX_ELEMENTS, Scope
 from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.stored_tensors import count_params, find_zero_point
 from pytest_modelperf.graph.structure import (
     Graph,
     Node,

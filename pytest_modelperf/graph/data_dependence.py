@@ -1,24 +1,282 @@
-"""Whether the work of a graph depends on data, and which constants decide how long it takes."""
+"""Which values decide how long a graph takes, and whether its work depends on data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import prod
 
+from msgspec import Struct, field
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 from pytest_modelperf.graph.convert import constant_tensor, unified_domain
-from pytest_modelperf.graph.identities import is_float
+from pytest_modelperf.graph.deciding_inputs import (
+    RANDOM,
+    deciding_inputs,
+    depends_on_numbers,
+    has_sequence_lengths,
+)
+from pytest_modelperf.graph.identities import is_float, is_quantized
 from pytest_modelperf.graph.model_file import packed_bytes
 from pytest_modelperf.graph.stored_tensors import bodies_of
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
-from pytest_modelperf.graph.value_flow import (
-    Constant,
-    DataDependence,
-    FlowGraph,
-    FlowStep,
-    ValueFlow,
-)
+from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
+
+# Their results follow from the shape of the input alone.
+_OF_SHAPE = frozenset({"Shape", "Size"})
+_CONTROL_FLOW = frozenset({"If", "Loop"})
+# The factors of a size, one for each axis of an image. Training finds longer vectors of floats.
+_MOST_FACTORS = 8
+
+
+class Constant(Struct, frozen=True):
+    """A stored constant of a graph."""
+
+    is_float: bool
+    elements: int
+    nbytes: int
+
+
+class FlowStep(Struct, frozen=True):
+    """One operator. Inputs and outputs are names, and empty where one is absent."""
+
+    op_type: str
+    domain: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    bodies: Mapping[str, FlowGraph] = field(default_factory=dict)
+    opset: int | None = None
+
+
+class FlowGraph(Struct, frozen=True):
+    """The operators of a graph or body in their order, and its constants by name."""
+
+    steps: Iterable[FlowStep]
+    constants: Mapping[str, Constant]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+
+class DataDependence(Struct, frozen=True):
+    """An operator whose work depends on data; `is_unknown` if nothing is known of its work."""
+
+    op_type: str
+    is_unknown: bool = False
+
+    def __str__(self) -> str:
+        if self.is_unknown:
+            return f"nothing is known of what the time of {self.op_type} depends on"
+        return f"its work depends on data ({self.op_type})"
+
+
+class _Deciding(Struct, frozen=True):
+    """A value that decides the time of an operator; None where nothing is known of that.
+
+    `is_shown_by_run` claims that the counts of a run show what was decided.
+    """
+
+    op_type: str
+    value: int | None
+    is_shown_by_run: bool = False
+
+
+class _Scope:
+    """The values of a graph or body by name. Those around a body are looked up in `outer`."""
+
+    def __init__(self, outer: _Scope | None = None) -> None:
+        self.outer = outer
+        self.own: dict[str, int] = {}
+
+    def find(self, name: str) -> int | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.own:
+                return scope.own[name]
+            scope = scope.outer
+        return None
+
+
+class ValueFlow:
+    """The values of a graph and of its bodies, each with the values that it is computed from.
+
+    `knows_functions` claims that operators without an entry in the table may be functions of the
+    model, whose time depends on the shapes of their inputs. `inputs_are_data` also counts the
+    values of inputs as data.
+    """
+
+    def __init__(
+        self, graph: FlowGraph, *, knows_functions: bool = False, inputs_are_data: bool = False
+    ) -> None:
+        self._knows_functions = knows_functions
+        self._sources: list[list[int]] = []
+        self._constants: dict[int, tuple[str, Constant]] = {}
+        self._data: set[int] = set()
+        self._deciding: list[_Deciding] = []
+        # The inputs of kernels whose time depends a little on all numbers.
+        self._numbers: list[int] = []
+        scope = _Scope()
+        if inputs_are_data:
+            self._data.update(self._add(scope, name) for name in graph.inputs)
+        self._walk(graph, scope)
+
+    def find_data(self, *, after_run: bool = False) -> DataDependence | None:
+        """Return the first operator whose work depends on data.
+
+        The counts of a run show how often a Loop ran its body, and which branch an If took unless
+        both have the same operators. `after_run` leaves these out.
+        """
+        for each in self._deciding:
+            if after_run and each.is_shown_by_run:
+                continue
+            if each.value is None or self._is_data(each.value):
+                return DataDependence(each.op_type, is_unknown=each.value is None)
+        return None
+
+    @cached_property
+    def settings(self) -> frozenset[str]:
+        """The names of the constants that decide, in the graph and in its bodies.
+
+        Those that decide only together with data are left out.
+        """
+        deciding = [each.value for each in self._deciding if each.value is not None]
+        waiting = [value for value in (*deciding, *self._numbers) if not self._is_data(value)]
+        seen = set(waiting)
+        while waiting:
+            for source in self._sources[waiting.pop()]:
+                if source not in seen:
+                    seen.add(source)
+                    waiting.append(source)
+        return frozenset(self._constants[value][0] for value in seen if value in self._constants)
+
+    # -- reading
+
+    def _walk(self, graph: FlowGraph, scope: _Scope) -> Counter[str]:
+        """Read a graph, and count its operators with those of its bodies."""
+        operators: Counter[str] = Counter()
+        for name, constant in graph.constants.items():
+            self._constants[self._add(scope, name)] = name, constant
+        for step in graph.steps:
+            inputs = [self._find(scope, name) for name in step.inputs]
+            taken = [value for value in inputs if value is not None]
+            if is_quantized(step.op_type):
+                self._data.update(value for value in taken if self._is_long(value))
+            if step.op_type in _OF_SHAPE and not step.domain:
+                taken = []
+            outputs = [self._add(scope, name) if name else None for name in step.outputs]
+            made = [value for value in outputs if value is not None]
+            for value in made:
+                self._sources[value] += taken
+            if step.op_type in RANDOM:
+                self._data.update(made)
+            if depends_on_numbers(step.op_type, step.domain):
+                self._numbers += [value for value in taken if value not in self._constants]
+            place = len(self._deciding)
+            bodies = [
+                self._walk_body(step, body, scope, inputs, outputs) for body in step.bodies.values()
+            ]
+            operators.update([step.op_type])
+            for counted in bodies:
+                operators.update(counted)
+            # An operator comes before those of its bodies.
+            inner = self._deciding[place:]
+            del self._deciding[place:]
+            has_distinct_bodies = bodies[1:] != bodies[:1]
+            self._read_deciding(step, inputs, is_shown_by_run=has_distinct_bodies)
+            self._deciding += inner
+        return operators
+
+    def _read_deciding(
+        self, step: FlowStep, inputs: Sequence[int | None], *, is_shown_by_run: bool
+    ) -> None:
+        outputs = sum(map(bool, step.outputs))
+        places = deciding_inputs(step.op_type, step.domain, opset=step.opset, outputs=outputs)
+        if places is None and self._knows_functions:
+            return
+        if places is None:
+            self._deciding.append(_Deciding(step.op_type, None))
+            return
+        for place in places:
+            value = inputs[place] if place < len(inputs) else None
+            if value is not None:
+                is_shown = is_shown_by_run and step.op_type in _CONTROL_FLOW and not step.domain
+                self._deciding.append(_Deciding(step.op_type, value, is_shown))
+
+    def _walk_body(
+        self,
+        step: FlowStep,
+        body: FlowGraph,
+        outer: _Scope,
+        inputs: Sequence[int | None],
+        outputs: Sequence[int | None],
+    ) -> Counter[str]:
+        scope = _Scope(outer)
+        carried = [self._add(scope, name) for name in body.inputs]
+        if step.op_type == "Scan" and has_sequence_lengths(step.opset):
+            inputs = inputs[1:]
+        operators = self._walk(body, scope)
+        made = [self._find(scope, name) for name in body.outputs]
+        # The body of a Loop counts the trips for itself: its outputs begin with the condition.
+        shift = 1 if step.op_type == "Loop" else 0
+        if shift and made and made[0] is not None:
+            self._deciding.append(_Deciding(step.op_type, made[0], is_shown_by_run=True))
+        for place, value in enumerate(carried):
+            first = inputs[place : place + 1]
+            later = made[place - shift : place - shift + 1] if place >= shift else ()
+            self._sources[value] += [each for each in (*first, *later) if each is not None]
+        for output, inner in zip(outputs, made[shift:], strict=False):
+            if output is not None and inner is not None:
+                self._sources[output].append(inner)
+        return operators
+
+    def _add(self, scope: _Scope, name: str) -> int:
+        """The value of a name in a graph, which is new there unless the name was met before."""
+        if name not in scope.own:
+            scope.own[name] = len(self._sources)
+            self._sources.append([])
+        return scope.own[name]
+
+    def _find(self, scope: _Scope, name: str) -> int | None:
+        if not name:
+            return None
+        found = scope.find(name)
+        return self._add(scope, name) if found is None else found
+
+    # -- data
+
+    def _is_long(self, value: int) -> bool:
+        known = self._constants.get(value)
+        return known is not None and known[1].elements > _MOST_FACTORS
+
+    def _is_data(self, value: int) -> bool:
+        # What an operator is given as it is stored is a setting, whatever its size.
+        return value not in self._constants and value in self._computed_from_data
+
+    @cached_property
+    def _computed_from_data(self) -> frozenset[int]:
+        readers: dict[int, list[int]] = defaultdict(list)
+        for value, sources in enumerate(self._sources):
+            for source in sources:
+                readers[source].append(value)
+        waiting = [*self._data, *self._trained()]
+        seen = set(waiting)
+        while waiting:
+            for reader in readers[waiting.pop()]:
+                if reader not in seen:
+                    seen.add(reader)
+                    waiting.append(reader)
+        return frozenset(seen)
+
+    def _trained(self) -> Iterator[int]:
+        """The constants that training found, as far as their size tells."""
+        for value, (_, constant) in self._constants.items():
+            size = constant.elements if constant.is_float else constant.nbytes
+            if size > (_MOST_FACTORS if constant.is_float else KEEP_INTEGER_BYTES):
+                yield value
+
+
+# -- whether the work of a graph depends on data
+
 
 # More elements than any setting has, for a constant of unknown shape.
 _UNKNOWN = 1 << 40

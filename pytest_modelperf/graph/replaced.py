@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.files.output import cannot_write
+from pytest_modelperf.graph.copies import read_span
 from pytest_modelperf.graph.model_file import (
     MAX_PROTO_BYTES,
     ModelFile,
@@ -22,7 +23,6 @@ from pytest_modelperf.graph.model_file import (
     packed_bytes,
 )
 from pytest_modelperf.graph.stored_tensors import clear_data, point_outside
-from pytest_modelperf.graph.stream import read_span
 from pytest_modelperf.graph.wire import (
     RAW_DATA,
     WEIGHT_KEY,

@@ -44,8 +44,8 @@ from pytest_modelperf.graph.model_file import (
     packed_bytes,
     skipped_data,
 )
-from pytest_modelperf.graph.parameters import INTEGER_WEIGHTS
 from pytest_modelperf.graph.stored_tensors import (
+    INTEGER_WEIGHTS,
     StorageKind,
     StoredTensor,
     clear_data,

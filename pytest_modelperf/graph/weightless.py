@@ -29,8 +29,8 @@ from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.data_dependence import find_model_settings
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile, packed_bytes
-from pytest_modelperf.graph.parameters import INTEGER_WEIGHTS
 from pytest_modelperf.graph.stored_tensors import (
+    INTEGER_WEIGHTS,
     StorageKind,
     StoredTensor,
     bodies_of,

@@ -15,7 +15,6 @@ from statistics import NormalDist
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.history.index import FoundCases, HistoryIndex
 from pytest_modelperf.history.records import (
     LINE_TYPES,
     LISTED_POINTS,
@@ -29,7 +28,13 @@ from pytest_modelperf.history.records import (
     StoredRatio,
     Tag,
 )
-from pytest_modelperf.history.store import Hasher, HistoryFile, HistoryStore
+from pytest_modelperf.history.store import (
+    FoundCases,
+    Hasher,
+    HistoryFile,
+    HistoryIndex,
+    HistoryStore,
+)
 from pytest_modelperf.stats.change_points import Levels, LinkedBaselines, moderated
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list

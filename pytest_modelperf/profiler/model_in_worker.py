@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
-from pytest_modelperf.graph.kernels import read_plan
-from pytest_modelperf.graph.runnable import nodes_by_name, write_runnable
+from pytest_modelperf.graph.copies import nodes_by_name, write_runnable
+from pytest_modelperf.graph.plans.plan import read_plan
 from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.describe import (

@@ -15,18 +15,23 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.graph.binding import Binding
-from pytest_modelperf.graph.chance import find_chance
+from pytest_modelperf.graph.copies import needs_copy
+from pytest_modelperf.graph.deciding_inputs import find_chance
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, external_files, open_model
 from pytest_modelperf.graph.observed import complete_model, needs_observation
-from pytest_modelperf.graph.runnable import needs_copy
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.inputs.generation_steps import StepFeeds, make_steps
 from pytest_modelperf.profiler.inputs.given import describe_given
-from pytest_modelperf.profiler.inputs.given_phase import PhaseGiven, divide_given
 from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
-from pytest_modelperf.profiler.inputs.mixture import describe_mixture, mix_steps
+from pytest_modelperf.profiler.inputs.mixture import (
+    PhaseGiven,
+    StepFeeds,
+    describe_mixture,
+    divide_given,
+    make_steps,
+    mix_steps,
+)
 from pytest_modelperf.profiler.records import Case, StoredInputs
 from pytest_modelperf.profiler.request import (
     ProfileRequest,

@@ -1,27 +1,99 @@
-"""The folder of a model's profiles: listing, reading, keeping and removing them.
-
-    profiles/<model>/<name>.json
-
-Readers take no lock: a file is there whole or not at all.
-"""
+"""The folder of a model's profiles: their names, listing, reading, keeping and removing them."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
-from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
+from pytest_modelperf.errors import ModelError, ModelPerfError, OutputError, UsageError, Wording
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
+from pytest_modelperf.files.names import folder_name
+from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.files.store import find_closed, locked, write_file
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.hookspecs import Operators
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_model
 from pytest_modelperf.profiles.document import dump_named, read_named
-from pytest_modelperf.profiles.place import check_name, unknown_name
-from pytest_modelperf.profiles.records import FLOPS, NamedProfile, UnusableProfile
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, UnusableProfile
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import suggestion
+
+FOLDER = "profiles"
+MAX_NAME = 64
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
+# The form in which `--engine callable` gets its function.
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def project_root(start: Path) -> Path:
+    """The nearest folder upward with `[tool.modelperf]` or a git repository; else `start`."""
+    for folder in (start, *start.parents):
+        is_project = (folder / ".git").exists()
+        if is_project or read_table(folder / "pyproject.toml") is not None:
+            return folder
+    return start
+
+
+def model_folder(model: str, root: Path) -> str:
+    """The name of a model's folder, made from its path as the name of its baseline is.
+
+    The path is relative to the root of the project. A Python function has its own name.
+    """
+    if is_function(model):
+        return folder_name(model)
+    return folder_name(Path(relative_path(model, root)).as_posix())
+
+
+def relative_path(path: str, start: Path) -> str:
+    """The path as it is from a folder; the whole one if it lies on another drive of Windows."""
+    try:
+        return os.path.relpath(path, start)
+    except ValueError:
+        return str(Path(path).absolute())
+
+
+def is_function(model: str) -> bool:
+    """Whether it names a Python function, `package.module:function`, and not a file."""
+    return _FUNCTION.fullmatch(model) is not None and not Path(model).exists()
+
+
+def check_name(name: str) -> None:
+    """Raise a UsageError if no profile can be kept under this name."""
+    if name.lower() == FLOPS:
+        raise UsageError(
+            f"{printable(name)!r} is the name of the counts, which are always there and cannot "
+            "be kept or removed. Give another name, such as baseline."
+        )
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{printable(name)!r} cannot name a profile. A name has up to {MAX_NAME} letters, "
+            "digits, '.', '_' and '-', and does not start with '.'."
+        )
+
+
+def unknown_name(name: str, known: Iterable[str], command: str) -> UsageError:
+    """The error for a name that is not `known`; `command` lists the profiles.
+
+    The counts are among the `known` names, but not if a profile is to be removed.
+    """
+    names = tuple(known)
+    are = "There are" if FLOPS in names else "Kept are"
+    there = f"{are}: {printable(', '.join(names))}." if names else "None is kept."
+    return UsageError(
+        f"there is no profile {printable(name)!r}.{suggestion(name, names)} {there} Listed by: "
+        f"{command}"
+    )
+
+
+# -- the folder of a model's profiles
+
 
 SUFFIX = ".json"
 # The samples of a case take some 100 kB, and a profile may have many cases.
@@ -211,3 +283,53 @@ class ProfileStore(Struct, frozen=True):
 
 def _time(named: NamedProfile) -> dt.datetime:
     return named.date or dt.datetime.min.replace(tzinfo=dt.timezone.utc)
+
+
+# -- all profiles of a model: its counts, and the kept ones
+
+
+def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:
+    """The counts of a model as a profile, which is always there."""
+    return NamedProfile(name=FLOPS, date=None, profile=profile_model(model, request, operators))
+
+
+def list_profiles(
+    store: ProfileStore,
+    request: ProfileRequest,
+    operators: Operators,
+    wording: Wording,
+) -> ProfileList:
+    """The counts and the kept profiles; unusable ones are listed with their reason.
+
+    A missing model is a ModelError, unless a profile of it was kept.
+    """
+    contents = store.read_all()
+    unusable = list(contents.unusable)
+    flops = None
+    if not is_function(store.model):
+        try:
+            flops = count_flops(store.model, request, operators)
+        except ModelPerfError as error:
+            if not contents.kept and not contents.unusable:
+                raise
+            unusable.insert(0, UnusableProfile(FLOPS, error.worded(wording)))
+    return ProfileList(
+        model=store.model,
+        flops=flops,
+        kept=contents.kept,
+        unusable=tuple(unusable),
+        older=find_older(store.model, contents.kept),
+        folder=str(store.root) if store.is_elsewhere else None,
+    )
+
+
+def find_older(model: str, kept: Sequence[NamedProfile]) -> frozenset[str] | None:
+    """The profiles of another model file than the present one; None if there is no file."""
+    digests = {named.name: named.profile.model.sha256 for named in kept}
+    if not any(digests.values()):
+        return None
+    try:
+        now = model_facts(open_model(model), reads_all=True).sha256
+    except ModelError:
+        return None
+    return frozenset(name for name, digest in digests.items() if digest not in {None, now})

@@ -15,10 +15,10 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.copies import nodes_by_name
 from pytest_modelperf.graph.model_file import ModelSource
-from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
-from pytest_modelperf.graph.runnable import nodes_by_name
+from pytest_modelperf.graph.plans.plan import read_plan
+from pytest_modelperf.graph.sample_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.facts import MachineFacts

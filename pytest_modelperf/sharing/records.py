@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.fidelity import is_far, is_near
+from pytest_modelperf.baselines.recording import is_far, is_near
 from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
 from pytest_modelperf.comparing.records import Interval
 from pytest_modelperf.profiler.doctor.records import CHECKUP, Checkup

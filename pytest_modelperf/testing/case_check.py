@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.baselines.document import store_static
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
-from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.engine_change import (
     installed_builds,

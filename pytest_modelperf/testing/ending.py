@@ -282,7 +282,7 @@ class RunEnding(Struct):
         recordings = [o.recording for o in outcomes if o.recording is not None]
         if not recordings:
             return []
-        from pytest_modelperf.baselines.plan import plan_update
+        from pytest_modelperf.baselines.changes import plan_update
         from pytest_modelperf.baselines.recording import merge_recordings
 
         plans = []
@@ -301,7 +301,7 @@ class RunEnding(Struct):
     def _removals(self, unused: _Unused | None) -> list[UpdatePlan]:
         if unused is None or not self.run.settings.prune:
             return []
-        from pytest_modelperf.baselines.plan import plan_removal
+        from pytest_modelperf.baselines.changes import plan_removal
 
         return [plan_removal(stored, gone) for stored, gone in unused]
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, open_model
+from pytest_modelperf.graph.plans.plan import read_plan
 from pytest_modelperf.graph.structure import Node, PlanGraph
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces

@@ -20,6 +20,7 @@ from msgspec import Struct
 from onnx import GraphProto, ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.graph.copies import as_it_runs
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import (
     DATA_TYPES,
@@ -29,7 +30,6 @@ from pytest_modelperf.graph.model_file import (
 from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
 from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
-from pytest_modelperf.graph.runnable import as_it_runs
 from pytest_modelperf.graph.stored_tensors import (
     StorageKind,
     bodies_of,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pytest_modelperf.errors import MeasureError, ModelError, ModelPerfError
-from pytest_modelperf.graph.quantized import ProductCounts, read_products
+from pytest_modelperf.graph.multiplied import ProductCounts, read_products
 from pytest_modelperf.profiler.engines.source import ModuleSource, find_source
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available

@@ -9,11 +9,10 @@ import datetime as dt
 
 import pytest
 
-from pytest_modelperf.baselines.document import write_model
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
+from pytest_modelperf.baselines.document import store_case, write_model
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.profiler.machine.describe import find_versions

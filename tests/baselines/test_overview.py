@@ -9,13 +9,13 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.overview import (
     Review,
     ReviewedBaseline,
     list_baselines,
     review_baselines,
 )
-from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.records import (
     Baseline,
     BaselineRecording,

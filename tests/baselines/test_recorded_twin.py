@@ -12,12 +12,11 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.fidelity import lack_twin
-from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recorded_twin import has_claimed_work, has_lost_its_twin
-from pytest_modelperf.baselines.recording import rebuilt_twin
+from pytest_modelperf.baselines.changes import plan_update
+from pytest_modelperf.baselines.document import store_case
+from pytest_modelperf.baselines.recorded import has_claimed_work, has_lost_its_twin
+from pytest_modelperf.baselines.recording import lack_twin, rebuilt_twin
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase
-from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.binding import parse_input_spec

@@ -26,14 +26,16 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 import pytest_modelperf
-from pytest_modelperf.baselines.changes import list_changes
+from pytest_modelperf.baselines.changes import list_changes, plan_removal, plan_update
 from pytest_modelperf.baselines.document import (
     read_machine,
     read_model,
+    store_case,
+    store_latency,
+    thin,
     write_machine,
     write_model,
 )
-from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.records import (
     Baseline,
     BaselineRecording,
@@ -53,7 +55,6 @@ from pytest_modelperf.baselines.records import (
 )
 from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.baselines.storing import store_case, store_latency, thin
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files.documents import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path

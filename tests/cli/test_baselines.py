@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from tests.support.baseline_writer import NAME, make_recording
 from tests.support.command import run

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
+from pytest_modelperf.baselines.document import store_case
 from pytest_modelperf.baselines.recording import PROCESSES
 from pytest_modelperf.baselines.records import BaselineRecording, StoredCase
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing import settled
 from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.records import Metric, Verdict

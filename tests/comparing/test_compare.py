@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.storing import store_case
+from pytest_modelperf.baselines.document import store_case
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import SideCounts, compare_with_stored
 from pytest_modelperf.comparing.limits import Tolerances

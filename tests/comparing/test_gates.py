@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.fidelity import (
+from pytest_modelperf.baselines.recording import (
     Evidence,
     FidelityGate,
     judge_twin,

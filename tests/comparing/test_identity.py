@@ -14,10 +14,10 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
+from pytest_modelperf.baselines.document import store_case
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.records import ModelBaseline, StoredCase
-from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.limits import read_tolerances

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pytest_modelperf.baselines.document import store_case
 from pytest_modelperf.baselines.records import ModelBaseline
-from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import compare_with_baseline

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.baselines.store import BaselineStore
 from tests.support.baseline_writer import NAME, SCENARIOS, Scenario, problem_of

@@ -30,13 +30,13 @@ from msgspec.structs import replace
 
 import pytest_modelperf
 from pytest_modelperf import trace
+from pytest_modelperf.baselines.changes import plan_removal, plan_update
 from pytest_modelperf.baselines.document import (
     read_machine,
     read_model,
     write_machine,
     write_model,
 )
-from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.baselines.store import BaselineStore

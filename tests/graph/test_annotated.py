@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from pytest_modelperf.graph.annotated import write_annotated
+from pytest_modelperf.graph.copies import write_annotated
 from pytest_modelperf.graph.model_file import open_model
 from tests.support.graph_models import parse
 

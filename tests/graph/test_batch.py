@@ -10,9 +10,9 @@ import pytest
 
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, parse_input_spec
+from pytest_modelperf.graph.copies import write_shaped_model
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rewrite import write_shaped_model
 from tests.support.graph_models import load, parse, random_floats, shapes, zeros
 
 _LIGHT = (

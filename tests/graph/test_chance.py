@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.graph.chance import find_chance, find_random
+from pytest_modelperf.graph.deciding_inputs import find_chance, find_random
 from tests.support.graph_models import load
 
 _BRANCHES = """<

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_modelperf.graph.data_dependence import find_data_dependence
-from pytest_modelperf.graph.value_flow import DataDependence
+from pytest_modelperf.graph.data_dependence import DataDependence, find_data_dependence
 from tests.support.graph_models import load, parse
 
 # More numbers than a setting has.

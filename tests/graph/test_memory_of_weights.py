@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rewrite import write_shaped_model
+from pytest_modelperf.graph.copies import write_shaped_model
 
 def peak_kb():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.copies import write_runnable
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.observed import complete_model, needs_observation
-from pytest_modelperf.graph.runnable import write_runnable
 from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.engines import onnxruntime as engine

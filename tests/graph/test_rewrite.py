@@ -14,9 +14,9 @@ from onnx import numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.copies import write_shaped_model
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rewrite import write_shaped_model
 from tests.support.graph_models import load, parse, random_floats, zeros
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from pytest_modelperf.errors import OutputError
 from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.copies import needs_copy, nodes_by_name, write_runnable
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
 from tests.support.graph_models import parse, random_floats
 
 _BRANCHES = """g (bool c, float[N, 3] x) => (float[N, 3] y) {

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pytest
 
-from pytest_modelperf.history.index import FoundCases, HistoryIndex
 from pytest_modelperf.history.records import (
     LISTED_POINTS,
     ChainedLine,
@@ -18,7 +17,13 @@ from pytest_modelperf.history.records import (
     HistoryMetric,
 )
 from pytest_modelperf.history.report import history_report
-from pytest_modelperf.history.store import Hasher, HistoryFile, HistoryStore
+from pytest_modelperf.history.store import (
+    FoundCases,
+    Hasher,
+    HistoryFile,
+    HistoryIndex,
+    HistoryStore,
+)
 from pytest_modelperf.history.summary import HistoryQuery, read_history
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report

@@ -19,7 +19,7 @@ import onnx
 import pytest
 from msgspec import Struct
 
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.store import MODEL_FILE, TWIN_FILE, BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.request import ProfileRequest

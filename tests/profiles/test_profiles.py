@@ -28,15 +28,6 @@ from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.document import dump_named
-from pytest_modelperf.profiles.listing import find_older
-from pytest_modelperf.profiles.place import (
-    MAX_NAME,
-    check_name,
-    is_function,
-    model_folder,
-    project_root,
-    relative_path,
-)
 from pytest_modelperf.profiles.records import (
     SIDE_BY_SIDE,
     WORK_AND_TIME,
@@ -48,7 +39,16 @@ from pytest_modelperf.profiles.records import (
 from pytest_modelperf.profiles.report import profile_list_report, work_and_time_report
 from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
-from pytest_modelperf.profiles.store import ProfileStore
+from pytest_modelperf.profiles.store import (
+    MAX_NAME,
+    ProfileStore,
+    check_name,
+    find_older,
+    is_function,
+    model_folder,
+    project_root,
+    relative_path,
+)
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.page import TextStyle

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
-from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
+from pytest_modelperf.graph.sample_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.measurements import EngineFacts, Progress
 from pytest_modelperf.profiler.model_in_worker import CasePlace

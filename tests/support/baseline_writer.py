@@ -22,7 +22,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.changes import plan_removal, plan_update
 from pytest_modelperf.baselines.records import (
     Baseline,
     BaselineRecording,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule

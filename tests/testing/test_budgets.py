@@ -8,7 +8,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.baselines.document import store_static
 from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import How, Metric, Verdict

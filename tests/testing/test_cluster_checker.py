@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
 from pytest_modelperf.cluster.wire import from_text

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 import pytest_modelperf
 import pytest_modelperf.testing.formats
 import pytest_modelperf.testing.hooks
-from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import layer_pairs

@@ -23,7 +23,7 @@ from onnx import TensorProto
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.quantized import read_products
+from pytest_modelperf.graph.multiplied import read_products
 from pytest_modelperf.profiler.engines import onnxruntime_quantizer
 from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.inputs.made import Feed

@@ -1,7 +1,8 @@
-"""Parts: the kernels that changed, with their neighbours, cut out of two plans as small models."""
+"""Parts: the kernels that changed, with their neighbours, cut out of two plans, and their units."""
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from msgspec import Struct
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from pytest_modelperf.graph.model_file import DATA_TYPES, packed_bytes
-from pytest_modelperf.graph.plans.matching import Matching
+from pytest_modelperf.graph.plans.matching import Matching, TensorTypes
 from pytest_modelperf.graph.plans.plan import EnginePlan, stored_offset
 from pytest_modelperf.graph.repeated import remove_named
 
@@ -414,3 +415,60 @@ def _like(plan: EnginePlan) -> ModelProto:
     model.functions.extend(plan.proto.functions)
     model.graph.CopyFrom(GraphProto(name="part"))
     return model
+
+
+# -- units: the kernels of two plans that stand in the same place
+
+
+class Unit(Struct, frozen=True):
+    """Kernels of both plans in the same place, by their indexes; partners have not changed."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    is_changed: bool = True
+
+
+def find_units(
+    before: EnginePlan,
+    after: EnginePlan,
+    matching: Matching,
+    types: tuple[TensorTypes, TensorTypes],
+) -> tuple[Unit, ...]:
+    """All kernels of both plans as units, each kernel in one, in the order of the plans."""
+    plans = before, after
+    changed = [
+        unit for part in find_parts(before, after, matching) for unit in _divide(plans, part, types)
+    ]
+    same = [Unit((old,), (new,), is_changed=False) for old, new in matching.partners.items()]
+    return tuple(sorted([*changed, *same], key=lambda unit: (unit.after or unit.before)[0]))
+
+
+def kernels_of(units: Iterable[Unit], side: int) -> tuple[int, ...]:
+    """The kernels of these units on one side, 0 before and 1 after, in the order of the plan."""
+    return tuple(sorted(index for unit in units for index in (unit.before, unit.after)[side]))
+
+
+def _divide(
+    plans: tuple[EnginePlan, EnginePlan], part: Part, types: tuple[TensorTypes, TensorTypes]
+) -> Iterator[Unit]:
+    """The units of a part, whose kernels are lined up by operator and type of the result."""
+    old, new = part.before.changed, part.after.changed
+    here, there = (
+        [_look(plan, index, own) for index in indexes]
+        for plan, indexes, own in zip(plans, (old, new), types, strict=True)
+    )
+    matcher = difflib.SequenceMatcher(None, here, there, autojunk=False)
+    for tag, first, last, begin, end in matcher.get_opcodes():
+        if tag == "equal":
+            pairs = zip(old[first:last], new[begin:end], strict=True)
+            yield from (Unit((a,), (b,)) for a, b in pairs)
+        elif tag == "replace":
+            yield Unit(tuple(old[first:last]), tuple(new[begin:end]))
+        else:
+            yield from (Unit((index,), ()) for index in old[first:last])
+            yield from (Unit((), (index,)) for index in new[begin:end])
+
+
+def _look(plan: EnginePlan, index: int, types: TensorTypes) -> tuple[str, str | None]:
+    kernel = plan.kernels[index]
+    return kernel.op_type, types.get(kernel.name)

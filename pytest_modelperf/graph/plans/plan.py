@@ -1,13 +1,4 @@
-"""The plan of an engine as kernels that are connected by tensors.
-
-An engine may list independent kernels in another order in each session, and it makes up names. So
-two plans are the same if the same kernels are connected in the same way. Each kernel has a digest
-of its operator, its attributes and the digests of its inputs; the plans are compared by the
-digests of all kernels, in no order.
-
-Of the weights, those that decide how long a kernel takes count by their values. So do weights that
-such a value is computed from.
-"""
+"""The plan of an engine as kernels that are connected by tensors, read from its optimized graph."""
 
 from __future__ import annotations
 
@@ -28,7 +19,8 @@ from onnx import (
 )
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph.data_dependence import read_plan_flow
+from pytest_modelperf.graph.convert import ParsedGraph, read_graph
+from pytest_modelperf.graph.data_dependence import DataDependence, ValueFlow, read_plan_flow
 from pytest_modelperf.graph.identities import (
     Contents,
     digest_bytes,
@@ -38,10 +30,9 @@ from pytest_modelperf.graph.identities import (
     identify_weight,
     is_float,
 )
-from pytest_modelperf.graph.model_file import dtype_name, packed_bytes
-from pytest_modelperf.graph.stored_tensors import dense_weights
-from pytest_modelperf.graph.structure import PlanDigest
-from pytest_modelperf.graph.value_flow import DataDependence, ValueFlow
+from pytest_modelperf.graph.model_file import dtype_name, open_model, packed_bytes
+from pytest_modelperf.graph.stored_tensors import dense_weights, stored_names
+from pytest_modelperf.graph.structure import PlanDigest, PlanGraph, PlanNode
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES
 
 # A share of subnormal numbers below this one does not show in the time of a kernel.
@@ -421,3 +412,25 @@ def stored_offset(tensor: TensorProto) -> int | None:
 
 def _external(tensor: TensorProto) -> Mapping[str, str]:
     return {str(entry.key): str(entry.value) for entry in tensor.external_data}
+
+
+# -- the plan of an engine
+
+
+def read_plan(data: bytes) -> PlanGraph:
+    """The plan in the bytes of an ONNX file; the data of its weights may be missing."""
+    return _plan(read_graph(open_model(data).proto.graph, "the plan of the engine"))
+
+
+def _plan(block: ParsedGraph) -> PlanGraph:
+    constants = stored_names(block.proto)
+    nodes = []
+    for call in block.calls:
+        if call.op_type == "Constant" and not call.domain:
+            constants.update(call.outputs)
+            continue
+        bodies = {name: _plan(body) for name, body in call.bodies.items()}
+        nodes.append(
+            PlanNode(call.proto.name, call.op_type, call.domain, call.inputs, call.outputs, bodies)
+        )
+    return PlanGraph(tuple(nodes), frozenset(constants))

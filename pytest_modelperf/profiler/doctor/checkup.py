@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.model_file import ModelSource
-from pytest_modelperf.graph.sample_model import sample_model
+from pytest_modelperf.graph.sample_models import sample_model
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, check_cores, started_rig

@@ -1,9 +1,4 @@
-"""The inputs of a workload: its members, their order, when they arrive, and what a worker gets.
-
-One pass is every member as often as its weight says. Its order is drawn once, from a fixed seed, so
-that both sides of a comparison and every later run see the sizes change in the same way. A pass is
-repeated in that order, so any run of its length holds each member just as often.
-"""
+"""The inputs of a workload or a generation, made or given, as a worker takes them one by one."""
 
 from __future__ import annotations
 
@@ -11,19 +6,135 @@ import hashlib
 import math
 import random
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.binding import InputSpec
-from pytest_modelperf.profiler.inputs.generation_steps import Place, StepFeeds
-from pytest_modelperf.profiler.inputs.given import GivenInputs, describe_given
-from pytest_modelperf.profiler.inputs.made import Feed
+from pytest_modelperf.errors import BindingError, UsageError
+from pytest_modelperf.graph.binding import BoundInputs, InputSpec
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.phase_inputs import BoundPhase
+from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.state import InputAxis, StatePair
+from pytest_modelperf.profiler.inputs.given import GivenInputs, call_for_inputs, describe_given
+from pytest_modelperf.profiler.inputs.made import Feed, input_types, make_input, make_inputs
 from pytest_modelperf.profiler.records import StoredInputs
 from pytest_modelperf.stats.records import Members, Mix
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
+
+# Where the values of a step begin in the flat array of an input, and their shape.
+Place: TypeAlias = "tuple[int, tuple[int, ...]]"
+
+# The steps of an inference that is repeated as it is.
+ONE_STEP: Mapping[str, object] = {"count": 1, "state": [], "changing": {}}
+
+
+class HandedOn(Struct, frozen=True):
+    """An input that takes over an output, and by how many entries it grows along an axis."""
+
+    past: str
+    present: str
+    axis: int | None = None
+    growth: int = 0
+
+
+class StepFeeds(Struct, frozen=True, eq=False):
+    """The inputs of so many steps.
+
+    `feeds` has each input of the first step, and for an input of `changing` the values of all steps
+    in a flat array, with the places of each step. The steps of a workload are the inferences of
+    one pass, and `mix` has the member of each.
+    """
+
+    feeds: Mapping[str, Feed]
+    count: int = 1
+    state: tuple[HandedOn, ...] = ()
+    changing: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
+    mix: Mix | None = None
+
+    def mix_from(self, first: int, count: int) -> Mix | None:
+        """The members of so many inferences, from this step on; None if this is not a workload."""
+        return None if self.mix is None else self.mix.turned(first, count)
+
+    def to_wire(self) -> dict[str, object]:
+        """The arguments of the worker's `StepArrays`."""
+        return {
+            "count": self.count,
+            "state": [(own.past, own.present, own.axis, own.growth) for own in self.state],
+            "changing": {name: list(places) for name, places in self.changing.items()},
+        }
+
+
+def make_steps(
+    bound: BoundModel, phase: BoundPhase, seed: int, given: Mapping[str, Feed], model: str
+) -> StepFeeds:
+    """The steps of a model; `given` are inputs of the first step, and tokens of all of them."""
+    count = phase.phase.steps
+    first = phase.inputs_at(0)
+    if count == 1:
+        return StepFeeds(make_inputs(bound.graph, first, seed, given, model))
+    feeds = make_inputs(bound.graph, with_all_tokens(first, phase), seed, given, model)
+    changing: dict[str, tuple[Place, ...]] = {}
+    for token in phase.state.tokens:
+        feeds[token.name], changing[token.name] = _by_step(feeds[token.name], token, count)
+    values = [phase.values_at(step) for step in range(count)]
+    for name, spec in values[0].items():
+        specs = [own.get(name, spec) for own in values]
+        if any(each != spec for each in specs):
+            feeds[name], changing[name] = _in_a_row(specs, model)
+    second = phase.inputs_at(1)
+    state = tuple(_handed_on(pair, first, second) for pair in phase.state.pairs)
+    return StepFeeds(feeds, count, state, changing)
+
+
+def with_all_tokens(first: BoundInputs, phase: BoundPhase) -> BoundInputs:
+    """The inputs of the first step, with the tokens of all steps one after the other."""
+    shapes = dict(first.shapes)
+    for token in phase.state.tokens:
+        shape = shapes[token.name]
+        if shape is not None:
+            longer = shape[token.axis] * phase.phase.steps
+            shapes[token.name] = (*shape[: token.axis], longer, *shape[token.axis + 1 :])
+    return replace(first, shapes=shapes)
+
+
+def _handed_on(pair: StatePair, first: BoundInputs, second: BoundInputs) -> HandedOn:
+    before, after = first.shapes[pair.past], second.shapes[pair.past]
+    if pair.grows is None or before is None or after is None:
+        return HandedOn(pair.past, pair.present)
+    growth = after[pair.grows] - before[pair.grows]
+    return HandedOn(pair.past, pair.present, pair.grows, growth)
+
+
+def _by_step(feed: Feed, token: InputAxis, count: int) -> tuple[Feed, tuple[Place, ...]]:
+    """The tokens of all steps, those of each step together in memory."""
+    parts = np.split(feed.array, count, token.axis)
+    flat = np.concatenate([part.reshape(-1) for part in parts])
+    size, shape = parts[0].size, parts[0].shape
+    return replace(feed, array=flat), tuple((step * size, shape) for step in range(count))
+
+
+def _in_a_row(specs: Sequence[InputSpec], model: str) -> tuple[Feed, tuple[Place, ...]]:
+    """The values of an input at each step; steps that are filled with one value share it."""
+    value = specs[0].value
+    if value is not None and len(value) == 1 and all(each.value == value for each in specs):
+        longest = max(specs, key=lambda spec: prod(spec.shape))
+        feed = make_input(longest, model=model)
+        return replace(feed, array=feed.array.reshape(-1)), tuple((0, s.shape) for s in specs)
+    feeds = [make_input(spec, model=model) for spec in specs]
+    ends = accumulate((feed.array.size for feed in feeds), initial=0)
+    places = tuple((start, spec.shape) for start, spec in zip(ends, specs, strict=False))
+    flat = np.concatenate([feed.array.reshape(-1) for feed in feeds])
+    return replace(feeds[0], array=flat), places
+
+
+# -- the inputs of a workload
+
 
 # A block holds at least one pass, and a longer one would be cut by the most inferences of a block.
 _LONGEST_PASS = 200
@@ -159,3 +270,77 @@ def describe_mixture(
         digest.update(repr((member.name, member.weight, sorted(member.dims.items()))).encode())
         digest.update(repr(stored.sha256).encode())
     return StoredInputs(specs=described, sha256=digest.hexdigest())
+
+
+# -- the inputs that a user gives for a generation
+
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+
+class PhaseGiven(Struct, frozen=True):
+    """The given inputs of a phase: of the inference that stands for it, and of all its steps.
+
+    Tokens of the steps follow one another. The state is that of the first step.
+    """
+
+    still: Mapping[str, Feed]
+    steps: Mapping[str, Feed]
+
+
+def divide_given(
+    given: GivenInputs, bound: BoundModel, phase: BoundPhase, model: str
+) -> PhaseGiven:
+    """Divide the arrays; BindingError where one does not fit the lengths of the generation.
+
+    Tokens are those of the prompt, or of the prompt and of all steps.
+    """
+    all_steps = with_all_tokens(phase.inputs_at(0), phase)
+    arrays = dict(given.arrays)
+    if given.function is not None:
+        exact = phase.values_at(0)
+        types = input_types(bound.graph, all_steps, model)
+        types = {name: kind for name, kind in types.items() if name not in exact}
+        arrays = dict(call_for_inputs(given.function, types, given.source))
+    tokens = {each.name: each for each in phase.state.tokens if each.name in arrays}
+    if given.function is None:
+        for name, token in tokens.items():
+            own = _own_tokens(arrays.pop(name), token, phase, given.source, model)
+            if own is not None:
+                arrays[name] = own
+    past = {pair.past for pair in phase.state.pairs}
+    is_step = phase.phase.phase is Phase.STEP
+    steps = {name: array for name, array in arrays.items() if is_step or name not in past}
+    plain = replace(given, function=None)
+    # This also checks the shapes, by which tokens are divided next.
+    of_steps = replace(plain, arrays=steps).feeds(bound.graph, all_steps, model)
+    still = {name: array for name, array in steps.items() if name not in past}
+    for name, token in tokens.items():
+        if name in still:
+            parts = np.split(still[name], phase.phase.steps, token.axis)
+            still[name] = parts[phase.phase.middle]
+    return PhaseGiven(
+        replace(plain, arrays=still).feeds(bound.graph, bound.inputs, model), of_steps
+    )
+
+
+def _own_tokens(
+    array: npt.NDArray[Any], token: InputAxis, phase: BoundPhase, source: str, model: str
+) -> npt.NDArray[Any] | None:
+    """The tokens of the phase; None where only those of the other phase are given."""
+    asked, axis = phase.phase, token.axis
+    new = phase.state.chunk or 1
+    whole = asked.prompt + asked.generate * new
+    length = array.shape[axis] if axis < array.ndim else 0
+    if length not in {asked.prompt, whole}:
+        raise BindingError(
+            f"the input {printable(token.name)!r} in {source} has {count_of(length, 'token')} "
+            f"along axis {axis}. A generation of {model} takes {asked.prompt:,}, those of the "
+            f"prompt, or {whole:,}, those of the prompt and of all steps: give one of these."
+        )
+    if asked.phase is Phase.PREFILL:
+        return np.take(array, range(asked.prompt), axis)
+    return None if length != whole else np.take(array, range(asked.prompt, whole), axis)

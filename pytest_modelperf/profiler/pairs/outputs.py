@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from pytest_modelperf.graph.watched import write_watched_model
+from pytest_modelperf.graph.copies import write_watched_model
 from pytest_modelperf.profiler.model_in_worker import CasePlace, alone_at, rig_of, started_rig
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.setup import Setup

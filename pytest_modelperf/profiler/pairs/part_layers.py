@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.plans.parts import Part
-from pytest_modelperf.graph.plans.plan import EnginePlan
+from pytest_modelperf.graph.plans.plan import EnginePlan, read_plan
 from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, plan_steps
 from pytest_modelperf.profiler.layers import LayerTable, layer_indexes, resolution_ns

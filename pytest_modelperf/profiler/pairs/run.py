@@ -11,11 +11,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.data_dependence import DataDependence, find_data_dependence
 from pytest_modelperf.graph.plans.parts import Part
 from pytest_modelperf.graph.plans.plan import find_plan_difference
 from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
-from pytest_modelperf.graph.value_flow import DataDependence
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,

@@ -20,8 +20,8 @@ from pytest_modelperf.profiler.engines.source import (
     CALLABLE_ENGINE,
     EngineModule,
 )
-from pytest_modelperf.profiler.inputs.generation_steps import ONE_STEP, StepFeeds
 from pytest_modelperf.profiler.inputs.made import Feed
+from pytest_modelperf.profiler.inputs.mixture import ONE_STEP, StepFeeds
 from pytest_modelperf.profiler.measurements import (
     Block,
     EngineFacts,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from pytest_modelperf.graph.data_dependence import DataDependence
 from pytest_modelperf.graph.plans.plan import EnginePlan, WeightFacts, find_plan_difference
-from pytest_modelperf.graph.value_flow import DataDependence
 from tests.graph.plans.plan_models import Weights, make_plan, plan_of
 from tests.support.graph_models import parse
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_modelperf.graph.plans.matching import match_plans
+from pytest_modelperf.graph.plans.parts import Unit, find_units, kernels_of
 from pytest_modelperf.graph.plans.plan import EnginePlan
-from pytest_modelperf.graph.plans.units import Unit, find_units, kernels_of
 from tests.graph.plans.plan_models import make_plan
 
 CHAIN = """g (float[1,8] x) => (float[1,8] y) {

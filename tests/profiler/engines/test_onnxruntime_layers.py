@@ -18,10 +18,10 @@ import onnxruntime as ort
 import pytest
 
 from pytest_modelperf.graph.binding import Binding
-from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.copies import needs_copy, nodes_by_name, write_runnable
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
+from pytest_modelperf.graph.plans.plan import read_plan
 from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.engines import onnxruntime as engine

@@ -16,7 +16,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.phases import Generation, Phase
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import GivenSource, read_given
-from pytest_modelperf.profiler.inputs.given_phase import PhaseGiven
+from pytest_modelperf.profiler.inputs.mixture import PhaseGiven
 from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.request import ProfileRequest
 

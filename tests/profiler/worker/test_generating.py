@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from pytest_modelperf.profiler.inputs.generation_steps import HandedOn, StepFeeds
 from pytest_modelperf.profiler.inputs.made import Feed
+from pytest_modelperf.profiler.inputs.mixture import HandedOn, StepFeeds
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
