@@ -258,12 +258,12 @@ class SimulatedBench:
     def clock(self) -> int:
         return self._now_ns
 
-    def open(self) -> measurements.Load:
+    def open(self) -> tuple[measurements.Load]:
         (self._session,) = self._noise.sessions(self._random, 1)
         self._now_ns += LOAD_NS
-        return measurements.Load(LOAD_NS)
+        return (measurements.Load(LOAD_NS),)
 
-    def block(self, count: int, max_ns: int) -> measurements.Block:
+    def take(self, count: int, max_ns: int) -> tuple[measurements.Block]:
         times = to_ns(self._session + self._noise.inferences(self._random, 1, count)[0])
         begun = self._now_ns
         for done, time_ns in enumerate(times, 1):
@@ -271,9 +271,8 @@ class SimulatedBench:
             if self._now_ns - begun > max_ns:
                 del times[done:]
                 break
-        return measurements.Block(
-            times_ns=tuple(times), noise=measurements.Noise(wall_ns=self._now_ns - begun)
-        )
+        noise = measurements.Noise(wall_ns=self._now_ns - begun)
+        return (measurements.Block(times_ns=tuple(times), noise=noise),)
 
     def close(self) -> None:
         pass

@@ -40,7 +40,7 @@ CONFIDENCE = 0.95
 # With fewer pairs no interval of the median holds with this confidence.
 MIN_PAIRS = 6
 MAX_SECONDS = 60
-HEAVY = ("click", "execnet", "msgspec", "numpy", "onnx", "onnxruntime", "scipy")
+HEAVY = ("click", "msgspec", "numpy", "onnx", "onnxruntime", "scipy")
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LOADED = ()

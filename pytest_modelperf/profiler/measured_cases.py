@@ -159,7 +159,7 @@ def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> i
         rig.go_to_step(-inferences)
         rig.step = _FIND_OUT
         for _ in range(inferences):
-            rig.block(1, round(setup.limit_s * 1e9))
+            rig.take(1, round(setup.limit_s * 1e9))
         peak = worker.ask("memory", _FIND_OUT)["peak_rss_bytes"]
     if peak is None or resting is None:
         raise UnknownMemoryError("this system does not tell how much memory a process takes.")
@@ -250,7 +250,7 @@ def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> M
 
     Its module is imported before, because only the first round would take that long.
     """
-    load = rig.open()
+    (load,) = rig.open()
     rig.close()
     measured = _measure_loaded(rig, place, is_enough)
     first, *others = measured.rounds

@@ -103,7 +103,7 @@ class Trials(AbstractContextManager["Trials"]):
             with unchanged(model):
                 rig = set_up(worker, self._setup, 1, make_workload(model, worker))
                 rig.open()
-                rig.block(1, _NS_PER_S)
+                rig.take(1, _NS_PER_S)
                 rig.close()
         except MeasureError as error:
             self._forget_ended(worker)

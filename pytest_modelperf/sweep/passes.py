@@ -185,16 +185,16 @@ class _Bench(Struct):
     step: str = ""
     _rig: Rig | None = None
 
-    def open(self) -> Load:
+    def open(self) -> tuple[Load]:
         with self._ending_what_fails(), unchanged(self.workers.model(self.key)):
             self._rig = self.workers.rig(self.key)
             return self._rig.open()
 
-    def block(self, count: int, max_ns: int) -> Block:
+    def take(self, count: int, max_ns: int) -> tuple[Block, ...]:
         assert self._rig is not None, "a round opens its session first"  # noqa: S101  # for mypy
         self._rig.step = self.step
         with self._ending_what_fails():
-            return self._rig.blocks((self._rig.side,), count, max_ns)[0]
+            return self._rig.take(count, max_ns)
 
     def close(self) -> None:
         if self._rig is not None:

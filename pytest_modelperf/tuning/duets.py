@@ -30,9 +30,9 @@ from pytest_modelperf.profiler.model_in_worker import (
 from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
 from pytest_modelperf.profiler.prepare import PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.sampling.loop import SamplingProgress
+from pytest_modelperf.profiler.sampling.loop import Bench, SamplingProgress
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
-from pytest_modelperf.profiler.sampling.rounds import DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up, step_of
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
@@ -184,7 +184,7 @@ class Duets(Struct):
 
     def _take(  # noqa: PLR0913, PLR0917  # a bench, how long, for whom, and when it is enough
         self,
-        duet: DuetBench,
+        duet: Bench,
         most: int,
         seconds: float,
         own: OptionSet,

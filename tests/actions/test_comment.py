@@ -50,7 +50,7 @@ from tests.support.project import write_dense
 
 # The action installs msgspec alone.
 NOT_INSTALLED = (
-    "archspec", "blake3", "click", "execnet", "filelock", "numpy", "onnx", "onnxruntime", "pluggy",
+    "archspec", "blake3", "click", "filelock", "numpy", "onnx", "onnxruntime", "pluggy",
     "google", "pytest", "ruptures", "scipy", "tomli", "typing_extensions",
 )  # fmt: skip
 TITLE = "Model performance"

@@ -530,7 +530,7 @@ def test_what_measures_nothing_needs_none_of_the_heavy_modules(what: str, heavy:
 
 def test_a_static_profile_loads_nothing_that_only_other_uses_need() -> None:
     unwanted = {
-        "blake3", "difflib", "execnet", "onnx.inliner", "onnxruntime", "pytest", "scipy", "secrets",
+        "blake3", "difflib", "onnx.inliner", "onnxruntime", "pytest", "scipy", "secrets",
         "pytest_modelperf.cli.compare", "pytest_modelperf.comparing", "pytest_modelperf.roofline",
     }  # fmt: skip
     script = (

@@ -20,7 +20,7 @@ from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.inputs.made import make_inputs
-from pytest_modelperf.profiler.worker.agent import ModelLocation
+from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.support.light_models import light_model
 from tests.support.onnx_text import parse_model
 from tests.support.small_models import parse

@@ -59,7 +59,7 @@ class FakeBench:
         self._factor = 1.0
         self._done = 0
 
-    def open(self) -> Load:
+    def open(self) -> tuple[Load]:
         assert not self.is_open, "the session before was not closed"
         begun_ns = self.clock()
         load_ns = 0 if self.loads_once and self.opened else self.load_ns
@@ -69,9 +69,9 @@ class FakeBench:
         self._factor = math.exp(self._random.gauss(0.0, self.sessions))
         self._done = 0
         self.blocks.append([])
-        return Load(load_ns, begun_ns, self.loads_once)
+        return (Load(load_ns, begun_ns, self.loads_once),)
 
-    def block(self, count: int, max_ns: int) -> Block:
+    def take(self, count: int, max_ns: int) -> tuple[Block]:
         """As the worker does it: what was begun within `max_ns` is ended, and counts."""
         assert self.is_open
         assert count > 0
@@ -83,9 +83,8 @@ class FakeBench:
             starts.append(self.clock())
             times.append(self.infer())
         self.blocks[-1].append((count, len(times)))
-        return Block(
-            times_ns=tuple(times), noise=Noise(wall_ns=sum(times)), starts_ns=tuple(starts)
-        )
+        noise = Noise(wall_ns=sum(times))
+        return (Block(times_ns=tuple(times), noise=noise, starts_ns=tuple(starts)),)
 
     def infer(self) -> int:
         noise = math.exp(self._random.gauss(0.0, self.jitter))
@@ -111,9 +110,9 @@ class FakeDuetBench:
     after: FakeBench
 
     def open(self) -> tuple[Load, Load]:
-        return self.before.open(), self.after.open()
+        return *self.before.open(), *self.after.open()
 
-    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+    def take(self, count: int, max_ns: int) -> tuple[Block, Block]:
         clock = self.before.clock
         end = clock() + max_ns
         starts: tuple[list[int], list[int]] = ([], [])

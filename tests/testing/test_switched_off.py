@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"numpy", "onnx", "onnxruntime", "scipy", "msgspec", "execnet", "click"}
+HEAVY = {"numpy", "onnx", "onnxruntime", "scipy", "msgspec", "click"}
 
 USES_FIXTURE = """
     def test_budget(modelperf):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
+from pytest_modelperf.profiler.worker.starter import Channel
 from pytest_modelperf.whatif.pruned import write_stored
 from pytest_modelperf.whatif.quantizing import QuantizationForm, StartWorker, quantize
 from tests.support.graph_models import parse, random_floats
@@ -443,8 +444,8 @@ def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> No
             return heard[-1]
 
     class HearingWorker(ProcessWorker):
-        def _open_channel(self) -> Hearing:
-            return Hearing(super()._open_channel())
+        def _open_channel(self) -> Channel:
+            return cast("Channel", Hearing(super()._open_channel()))
 
     with pytest.raises(MeasureError, match=r"ValueError: said it several times\.$"):
         quantize(

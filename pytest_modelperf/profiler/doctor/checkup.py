@@ -56,7 +56,7 @@ def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None)
     tell()
     rig.step = "as its memory was watched"
     limit_ns = round(rig.setup.limit_s * _NS_PER_S)
-    turn_ns = median(rig.block(_TRIAL, limit_ns).times_ns)
+    turn_ns = median(rig.take(_TRIAL, limit_ns)[0].times_ns)
     blocks = _WARM_BLOCKS + _BLOCKS
     share_ns = rig.setup.policy.max_seconds * _NS_PER_S / blocks
     block = min(max(int(share_ns / max(turn_ns, 1.0)), 1), _FULL_BLOCK)
@@ -65,7 +65,7 @@ def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None)
         # Every block has as many inferences, for the figure is divided by their number.
         done = 0
         while done < block:
-            done += len(rig.block(block - done, limit_ns).times_ns)
+            done += len(rig.take(block - done, limit_ns)[0].times_ns)
         if number >= _WARM_BLOCKS - 1:
             sizes.append(_memory_of(rig))
     # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import CasePlace
-from pytest_modelperf.profiler.sampling.loop import SamplingProgress
+from pytest_modelperf.profiler.sampling.loop import Bench, SamplingProgress
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, filling_time
-from pytest_modelperf.profiler.sampling.rounds import DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, step_of
 
@@ -37,7 +37,7 @@ class StopRule(Protocol):
 
 
 def take_rounds(  # noqa: PLR0913  # of what, how, until when, for whom
-    duet: DuetBench,
+    duet: Bench,
     setup: Setup,
     rule: StopRule,
     place: CasePlace,

@@ -62,7 +62,7 @@ class SharedDuet(Struct):
             self.before.parts = self.after.parts = ()
         return _open_in_turn(self.rounds, self.before, self.after)
 
-    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+    def take(self, count: int, max_ns: int) -> tuple[Block, Block]:
         self.blocks += 1
         sides = (self.before.side, self.after.side)
         parts = {rig.side: rig.parts for rig in (self.before, self.after) if rig.parts}
@@ -90,7 +90,7 @@ class SharedDuet(Struct):
 
 def _fails(rig: Rig) -> bool:
     try:
-        rig.block(1, 1)
+        rig.take(1, 1)
     except MeasureError:
         return True
     return False
@@ -99,7 +99,8 @@ def _fails(rig: Rig) -> bool:
 def _open_in_turn(round_number: int, before: Rig, after: Rig) -> tuple[Load, Load]:
     def open_as(side: PairSide, rig: Rig) -> Load:
         with failing_as(side):
-            return rig.open()
+            (load,) = rig.open()
+        return load
 
     return _in_turn(round_number, lambda: open_as(BEFORE, before), lambda: open_as(AFTER, after))
 
@@ -146,7 +147,7 @@ class SplitDuet(Struct):
             rig.opened = self.rounds - 1
         return _open_in_turn(self.rounds, before, after)
 
-    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+    def take(self, count: int, max_ns: int) -> tuple[Block, Block]:
         parts: tuple[list[Block], list[Block]] = ([], [])
         left_ns, done = max_ns, 0
         while done < count and (left_ns > 0 or not done):
@@ -157,7 +158,7 @@ class SplitDuet(Struct):
             # The second side runs as often as the first one did in its time.
             for side in order:
                 with failing_as(AFTER if side else BEFORE):
-                    block = self._rigs[side].block(turns, max(left_ns, 1))
+                    (block,) = self._rigs[side].take(turns, max(left_ns, 1))
                 turns = len(block.times_ns)
                 parts[side].append(block)
                 left_ns -= sum(block.times_ns)

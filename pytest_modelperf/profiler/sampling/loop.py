@@ -1,6 +1,6 @@
 """The loop of sampling: fresh sessions, warm-ups and timed blocks, until the rule says stop.
 
-It sees neither engine nor process: what is measured is a `SamplingTarget`; the clock is a function.
+It sees neither engine nor process: what is measured is a `Bench`; the clock is a function.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,16 +52,31 @@ class SamplingProgress(Struct, frozen=True):
 WatchSampling: TypeAlias = Callable[[SamplingProgress], None]
 
 
-class SamplingTarget(Struct, frozen=True, kw_only=True):
-    """One model, or two that take turns, as the loop sees them.
+class Bench(Protocol):
+    """One model, or two sides that take turns, that can be loaded and timed."""
+
+    def open(self) -> tuple[Load, ...]:
+        """Load a fresh session of each side; how long each took."""
+        ...
+
+    def take(self, count: int, max_ns: int) -> Blocks:
+        """Up to `count` turns, at least one; none is begun after `max_ns`.
+
+        Both sides run in each turn, in random order.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back the sessions that there are: opening them may have failed."""
+        ...
+
+
+class SamplingGoal(Struct, frozen=True, kw_only=True):
+    """What is estimated from the rounds, and when there are enough.
 
     `figures` are the values whose spread plans the next blocks.
     """
 
-    sides: int
-    open: Callable[[], tuple[Load, ...]]
-    take: Callable[[int, int], Blocks]
-    close: Callable[[], None]
     figures: Callable[[Blocks], Sequence[float]]
     estimate: Callable[[Sequence[Blocks]], Percentile | None]
     is_enough: Callable[[Sequence[Trial], Percentile | None], bool]
@@ -102,7 +117,8 @@ class Loop:
 
     def __init__(
         self,
-        target: SamplingTarget,
+        bench: Bench,
+        goal: SamplingGoal,
         policy: SamplingPolicy,
         clock: Clock,
         watch: WatchSampling,
@@ -111,7 +127,9 @@ class Loop:
         from pytest_modelperf.stats.estimates import MEDIAN, needed_samples
 
         self._median_samples = needed_samples(MEDIAN)
-        self._target = target
+        self._bench = bench
+        self._goal = goal
+        self._sides = 1
         self._policy = policy
         self._clock = clock
         self._watch = watch
@@ -125,7 +143,7 @@ class Loop:
         """Trials one after the other, until there are enough."""
         while True:
             self._trials.append(self._take_round())
-            self._estimate = self._target.estimate([trial.taken for trial in self._trials])
+            self._estimate = self._goal.estimate([trial.taken for trial in self._trials])
             is_last = self._is_over() or (
                 self._clock() - self._begun_ns >= self._policy.min_seconds * _NS_PER_S
                 and self._is_enough()
@@ -139,7 +157,7 @@ class Loop:
             return True
         first = self._trials[0]
         fewest = self._fewest_rounds(first.turn_ns, first.prepare_ns)
-        return len(self._trials) >= fewest and self._target.is_enough(self._trials, self._estimate)
+        return len(self._trials) >= fewest and self._goal.is_enough(self._trials, self._estimate)
 
     def _fewest_rounds(self, turn_ns: float, prepare_ns: int) -> int:
         """The rounds after which to ask whether there are enough."""
@@ -176,15 +194,16 @@ class Loop:
             trial = self._take_open_round(start)
         except Exception:
             with suppress(Exception):
-                self._target.close()
+                self._bench.close()
             raise
-        self._target.close()
+        self._bench.close()
         return trial
 
     def _take_open_round(self, start: int) -> Trial:
         unstretched_ns = self._end_ns
         self._tell("load")
-        loads = self._target.open()
+        loads = self._bench.open()
+        self._sides = len(loads)
         if self._end_ns is None:
             # A share of the time is left after the first load, so that a model that takes a minute
             # to load is measured, too.
@@ -195,7 +214,7 @@ class Loop:
         if all(load.is_only for load in loads):
             start = self._clock()
         self._tell("warm up")
-        first = self._target.take(1, _SHORTEST_BLOCK_NS)
+        first = self._bench.take(1, _SHORTEST_BLOCK_NS)
         first_ns = _turns_ns(first)[0]
         warm_since = self._clock()
         expected_ns = self._expected_turn_ns(first_ns)
@@ -211,7 +230,7 @@ class Loop:
         block_ns = self._clock() - start - prepare_ns
         if (least_seconds := self._least_seconds(prepare_ns, _typical_ns(taken))) is not None:
             self._tell("measure", least_seconds)
-        figures = self._target.figures(taken)
+        figures = self._goal.figures(taken)
         return Trial(
             loads=loads,
             first=first,
@@ -230,7 +249,7 @@ class Loop:
         prepare_ns = self._clock() - start
         self._stretch(prepare_ns, warmup.turn_ns)
         self._tell("measure")
-        return prepare_ns, self._target.take(*self._plan_block(warmup.turn_ns, prepare_ns))
+        return prepare_ns, self._bench.take(*self._plan_block(warmup.turn_ns, prepare_ns))
 
     def _least_seconds(self, prepare_ns: int, turn_ns: float) -> float | None:
         """The time of the fewest rounds, if the time of a slow model was stretched for them.
@@ -290,7 +309,7 @@ class Loop:
         An inference takes some `turn_ns`, by the first one or by a `window` that was taken already.
         The first inference of a very slow model in a duet is the whole warm-up.
         """
-        policy, target = self._policy, self._target
+        policy = self._policy
         warmup_ns = policy.max_warmup_seconds * _NS_PER_S
         begun = self._clock()
         turn_ns = max(turn_ns, 1)
@@ -302,9 +321,9 @@ class Loop:
             spent_ns = self._clock() - begun
             if (spent_ns > warmup_ns and number >= 2) or turn_ns > self.left_ns() / 4:
                 break
-            count = round(policy.window_seconds * _NS_PER_S * target.sides / turn_ns)
+            count = round(policy.window_seconds * _NS_PER_S * self._sides / turn_ns)
             fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
-            taken = target.take(
+            taken = self._bench.take(
                 min(policy.whole_passes(max(count, fewest)), policy.max_block),
                 max(min(round(warmup_ns / 4), self.left_ns() // 4), _SHORTEST_BLOCK_NS),
             )
@@ -325,7 +344,7 @@ class Loop:
             self._clock() + self.left_ns() // 2,
         )
         while (missing_ns := end_ns - self._clock()) > 0:
-            taken = self._target.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
+            taken = self._bench.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
             times_ns = _turns_ns(taken)
             warmup = replace(
                 warmup,
@@ -391,7 +410,7 @@ class Loop:
         """
         cost = prepare_ns / turn_ns
         if len(self._trials) < _ROUNDS_TO_COMPARE:
-            usual = self._policy.block_seconds * _NS_PER_S * self._target.sides / turn_ns
+            usual = self._policy.block_seconds * _NS_PER_S * self._sides / turn_ns
             return round(max(usual, math.sqrt(cost)))
         within = statistics.median(trial.spread for trial in self._trials)
         between = statistics.stdev(trial.centre for trial in self._trials)
@@ -427,7 +446,7 @@ class Loop:
         return 1
 
     def _seconds_a_side(self, turn_ns: float) -> float:
-        return turn_ns / _NS_PER_S / self._target.sides
+        return turn_ns / _NS_PER_S / self._sides
 
     def _samples(self) -> int:
         return sum(trial.turns for trial in self._trials)

@@ -1,6 +1,6 @@
 """Takes rounds of one model, of two that take turns, or of many, from a bench.
 
-A bench is anything that can load and time a model; the clock is a function.
+The clock is a function.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import statistics
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round, RoundStarts
 from pytest_modelperf.profiler.sampling.loop import (
+    Bench,
     Blocks,
     Loop,
+    SamplingGoal,
     SamplingProgress,
-    SamplingTarget,
     Trial,
     WatchSampling,
 )
@@ -39,38 +40,6 @@ _LEAST_RATIO = 0.01
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class Bench(Protocol):
-    """One model that can be loaded and timed."""
-
-    def open(self) -> Load:
-        """Load a fresh session; how long that took."""
-        ...
-
-    def block(self, count: int, max_ns: int) -> Block:
-        """Up to `count` inferences, at least one; none is begun after `max_ns`."""
-        ...
-
-    def close(self) -> None:
-        """Give the session back, if there is one: opening it may have failed."""
-        ...
-
-
-class DuetBench(Protocol):
-    """Two sides in one worker, loaded together and timed in turn."""
-
-    def open(self) -> tuple[Load, Load]:
-        """Load a fresh session of each side; how long each took."""
-        ...
-
-    def pair_block(self, count: int, max_ns: int) -> BlockPair:
-        """Up to `count` turns, at least one, in each of which both sides run, in random order."""
-        ...
-
-    def close(self) -> None:
-        """Give back the sessions that there are: opening them may have failed."""
-        ...
-
-
 def sample(
     bench: Bench,
     policy: SamplingPolicy,
@@ -82,7 +51,7 @@ def sample(
 
     `is_enough` replaces that rule: it gets all rounds so far.
     """
-    loop = Loop(_target(bench, policy, is_enough), policy, clock, watch)
+    loop = Loop(bench, _goal(policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0) for trial in loop.trials())
 
 
@@ -104,7 +73,7 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
     """
     watches = {key: _Stopwatch(clock) for key in benches}
     loops = {
-        key: Loop(_target(bench, policy, None), policy, watches[key], partial(watch, key))
+        key: Loop(bench, _goal(policy, None), policy, watches[key], partial(watch, key))
         for key, bench in benches.items()
     }
     begun = clock()
@@ -170,7 +139,7 @@ class _Stopwatch(Struct):
             self._shown_ns, self._since_ns = self(), None
 
 
-def _target(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingTarget:
+def _goal(policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingGoal:
     # Loading scipy takes long, and must not count as measuring time.
     from pytest_modelperf.stats.estimates import MEDIAN, estimate_percentile
     from pytest_modelperf.stats.mixtures import summarize_mixture
@@ -193,11 +162,7 @@ def _target(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) ->
             and median.half_width <= policy.precision
         )
 
-    return SamplingTarget(
-        sides=1,
-        open=lambda: (bench.open(),),
-        take=lambda count, max_ns: (bench.block(count, max_ns),),
-        close=bench.close,
+    return SamplingGoal(
         figures=lambda blocks: _single_figures(blocks[0]),
         estimate=estimate,
         is_enough=is_precise
@@ -232,23 +197,19 @@ def _starts(load: Load, first: Block, windows: Sequence[Block]) -> RoundStarts |
 
 
 def sample_duet(
-    bench: DuetBench,
+    bench: Bench,
     policy: SamplingPolicy,
     clock: Clock,
     watch: WatchSampling,
     is_decided: Callable[[Sequence[DuetRound]], bool],
 ) -> tuple[DuetRound, ...]:
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
-    target = SamplingTarget(
-        sides=2,
-        open=bench.open,
-        take=bench.pair_block,
-        close=bench.close,
+    goal = SamplingGoal(
         figures=_duet_figures,
         estimate=lambda _: None,
         is_enough=lambda trials, _: is_decided([_duet_round(trial) for trial in trials]),
     )
-    return tuple(_duet_round(trial) for trial in Loop(target, policy, clock, watch).trials())
+    return tuple(_duet_round(trial) for trial in Loop(bench, goal, policy, clock, watch).trials())
 
 
 def _single_figures(block: Block) -> list[float]:

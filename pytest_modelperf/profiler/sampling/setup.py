@@ -22,7 +22,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 class Setup(Struct, frozen=True, kw_only=True):
     """How cases are measured: on which engine, where, and for how long.
 
-    `spec` describes an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
+    `spec` describes a gateway; `limit_s` is how long a worker may be silent. A duet of a
     slow model may take `stretch_seconds` in place of the policy's `max_seconds`. `wording` names
     the settings in the reason why a case could not be measured.
     """

@@ -181,7 +181,7 @@ class Rig(Struct):
         steps = self.workload.steps
         return self.feed if steps is None or steps.count == 1 else f"{self.feed}{_STILL}"
 
-    def open(self) -> Load:
+    def open(self) -> tuple[Load]:
         """Load a fresh session; returns how long that took.
 
         A generation begins at another step each time, so that a few steps in each of some rounds
@@ -193,7 +193,7 @@ class Rig(Struct):
         load = self.open_as(self.side, self.feed)
         for part in self.parts:
             self.open_part(part)
-        return load
+        return (load,)
 
     def open_part(self, part: PlacedPart) -> None:
         """Load a part of the plan, as it is."""
@@ -263,8 +263,8 @@ class Rig(Struct):
                     "on a machine with a finer clock."
                 )
 
-    def block(self, count: int, max_ns: int) -> Block:
-        return self.blocks((self.side,), count, max_ns)[0]
+    def take(self, count: int, max_ns: int) -> tuple[Block, ...]:
+        return self.blocks((self.side,), count, max_ns)
 
     def blocks(
         self,

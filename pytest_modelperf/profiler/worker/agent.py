@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import errno
 import gc
-import itertools
 import math
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -24,39 +22,27 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_modelperf.profiler.worker.clocks import (
-    Clock,
-    Clocks,
-    ClocksError,
-    measure_clocks,
-)
-from pytest_modelperf.profiler.worker.feeds import FeedArrays, align, read_feed
+from pytest_modelperf.profiler.worker.clocks import Clock, ClocksError
 from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import (
     describe_platform,
     heartbeat,
     other_threads,
     pin,
-    processors_left,
     redirect_output,
 )
-from pytest_modelperf.profiler.worker.starter import take_module
-from pytest_modelperf.profiler.worker.timing import (
-    Taken,
-    TurnWatch,
-    paused_gc,
-    time_arrivals,
-    time_at_once,
-    time_chains,
-    time_one,
-    time_within,
-    wait_until,
+from pytest_modelperf.profiler.worker.sessions import (
+    LostProcessorsError,
+    ModelLocation,
+    ModelSessions,
 )
+from pytest_modelperf.profiler.worker.starter import Channel, take_module
+from pytest_modelperf.profiler.worker.timing import paused_gc, time_within
 from pytest_modelperf.profiler.worker.weights import describe_spans, move_spans
 from pytest_modelperf.systems.process import OWN_PROCESS
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.contract import Engine, Session, Steps
+    from pytest_modelperf.profiler.engines.contract import Engine
 
 ENGINE_MODULE = "modelperf_engine"
 QUANTIZER_MODULE = "modelperf_quantizer"
@@ -64,26 +50,14 @@ QUANTIZER_MODULE = "modelperf_quantizer"
 _PROFILE_WARMUP = 3
 # The frames of a traceback that are sent, and those that say nothing of the user's code.
 _MOST_FRAMES = 30
-_OWN_FILES = ("<pytest_modelperf.", "<remote exec>", "<frozen ")
+_OWN_FILES = ("<pytest_modelperf.", "<frozen ")
 _OWN_FOLDER = os.path.join("", "pytest_modelperf", "profiler", "")  # noqa: PTH118  # paths are texts on this side
 # The fewest profiled sessions that tell how sure the times of kernels are.
 _FEWEST_SESSIONS = 3
 
 
-class ModelLocation:
-    """Where the model is: a file, and the folder of its external data if that is another."""
-
-    def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
-        self.path = path
-        self.folder = folder
-
-
-class LostProcessorsError(RuntimeError):
-    """Processors were taken from this process, so its times are for fewer cores."""
-
-
-class Agent:
-    """The loaded models, and the requests about them; each `do_` method answers one."""
+class Agent(ModelSessions):
+    """What a worker is asked; each `do_` method answers one request."""
 
     def __init__(
         self,
@@ -93,24 +67,10 @@ class Agent:
         process_clock: Clock = time.process_time_ns,
         run: Callable[[Callable[[], Any]], Any] | None = None,
     ) -> None:
-        # Has the thread that inferences belong to run a block of them; None: it is this one.
-        self._run = run
-        self._machine_clock = clock
-        self._clock = clock
-        self._process_clock = process_clock
-        self._clocks: Clocks | None = None
-        self._cores = 0
-        # The threads that existed before this process was pinned.
-        self._other_threads: frozenset[str] = frozenset()
-        self._engine: Engine | None = None
-        self._quantize_file: Callable[..., Sequence[str]] | None = None
+        super().__init__(clock, meter, process_clock, run)
         # The context for work that may take longer than the other side waits for an answer.
         self._heartbeat = heartbeat
-        self._sessions: dict[str, Session] = {}
-        # One function for each request that runs at once.
-        self._infer: dict[str, list[Callable[[], Any]]] = {}
-        self._feeds: dict[str, FeedArrays] = {}
-        self._meter = meter or Meter((), None)
+        self._quantize_file: Callable[..., Sequence[str]] | None = None
         self._folder = ""
         self._is_child = False
         self._affinity: list[int] | None = None
@@ -200,18 +160,6 @@ class Agent:
             gc.freeze()
         return described
 
-    def use_engine(self, engine: Engine) -> None:
-        self._engine = engine
-        self._clock = getattr(engine, "clock_ns", self._machine_clock)
-
-    def do_clocks(self) -> dict[str, Any] | None:
-        """The ticks of the clocks here; None for an engine with a clock of its own."""
-        if self._clock is not self._machine_clock:
-            return None
-        if self._clocks is None:
-            self._clocks = measure_clocks(self._machine_clock, self._process_clock)
-        return dict(vars(self._clocks))
-
     def do_variant_options(
         self,
         kind: str,
@@ -221,151 +169,6 @@ class Agent:
         """The options of a variant; None if the engine has no method for its kind."""
         options_for = getattr(self._require_engine(), f"{kind}_options", None)
         return None if options_for is None else dict(options_for(value, dict(options)))
-
-    # -- models
-
-    def do_inputs(
-        self, inputs: Mapping[str, Any], feed: str = "", steps: Mapping[str, Any] | None = None
-    ) -> None:
-        """Keep inputs for the inferences that name this feed; see `read_feed` for their form."""
-        self._feeds[feed] = read_feed(inputs, steps)
-
-    def do_open(  # noqa: PLR0913, PLR0917  # the same
-        self,
-        side: str,
-        model: Any,  # noqa: ANN401  # a path, or a function where no process lies between
-        folder: str | None,
-        threads: int,
-        options: Mapping[str, str],
-        feed: str = "",
-        streams: int = 1,
-        is_part: bool = False,  # noqa: FBT001, FBT002  # by keyword
-    ) -> dict[str, Any]:
-        """Load a model as `side`, for so many requests at once; returns when and how long.
-
-        Of a Python function it also returns the file. A part of a plan is loaded as it is, without
-        optimizations.
-        """
-        engine = self._require_engine()
-        chosen = dict(options)
-        if streams > 1 and hasattr(engine, "stream_options"):
-            chosen = {**engine.stream_options(streams, chosen), **chosen}
-        gc.collect()
-        load = engine.load_part if is_part else engine.load
-        start = self._clock()
-        session = load(ModelLocation(model, folder), threads, chosen)
-        load_ns = self._clock() - start
-        self._sessions[side] = session
-        fed = self._feeds[feed]
-        if streams > 1 and fed.steps is None and not hasattr(session, "prepare_another"):
-            raise RuntimeError("this engine runs one request at a time on a session: one stream")
-        self._infer[side] = [
-            self._prepared(session, feed),
-            *(
-                session.prepare_another(fed.arrays, fed.dtypes)
-                if fed.steps is None
-                else self._prepared(session, feed)
-                for _ in range(streams - 1)
-            ),
-        ]
-        return {
-            "begun_ns": start,
-            "load_ns": load_ns,
-            # Only a Python function is read from a file of its own choice.
-            "file": getattr(session, "file", None),
-        }
-
-    def do_close(self, side: str) -> None:
-        self._infer.pop(side, None)
-        session = self._sessions.pop(side, None)
-        if session is not None:
-            session.close()
-
-    def do_block(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
-        self,
-        sides: Sequence[str],
-        count: int,
-        max_ns: int,
-        seed: int = 0,
-        first_step: int | None = None,
-        parts: Mapping[str, Sequence[str]] | None = None,
-        watches: bool = False,  # noqa: FBT001, FBT002  # by keyword
-        every_ns: int | None = None,
-    ) -> dict[str, Any]:
-        """Times of up to `count` inferences a side, in random order within each turn.
-
-        For sides that take turns, and for one that it `watches`, also when each inference began and
-        what disturbed it; for one side with several requests at once also the inferences per
-        second. One side may have an inference arrive `every_ns`, and its times count from then. A
-        generation goes on from `first_step`. The `parts` of a side run right after it in each turn,
-        and once more without it when all turns are over.
-        """
-        infers = [self._infer[side] for side in sides]
-        part_turns: dict[str, Any] = {}
-        if first_step is not None:
-            for each in itertools.chain.from_iterable(infers):
-                cast("Steps", each).rewind(first_step)
-        per_second = None
-        before = self._meter.read()
-        with paused_gc():
-            begun = self._clock()
-            if every_ns is not None:
-                wait = self._waiting()
-                arriving = time_arrivals(infers[0], count, max_ns, every_ns, self._clock, wait)
-                taken, times = [], [arriving]
-            elif len(infers) > 1 or watches:
-                order = random.Random(seed)  # noqa: S311  # an order, no secret
-                own = [[self._infer[name][0] for name in (parts or {}).get(s, ())] for s in sides]
-                chains = [[streams[0], *each] for streams, each in zip(infers, own)]  # noqa: B905
-                watch = self._turn_watch()
-                runs = time_chains(chains, count, max_ns, self._clock, order, watch)
-                done = len(runs[0][0].times)
-                alone = time_chains(own, done, max_ns, self._clock, order, watch) if parts else ()
-                if watch is not None:
-                    watch.close()
-                taken = [run[0] for run in runs]
-                times = [side.times for side in taken]
-                part_turns = {
-                    side: [
-                        {"in_place": _turns(here), "alone": _turns(there)}
-                        for here, there in zip(run[1:], hot)  # noqa: B905
-                    ]
-                    for side, run, hot in zip(sides, runs, alone)  # noqa: B905
-                }
-            elif len(infers[0]) > 1:
-                all_times, per_second = time_at_once(infers[0], count, max_ns, self._clock)
-                taken, times = [], [all_times]
-            else:
-                block = partial(time_one, infers[0][0], count, max_ns, self._clock)
-                taken, times = [], [block() if self._run is None else self._run(block)]
-        noise = self._meter.since(before)
-        self._require_processors()
-        return {
-            "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
-            "begun_ns": begun,
-            "turns": {side: _turns(t) for side, t in zip(sides, taken)} or None,  # noqa: B905
-            "parts": part_turns,
-            "per_second": per_second,
-            "noise": noise,
-        }
-
-    def _waiting(self) -> Callable[[int], None]:
-        """The function that waits for a moment of the clock."""
-        if self._clock is self._machine_clock:
-            return partial(wait_until, clock=self._clock)
-        if not hasattr(self._engine, "wait_until"):
-            raise RuntimeError(
-                "this engine has a clock of its own and no `wait_until`: its inferences cannot "
-                "arrive at a pace"
-            )
-        return self._require_engine().wait_until
-
-    def _turn_watch(self) -> TurnWatch | None:
-        """None for an engine with a clock of its own: it simulates what it runs on."""
-        if self._clock is not self._machine_clock:
-            return None
-        knows = self._clocks is None or self._clocks.knows_processor_time
-        return TurnWatch(self._cores, knows, self._process_clock)
 
     def do_layers(  # noqa: PLR0913, PLR0917  # the same
         self,
@@ -481,46 +284,6 @@ class Agent:
         with self._heartbeat():
             move_spans(source, target, moves)
 
-    def do_tensors(  # noqa: PLR0913, PLR0917  # the same
-        self,
-        model: str,
-        threads: int,
-        options: Mapping[str, str],
-        feed: str,
-        names: Sequence[str],
-        kept: Mapping[str, Sequence[str]],
-        sent: Sequence[str] = (),
-    ) -> dict[str, Any]:
-        """Run a plan once, and keep some of its tensors as the inputs that `kept` names.
-
-        Returns the type and the shape of each tensor, and the stored type and the bits of those to
-        be `sent`.
-        """
-        engine, fed = self._require_engine(), self._feeds[feed]
-        arrays = dict(fed.arrays)
-        arrays.update(
-            engine.read_tensors(
-                ModelLocation(model, None), threads, dict(options), fed.arrays, fed.dtypes, names
-            )
-        )
-        for name in sent:
-            if arrays[name].dtype.hasobject:
-                raise ValueError(
-                    f"the tensor {name!r} is text, which no kernel is run on by itself"
-                )
-        for name, wanted in kept.items():
-            own = {each: align(arrays[each]) for each in wanted}
-            dtypes = {each: fed.dtypes.get(each, str(a.dtype)) for each, a in own.items()}
-            self._feeds[name] = FeedArrays(own, dtypes)
-        found = {
-            name: (fed.dtypes.get(name, str(array.dtype)), tuple(map(int, array.shape)))
-            for name, array in arrays.items()
-        }
-        return {
-            "types": found,
-            "sent": {name: (arrays[name].dtype.str, arrays[name].tobytes()) for name in sent},
-        }
-
     def do_kernels(
         self, model: str, folder: str | None, threads: int, options: Mapping[str, str], feed: str
     ) -> dict[str, Any] | None:
@@ -545,42 +308,6 @@ class Agent:
             return None
         ref, fed = ModelLocation(model, folder), self._feeds[feed]
         return engine.observe_shapes(ref, dict(options), fed.arrays, fed.dtypes, self._folder)
-
-    def _prepared(self, session: Session, feed: str) -> Callable[[], Any]:
-        fed = self._feeds[feed]
-        if fed.steps is None:
-            return session.prepare(fed.arrays, fed.dtypes)
-        if not hasattr(session, "prepare_steps"):
-            raise RuntimeError(
-                "this engine cannot change its inputs from one inference to the next: its sessions "
-                "have no `prepare_steps`. Profile the model without a prompt and without a "
-                "workload, or on another engine"
-            )
-        return session.prepare_steps(fed.steps, fed.dtypes)
-
-    def do_outputs(
-        self, side: str, max_bytes: int, feed: str = "", names: Sequence[str] | None = None
-    ) -> dict[str, Any] | None:
-        """The outputs of one inference, by name; None if the engine cannot tell.
-
-        Each output has a type, a shape and its bits; the bits are None if they are too many to
-        send. Of a generation, the inference on `feed` runs. With `names` only these are sent.
-        """
-        session = self._sessions[side]
-        if not hasattr(session, "read_outputs"):
-            return None
-        fed = self._feeds[feed]
-        if fed.steps is not None:
-            session.prepare(fed.arrays, fed.dtypes)
-        outputs: dict[str, Any] = {}
-        for name, output in session.read_outputs().items():
-            if names is not None and name not in names:
-                continue
-            fits = output.nbytes <= max_bytes and output.dtype.kind in "biufc"
-            shape = tuple(map(int, output.shape))
-            outputs[name] = (output.dtype.str, shape, output.tobytes() if fits else None)
-            max_bytes -= output.nbytes if fits else 0
-        return outputs
 
     def do_memory(self) -> dict[str, Any]:
         peaks = [p for s in self._sessions.values() if (p := s.peak_bytes()) is not None]
@@ -631,26 +358,6 @@ class Agent:
         except Exception as error:  # noqa: BLE001  # the same
             return {"raised": describe_error(error)}
         return {"notes": list(notes)}
-
-    # -- what it must have
-
-    def _require_processors(self) -> None:
-        """Raise LostProcessorsError if this process has fewer processors than it was pinned to."""
-        if not self._cores:
-            return
-        left = len(processors_left(self._other_threads))
-        if left < self._cores:
-            verb = "is" if left == 1 else "are"
-            raise LostProcessorsError(f"{left} of {self._cores} {verb} left")
-
-    def _require_engine(self) -> Engine:
-        if self._engine is None:
-            raise RuntimeError("no engine was chosen")
-        return self._engine
-
-
-def _turns(taken: Taken) -> dict[str, bytes]:
-    return {name: numbers.tobytes() for name, numbers in vars(taken).items()}
 
 
 # -- errors
@@ -712,7 +419,7 @@ def error_kind(error: BaseException) -> str:
     return "failed"
 
 
-def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
+def serve(channel: Channel) -> None:
     """Answer the requests of the channel until it is closed.
 
     While an answer takes long, None is sent regularly as long as Python code runs.
@@ -720,51 +427,16 @@ def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
     agent = Agent(heartbeat=partial(heartbeat, partial(channel.send, None)))
     try:
         for request in channel:
-            _answer(channel, agent.handle(request))
+            answer = agent.handle(request)
+            try:
+                channel.send(answer)
+            except TypeError as error:
+                channel.send({"error": describe_error(error)})
             if request["command"] == "end":
                 return
     finally:
         # The other side may have gone without a word.
         agent.do_end()
-
-
-def _answer(channel: Any, answer: Mapping[str, Any]) -> None:  # noqa: ANN401  # execnet's channel
-    """Send an answer; an engine may have put values into it that have to be made plain first."""
-    try:
-        channel.send(answer)
-    except Exception as error:
-        if type(error).__name__ != "DumpError":
-            raise
-        try:
-            plain = plain_value(answer)
-        except TypeError as error:
-            plain = {"error": describe_error(error)}
-        channel.send(plain)
-
-
-def plain_value(value: Any) -> Any:  # noqa: ANN401  # whatever an engine returns
-    """The value with the types of Python itself in place of subclasses, such as of `str`.
-
-    TypeError for an object that is no such value.
-    """
-    if isinstance(value, Mapping):
-        return {plain_value(key): plain_value(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_value(each) for each in value]
-    if value is None or isinstance(value, bool):
-        return value
-    # By its own methods, a member of an enum would be its name.
-    copies: Mapping[type, Callable[[Any], Any]] = {
-        str: str.__str__,
-        int: int.__int__,
-        float: float.__float__,
-        bytes: bytes,
-    }
-    for kind, copy in copies.items():
-        if isinstance(value, kind):
-            return copy(value)
-    found = f"{type(value).__module__}.{type(value).__qualname__}"
-    raise TypeError(f"the engine returned {value!r}, which is a {found} and no plain value")
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ _LOG_TAIL_LINES = 12
 # The prefix of ONNX Runtime's messages.
 _ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # Lines of a crash report about the worker's own code, which help nobody.
-_OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
+_OWN_FRAME = re.compile(r'  File "<|Extension modules:|Current thread |\s*$')
 
 # The messages of errors that come from the machine and not from the model, by kind.
 _PLACE_PROBLEMS = {
@@ -49,25 +48,6 @@ _PLACE_PROBLEMS = {
         "to another folder."
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessEnding:
-    """How a process ended: by a signal, or with an exit status."""
-
-    signal: int | None = None
-    status: int | None = None
-
-    @property
-    def is_kill(self) -> bool:
-        """Whether it was killed by the signal that no process can handle."""
-        return self.signal is not None and signal_name(self.signal).startswith("SIGKILL")
-
-    @property
-    def text(self) -> str:
-        if self.signal is not None:
-            return f"was killed by {signal_name(self.signal)}"
-        return f"ended with status {self.status}"
 
 
 def failure(
@@ -117,24 +97,22 @@ def _no_room(step: str, message: str) -> MeasureError:
     return MeasureError(_PLACE_PROBLEMS["disk"].format(step=step, message=message))
 
 
-def wait_for_end(pid: int) -> ProcessEnding | None:
-    """How a child process ended, without reaping it; None if that cannot be found out."""
-    if sys.platform == "win32" or not hasattr(os, "waitid"):
-        return None
-    else:  # noqa: RET505  # types are checked for Windows as well
-        end = time.monotonic() + GRACE_S
-        while True:
-            try:
-                found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except OSError:
-                return None
-            if found is not None:
-                if found.si_code == os.CLD_EXITED:
-                    return ProcessEnding(status=found.si_status)
-                return ProcessEnding(signal=found.si_status)
-            if time.monotonic() > end:
-                return None
-            time.sleep(0.01)
+def describe_end(process: subprocess.Popen[bytes], step: str, log: Path) -> str:
+    """How the process of a worker ended, and its last output."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    status, why = process.returncode, ""
+    if status is None or sys.platform == "win32":
+        ending = "ended"
+    elif status < 0:
+        ending = f"was killed by {signal_name(-status)}"
+        # No process can handle this signal.
+        if -status == signal.SIGKILL:
+            why = " The system kills a process so when memory runs out."
+    else:
+        ending = f"ended with status {status}"
+    tail = read_tail(log)
+    return f"the worker {ending} {step}.{why}" + (f" The last it wrote:\n{tail}" if tail else "")
 
 
 def signal_name(number: int) -> str:

@@ -1,35 +1,36 @@
 """Starts a worker where a gateway spec says, sends it requests, and ends it whatever happens.
 
-A spec has execnet's form: `popen`, `popen//python=/other/venv/bin/python`, or
-`ssh=host//python=python3`. That Python only needs numpy and the engine.
+A spec is `popen`, `popen//python=/other/venv/bin/python`, `ssh=host//python=python3`, or `command=`
+with any command that runs a Python, such as `command=docker exec -i box python3`. That Python only
+needs numpy and the engine.
 """
 
 from __future__ import annotations
 
-import gc
+import io
 import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import execnet
 from msgspec import Struct
 
 from pytest_modelperf.errors import (
     EngineError,
     MeasureError,
     MissingModuleError,
-    ModelPerfError,
     Remedy,
     TooFewCoresError,
     UsageError,
 )
+from pytest_modelperf.files.interrupts import interrupt_delayed
 from pytest_modelperf.profiler.engines.source import (
     CALLABLE_ENGINE,
     EngineModule,
@@ -37,14 +38,8 @@ from pytest_modelperf.profiler.engines.source import (
     find_source,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
-from pytest_modelperf.profiler.worker.execnet_private import (
-    Processes,
-    close_connection,
-    cut_off,
-    forget_group,
-    group_of,
-)
+from pytest_modelperf.profiler.worker.endings import GRACE_S, describe_end, failure
+from pytest_modelperf.profiler.worker.starter import Channel
 from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
 from pytest_modelperf.systems.trees import TREES, Tree
 from pytest_modelperf.text.escaping import is_utf8, printable
@@ -52,38 +47,32 @@ from pytest_modelperf.text.escaping import is_utf8, printable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_STARTER = f"{__package__}.starter"
 # The modules that are sent to a worker, each after the modules that it imports.
 SENT_MODULES = (
-    f"{__package__}.starter",
+    _STARTER,
     "pytest_modelperf.systems.kernel32",
     "pytest_modelperf.systems.posix_process",
     "pytest_modelperf.systems.windows_process",
     "pytest_modelperf.systems.process",
-    f"{__package__}.clocks",
-    f"{__package__}.timing",
-    f"{__package__}.meter",
-    f"{__package__}.process",
-    f"{__package__}.feeds",
+    *(f"{__package__}.{name}" for name in ("clocks", "timing", "meter", "process", "feeds")),
     f"{__package__}.weights",
+    f"{__package__}.sessions",
     f"{__package__}.agent",
 )
+# Reads the starter, a line. It has no quotes, which some shells would take for their own.
+_BOOT = "import io,os;source=io.BufferedReader(io.FileIO(os.dup(0)));exec(eval(source.readline()))"
 LOCAL = "popen"
 # The ways to a worker, what needs no value, and what else a spec may say.
-_WAYS = (LOCAL, "ssh")
+_WAYS = (LOCAL, "ssh", "command")
 _FLAGS = frozenset({LOCAL, "dont_write_bytecode"})
-_SPEC_KEYS = frozenset({
-    *_WAYS, *_FLAGS, "chdir", "execmodel", "id", "nice", "python", "ssh_config",
-})  # fmt: skip
-_SPEC_EXAMPLES = "popen//python=/path/to/python or ssh=host"
+_SPEC_KEYS = frozenset({*_WAYS, *_FLAGS, "chdir", "nice", "python", "ssh_config"})
+_SPEC_EXAMPLES = "popen//python=/path/to/python, ssh=host or command=docker exec -i box python3"
 
 # How long a worker may stay silent in one step: a model of many gigabytes loads in less.
 DEFAULT_LIMIT_S = 300.0
 # Python and an engine start within this time even on a busy machine.
 LEAST_START_LIMIT_S = 60.0
-# The errors of execnet for a wrong spec, and if nothing answers.
-_START_ERRORS = (
-    AssertionError, AttributeError, EOFError, OSError, ValueError, execnet.HostNotFound,
-)  # fmt: skip
 # Commands that carry more than a pipe holds.
 _LARGE = frozenset({"inputs", "put"})
 _PIECE_BYTES = 4 << 20
@@ -92,35 +81,16 @@ _PIECE_BYTES = 4 << 20
 class Worker(Protocol):
     """The process that measures a model: another one, or this one."""
 
-    @property
-    def is_own_process(self) -> bool:
-        """Whether the process does nothing but measure."""
-        ...
-
-    @property
-    def processors(self) -> tuple[int, ...] | None:
-        """The processors that it is pinned to; None if it is not pinned."""
-        ...
-
-    @property
-    def unpinned_because(self) -> str | None:
-        """Why it is not pinned; None where it is."""
-        ...
-
-    @property
-    def python(self) -> str | None:
-        """The version of its interpreter."""
-        ...
-
-    @property
-    def machine(self) -> MachineFacts | None:
-        """The facts of its machine; None if that is this machine."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """A folder of this machine for files to be sent; it goes when the worker ends."""
-        ...
+    # Whether the process does nothing but measure.
+    is_own_process: bool
+    # The processors that it is pinned to, or why it is not pinned.
+    processors: tuple[int, ...] | None
+    unpinned_because: str | None
+    # The version of its interpreter, and the facts of its machine; None for this machine.
+    python: str | None
+    machine: MachineFacts | None
+    # A folder of this machine for files to be sent; it goes when the worker ends.
+    folder: Path
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
         """Load an engine; returns its description."""
@@ -161,17 +131,17 @@ class ProcessWorker:
     def __init__(self, request: WorkerRequest) -> None:
         self._request = request
         self.is_local = is_local(request.spec)
-        # A worker gets no Ctrl-C of the terminal, of which it would print a traceback. The program
-        # of another way, such as ssh, may ask the user there for a password.
-        self._processes = Processes(TREES.popen_options() if self.is_local else {})
-        self._group = group_of(self._processes)
+        self._start_limit_s = max(request.limit_s, request.least_start_limit_s)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._trees: list[Tree] = []
         self._channel: Any = None
-        self._pid: int | None = None
-        self._tree: Tree | None = None
-        self._is_over = False
+        self._is_starting = False
+        self._is_given_up = False
         self._why_over = ""
         self._shows_trace = False
-        self._folder = WorkingFolder("worker")
+        self._working_folder = WorkingFolder("worker")
+        self.folder = self._working_folder.path
+        self._log = self.folder / "output.txt"
         self.processors: tuple[int, ...] | None = None
         self.unpinned_because: str | None = None
         self.executable = ""
@@ -189,48 +159,50 @@ class ProcessWorker:
     def __exit__(self, *_error: object) -> None:
         self.end()
 
-    @property
-    def folder(self) -> Path:
-        return self._folder.path
-
     def ask(
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
-        if self._is_over:
-            why = self._why_over or "it had ended before."
-            raise MeasureError(f"the worker was no longer there {step}: {why}")
-        limit_s = self._request.limit_s if limit_s is None else limit_s
-        try:
-            with self._watched(command, limit_s):
-                self._send({"command": command, **arguments})
-            answer = None
-            while answer is None:
-                # None is a heartbeat: the worker is still busy.
-                answer = self._channel.receive(limit_s)
-        except execnet.DumpError:
-            texts = (printable(text) for text in _texts(arguments) if not is_utf8(text))
+        if self._why_over:
+            raise MeasureError(f"the worker was no longer there {step}: {self._why_over}")
+        wrong = next((text for text in _texts(arguments) if not is_utf8(text)), None)
+        if wrong is not None:
             raise MeasureError(
-                f"a worker takes no text with bytes that are no UTF-8, such as {next(texts)}: "
+                f"a worker takes no text with bytes that are no UTF-8, such as {printable(wrong)}: "
                 "give the file or the folder another name."
-            ) from None
-        except self._channel.TimeoutError:
-            self._give_up()
-            raise self._over(self._describe_silence(step, limit_s)) from None
-        except (EOFError, OSError, self._channel.RemoteError) as error:
-            if self._is_over:
-                raise self._over(self._describe_silence(step, limit_s)) from None
-            self._is_over = True
-            if command == "begin":
-                raise self._describe_start(error) from None
-            raise self._over(MeasureError(self._describe_end(step, error))) from None
+            )
+        limit_s = self._request.limit_s if limit_s is None else limit_s
+        self._send({"command": command, **arguments}, limit_s if command in _LARGE else None)
+        answer = self._receive(step, limit_s)
         if "error" in answer:
             raise failure(answer["error"], step, self.executable, shows_trace=self._shows_trace)
         return answer["ok"]
 
-    def _over(self, error: MeasureError) -> MeasureError:
-        """The error that ended the worker; whoever asks for more is told the same."""
+    def _send(self, value: object, limit_s: float | None) -> None:
+        """Send to a worker that may have ended: `_receive` says so.
+
+        With a limit, one that does not read is given up: writing to a full pipe blocks.
+        """
+        watched = nullcontext() if limit_s is None else _watchdog(limit_s, self._give_up)
+        with watched, suppress(OSError):
+            self._channel.send(value)
+
+    def _receive(self, step: str, limit_s: float) -> Any:  # noqa: ANN401  # the same
+        """The next answer; MeasureError if the worker is silent or has ended."""
+        answer = None
+        try:
+            while answer is None:
+                # None is a heartbeat: the worker is still busy.
+                answer = self._channel.receive(limit_s)
+        except TimeoutError:
+            self._give_up()
+        except EOFError:
+            pass
+        if isinstance(answer, dict):
+            return answer
+        error = self._describe_end(step, limit_s, answer)
+        # Later requests have the same error.
         self._why_over = error.message
-        return error
+        raise error
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
         self._shows_trace = engine.name == CALLABLE_ENGINE
@@ -276,61 +248,36 @@ class ProcessWorker:
 
     def end(self) -> None:
         """End the worker and all that it started, and remove its files."""
-        if not self.is_local and self._channel is not None and not self._is_over:
-            with suppress(Exception):
-                self._channel.send({"command": "end"})
-                self._channel.receive(GRACE_S)
-        self._is_over = True
-        if self._tree is not None:
-            self._tree.kill()
-        gateways = list(self._group)
+        is_over, self._why_over = bool(self._why_over), self._why_over or "it had ended before."
         try:
-            with suppress(Exception):
-                self._group.terminate(timeout=GRACE_S)
-                forget_group(self._group)
-            for gateway in gateways:
-                close_connection(gateway)
+            if not self.is_local and self._channel is not None and not is_over:
+                with suppress(Exception):
+                    self._channel.send({"command": "end"})
+                    self._channel.receive(GRACE_S)
+            self._kill()
+            if self._process is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(GRACE_S)
+            if self._channel is not None:
+                self._channel.close()
         finally:
             # Also if another interrupt comes.
-            self._folder.remove()
-
-    def _send(self, request: Mapping[str, object]) -> None:
-        try:
-            self._channel.send(request)
-        except OSError:
-            # The other side closed the channel. Where it said why, this raises it.
-            with suppress(self._channel.TimeoutError):
-                self._channel.receive(GRACE_S)
-            raise
-
-    def _watched(self, command: str, limit_s: float) -> AbstractContextManager[None]:
-        """Give up a worker that does not read a large request: writing to a full pipe blocks."""
-        return _watchdog(limit_s, self._give_up) if command in _LARGE else nullcontext()
+            self._working_folder.remove()
 
     def _give_up(self) -> None:
-        """Send no more requests; kill a local worker, and cut the connection to another."""
-        self._is_over = True
-        if self._tree is not None:
-            self._tree.kill()
-        elif not self.is_local:
-            for gateway in self._group:
-                cut_off(gateway)
+        self._is_given_up = True
+        self._kill()
 
-    def _describe_silence(self, step: str, limit_s: float) -> MeasureError:
-        ended = "the worker was ended" if self.is_local else "the worker was given up"
-        return MeasureError(
-            f"no answer for {limit_s:.3g} s {step}: {ended}.",
-            Remedy("If the model takes that long, allow more with {timeout}."),
-        )
-
-    # -- start
-
-    @property
-    def _start_limit_s(self) -> float:
-        return max(self._request.limit_s, self._request.least_start_limit_s)
+    def _kill(self) -> None:
+        """End a local worker, or the program that leads to another, which ends without it."""
+        while self._trees:
+            self._trees.pop().kill()
 
     def _start(self) -> None:
+        self._is_starting = True
         self._channel = self._open_channel()
+        self._receive("as it started", self._start_limit_s)
+        self._send((self._place(), self._modules()), self._start_limit_s)
         begun = self.ask(
             "begin",
             "as it started",
@@ -345,8 +292,9 @@ class ProcessWorker:
             inherited=_inherited_path(self._request.spec),
         )
         if self.is_local:
-            self._pid = int(begun["pid"])
-            self._tree = TREES.tree_of(self._pid)
+            # A program that is started as a Python may start another one.
+            self._trees.append(TREES.tree_of(int(begun["pid"])))
+        self._is_starting = False
         self.processors = None if begun["processors"] is None else tuple(begun["processors"])
         self.unpinned_because = begun["unpinned_because"]
         self.executable = str(begun["executable"])
@@ -357,89 +305,81 @@ class ProcessWorker:
         if allowed is not None and allowed < self._request.cores:
             raise TooFewCoresError.of(self._request.cores, allowed, f"the worker may use {allowed}")
 
-    def _open_channel(self) -> Any:  # noqa: ANN401  # execnet's own
+    def _open_channel(self) -> Channel:
+        """Start the process, and send it the code that it starts with."""
+        # A worker gets no Ctrl-C of the terminal, of which it would print a traceback. The program
+        # of another way, such as ssh, may ask the user there for a password.
+        options = TREES.popen_options() if self.is_local else {}
+        command = command_of(self._request.spec)
+        try:
+            with interrupt_delayed():
+                self._process = process = subprocess.Popen(  # noqa: S603  # the user's gateway
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    # If it is closed here, one of the pipes would have its number there.
+                    stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
+                    # Nothing is imported from the working folder: one that came with a model may
+                    # hold a `numpy.py`. Pythons before 3.11 ignore the variable.
+                    env={**os.environ, "PYTHONSAFEPATH": "1"},
+                    **options,
+                )
+                self._trees.append(TREES.tree_of(process.pid))
+        except OSError as error:
+            raise self._describe_start(printable(str(error))) from None
+        source = cast("io.BufferedReader", process.stdout)
+        target = cast("io.BufferedWriter", process.stdin)
+        with _watchdog(self._start_limit_s, self._give_up), suppress(OSError):
+            target.write(f"{find_source(_STARTER).text!a}\n".encode())
+            target.flush()
+        return Channel(source, target)
+
+    def _place(self) -> dict[str, object]:
+        given = _read_spec(self._request.spec)
+        env = {key[4:]: value for key, value in given.items() if key.startswith("env:")}
+        return {"chdir": given.get("chdir"), "nice": int(given.get("nice", 0)), "env": env}
+
+    def _modules(self) -> list[tuple[str, str, str, bytes | None]]:
         # Names in brackets mark lines of our code in a traceback.
         sources = [(name, find_source(name).text, f"<{name}>") for name in SENT_MODULES]
-        parts = [(name, text, file, self._compiled(text, file)) for name, text, file in sources]
-        is_late = threading.Event()
-
-        def give_up() -> None:
-            """End an interpreter that hangs as it starts."""
-            is_late.set()
-            self._processes.kill()
-
-        with warnings.catch_warnings(), _watchdog(self._start_limit_s, give_up):
-            # If a process does not start, execnet leaves its pipes to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            try:
-                with _safe_path():
-                    gateway = self._group.makegateway(self._request.spec)
-                channel = gateway.remote_exec(parts[0][1])
-                channel.send(parts)
-            except _START_ERRORS as error:
-                silence = f"it said nothing for {self._start_limit_s:.3g} s"
-                problem = self._describe_start(TimeoutError(silence) if is_late.is_set() else error)
-                # It may be a program that goes on.
-                self._processes.end()
-            except BaseException:
-                # Interrupted, perhaps before the process has said who it is.
-                self._processes.end()
-                raise
-            else:
-                return channel
-            gc.collect()
-        raise problem
+        return [(name, text, file, self._compiled(text, file)) for name, text, file in sources]
 
     def _compiled(self, text: str, file: str) -> bytes | None:
         """The code that the worker need not compile itself; None if its Python may be another."""
         return compile_source(text, file) if is_this_python(self._request.spec) else None
 
-    def _describe_start(self, error: Exception) -> ModelPerfError:
+    def _describe_start(self, reason: str) -> MeasureError:
         shown = printable(self._request.spec)
-        if isinstance(error, execnet.RemoteError):
-            return MeasureError(
-                f"no worker could be started through {shown!r}: {_last_line(str(error))}."
-            )
-        # The words for an end are those of a pipe, or execnet's own, which have no number.
-        is_unnumbered = type(error) is OSError and error.errno is None
-        has_ended = is_unnumbered or isinstance(error, EOFError | BrokenPipeError)
-        reason = (not has_ended and printable(str(error))) or "it ended at once"
-        if isinstance(error, (ValueError, AttributeError)):
-            return UsageError(
-                f"the gateway {shown!r} cannot be read: {reason}. Give {LOCAL}, {_SPEC_EXAMPLES}."
-            )
-        if self.is_local:
-            return MeasureError(
-                f"no worker could be started through {shown!r}: {reason}. Is it a Python "
-                "interpreter that runs, of version 3.9 or newer?"
-            )
-        return MeasureError(f"the gateway {shown!r} cannot be reached: {reason}.")
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "output.txt"
-
-    # -- what went wrong
-
-    def _describe_end(self, step: str, error: Exception) -> str:
-        """How the worker ended, and its last output."""
-        if isinstance(error, execnet.RemoteError):
-            # Its process is still there: something raised what the worker does not answer with.
-            return f"the worker ended {step}: {_last_line(str(error))}."
         if not self.is_local:
-            reason = printable(str(error).strip()) or "no reason given"
-            return (
-                f"the connection to the worker was lost {step}: {reason}. "
-                "The log on that machine may say why."
+            return MeasureError(f"the gateway {shown!r} cannot be reached: {reason}.")
+        return MeasureError(
+            f"no worker could be started through {shown!r}: {reason}. Is it a Python interpreter "
+            "that runs, of version 3.9 or newer?"
+        )
+
+    def _describe_end(self, step: str, limit_s: float, last_word: str | None) -> MeasureError:
+        """Why there is no answer; the last word of a worker is the error that it ended by."""
+        if last_word is not None:
+            shown = printable(self._request.spec)
+            start = f"no worker could be started through {shown!r}"
+            what = start if self._is_starting else f"the worker ended {step}"
+            return MeasureError(f"{what}: {printable(str(last_word).rstrip('.'))}.")
+        if self._is_starting:
+            silence = f"it said nothing for {limit_s:.3g} s"
+            return self._describe_start(silence if self._is_given_up else "it ended at once")
+        if self._is_given_up:
+            ended = "the worker was ended" if self.is_local else "the worker was given up"
+            return MeasureError(
+                f"no answer for {limit_s:.3g} s {step}: {ended}.",
+                Remedy("If the model takes that long, allow more with {timeout}."),
             )
-        ending = None if self._pid is None else wait_for_end(self._pid)
-        parts = [f"the worker {'ended' if ending is None else ending.text} {step}."]
-        if ending is not None and ending.is_kill:
-            parts.append("The system kills a process so when memory runs out.")
-        tail = read_tail(self._log)
-        if tail:
-            parts.append(f"The last it wrote:\n{tail}")
-        return " ".join(parts)
+        if not self.is_local or self._process is None:
+            lost = f"the connection to the worker was lost {step}"
+            return MeasureError(f"{lost}. The log on that machine may say why.")
+        end = describe_end(self._process, step, self._log)
+        # At once, for another process may get its number.
+        self._kill()
+        return MeasureError(end)
 
 
 @contextmanager
@@ -471,18 +411,37 @@ def interpreter_spec(path: str, option: str) -> str:
 
 def python_spec(path: str) -> str:
     """The spec of a Python interpreter, wherever it is."""
-    # Two slashes are one to the system, and end the path to execnet, which splits it like a shell.
+    # Two slashes are one to the system, and end the path here, which is split like a shell's.
     return f"{LOCAL}//python={shlex.quote(re.sub('//+', '/', path))}"
+
+
+def command_of(spec: str) -> list[str]:
+    """The command that starts the Python of a gateway."""
+    check_form(spec, "a worker")
+    given = _read_spec(spec)
+    if "ssh" in given:
+        config = ["-F", given["ssh_config"]] if "ssh_config" in given else []
+        remote = f'{given.get("python", "python")} -c "{_BOOT}"'
+        return ["ssh", "-C", *config, *given["ssh"].split(), remote]
+    python = given.get("command", given.get("python"))
+    flags = ["-B"] if "dont_write_bytecode" in given else []
+    return [*([sys.executable] if python is None else _words(python)), *flags, "-c", _BOOT]
+
+
+def _read_spec(spec: str) -> dict[str, str]:
+    return {key: value for key, _, value in (part.partition("=") for part in spec.split("//"))}
+
+
+def _words(command: str) -> list[str]:
+    # The separator of Windows would escape what follows it.
+    return shlex.split(command.replace(os.sep, "/"))
 
 
 def check_spec(spec: str, where: str) -> None:
     """UsageError for a text that is no gateway, or names a Python that is not on this machine."""
     check_form(spec, where)
-    python = next(
-        (part.partition("=")[2] for part in spec.split("//") if part.startswith("python=")), None
-    )
-    if python is not None and is_local(spec):
-        interpreter_spec(_first_word(python), where)
+    if is_local(spec) and not is_this_python(spec):
+        interpreter_spec(command_of(spec)[0], where)
 
 
 def check_form(spec: str, where: str) -> None:
@@ -499,19 +458,19 @@ def check_form(spec: str, where: str) -> None:
         problem = f"it takes one of {', '.join(_WAYS)}"
     elif empty := [key for key, eq, value in parts if not value and (eq or key not in _FLAGS)]:
         problem = f"{printable(empty[0])} needs a value, as in {printable(empty[0])}=VALUE"
+    elif {"command", "python"} <= known:
+        problem = "a command has its Python in it"
+    else:
+        given = _read_spec(spec)
+        try:
+            int(given.get("nice", 0))
+            _words(given.get("command", given.get("python", "")))
+        except ValueError as error:
+            problem = printable(str(error))
     if problem:
         raise UsageError(
             f"{where}: the gateway {shown!r} cannot be read: {problem}. Give {_SPEC_EXAMPLES}."
         )
-
-
-def _first_word(command: str) -> str:
-    """The program of a command line, which may have options of it too."""
-    try:
-        # As execnet does: the separator of Windows would escape what follows it.
-        return shlex.split(command.replace(os.sep, "/"))[0]
-    except (IndexError, ValueError):
-        return command
 
 
 def is_this_python(spec: str) -> bool:
@@ -528,30 +487,6 @@ def _inherited_path(spec: str) -> list[str]:
         return []
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [str(Path(entry).absolute()) for entry in entries if entry]
-
-
-def _last_line(traceback: str) -> str:
-    """The line of a traceback that has the error."""
-    lines = traceback.strip().splitlines()
-    return printable(lines[-1].rstrip(".")) if lines else "no reason given"
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Pythons that are started in this context import nothing from the working folder.
-
-    A folder that came with a model may hold a `numpy.py`. Pythons before 3.11 ignore the variable.
-    """
-    name = "PYTHONSAFEPATH"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -1,14 +1,11 @@
 """A thread that runs work for another one, so that a call is not deep in frames of ours.
 
 A program that looks at its stack, as some that log do, takes longer the deeper it is called. So the
-main thread of a worker, or the thread of a test, waits for calls; what decides about them runs in a
-thread beside it. This is the program that a worker on this machine starts with, so it needs only
-the standard library.
+thread of a test waits for calls, and what decides about them runs in another thread.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -84,9 +81,3 @@ class _Order:
         if error is not None:
             raise error
         return result
-
-
-if __name__ == "__main__":
-    modelperf_host = MainThread()
-    # What execnet itself would be started with.
-    modelperf_host.serve(lambda: exec(eval(sys.stdin.readline()), globals()))  # noqa: S102, S307

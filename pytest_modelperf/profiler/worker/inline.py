@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.worker.agent import Agent, describe_error
 from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.host import MainThread
@@ -28,8 +29,8 @@ class InlineWorker:
     """
 
     is_own_process = False
-    machine = None
-    python = platform.python_version()
+    machine: MachineFacts | None = None
+    python: str | None = platform.python_version()
 
     def __init__(
         self,

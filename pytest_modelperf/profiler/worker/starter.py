@@ -1,20 +1,125 @@
-"""The first code that a worker runs: it receives the agent's modules, and serves.
+"""The first code that a worker runs: a channel over its pipes, through which it gets the agent.
 
 The modules get their full names, so that their imports work as they do here. This package need not
-be installed there, and may be another version.
+be installed there, and may be another version. The side that starts a worker has the same channel.
 """
 
 from __future__ import annotations
 
+import _thread
+import io
 import linecache
 import marshal
+import os
+import pickle
 import platform
+import queue
 import sys
+import threading
+import time
+import traceback
 import types
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import IO, Any
 
 _OLDEST = (3, 9)
+# Python 3.9 reads it, and large values are written without a copy.
+_PROTOCOL = 4
+# How long a worker may go on for a side that is gone, and then with what it does about that.
+_GRACE_S = 5.0
+_END = object()
+
+
+# What an engine may return objects of subclasses of, and how to have them without that. By its own
+# methods, a member of an enum would be its name.
+_PLAIN: Mapping[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: bytes,
+    list: list,
+    tuple: tuple,
+    dict: dict,
+}
+
+
+class _PlainPickler(pickle.Pickler):
+    """Writes numbers, texts, bytes and what holds them; those of a subclass as of the type."""
+
+    def reducer_override(self, value: Any) -> Any:  # noqa: ANN401  # the standard library's
+        for kind, plain in _PLAIN.items():
+            if isinstance(value, kind):
+                return kind, (plain(value),)
+        if isinstance(value, type) and value in _PLAIN:
+            return NotImplemented
+        found = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise TypeError(f"the engine returned {value!r}, which is a {found} and no plain value")
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads the same, and nothing that runs other code."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # the same
+        for kind in _PLAIN:
+            if (module, name) == ("builtins", kind.__name__):
+                return kind
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+
+
+class Channel:
+    """Plain values from the other side and to it; as an iterator, all that come."""
+
+    def __init__(
+        self, source: io.BufferedReader, target: IO[bytes], *, is_worker: bool = False
+    ) -> None:
+        self._target = target
+        self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, args=(source, is_worker), daemon=True)
+        self._reader.start()
+
+    def send(self, value: object) -> None:
+        """TypeError for a value that is not plain, OSError if the other side is gone."""
+        data = io.BytesIO()
+        _PlainPickler(data, _PROTOCOL).dump(value)
+        self._target.write(data.getbuffer())
+        self._target.flush()
+
+    def receive(self, limit_s: float | None = None) -> Any:  # noqa: ANN401  # a plain value
+        """The next value; EOFError after the last, TimeoutError if none comes in time."""
+        try:
+            value = self._received.get(timeout=limit_s)
+        except queue.Empty:
+            raise TimeoutError from None
+        if value is _END:
+            self._received.put(_END)
+            raise EOFError
+        return value
+
+    def __iter__(self) -> Iterator[Any]:
+        with suppress(EOFError):
+            while True:
+                yield self.receive()
+
+    def close(self) -> None:
+        """Close the pipes; the process on the other side has ended."""
+        # What it did not read cannot be written any more.
+        with suppress(OSError):
+            self._target.close()
+        self._reader.join(_GRACE_S)
+
+    def _read(self, source: io.BufferedReader, is_worker: bool) -> None:  # noqa: FBT001  # of a thread
+        # Anything else than a value is the end: a program that is not a worker, or half a value.
+        with suppress(Exception), source:
+            while source.peek(1)[:1] == pickle.PROTO:
+                self._received.put(_PlainUnpickler(source).load())
+        self._received.put(_END)
+        if is_worker:
+            time.sleep(_GRACE_S)
+            # The agent is still busy. Python code ends by this, and removes its files.
+            _thread.interrupt_main()
+            time.sleep(_GRACE_S)
+            os._exit(1)
 
 
 def take_module(name: str, source: str, file: str, code: bytes | None = None) -> Any:  # noqa: ANN401  # a module
@@ -32,23 +137,42 @@ def take_module(name: str, source: str, file: str, code: bytes | None = None) ->
     return module
 
 
-def start(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
-    """Receive the modules, each after the modules that it imports, and let the last one serve."""
-    parts = channel.receive()
+def start(source: io.BufferedReader) -> None:
+    """Receive the modules, each after the modules that it imports, and let the last one serve.
+
+    A text is the last word of a worker: the error that it ends by.
+    """
+    channel = Channel(source, os.fdopen(os.dup(1), "wb"), is_worker=True)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+    # What is printed must not get among the values.
+    os.dup2(2, 1)
+    try:
+        # The other side sends no more to a program that does not answer.
+        channel.send({})
+        place, parts = channel.receive()
+        _settle(**place)
+        [take_module(*part) for part in parts][-1].serve(channel)
+    except BaseException as error:  # noqa: BLE001  # the other side raises it
+        with suppress(OSError):
+            channel.send(traceback.format_exception_only(type(error), error)[-1].strip())
+
+
+def _settle(chdir: str | None, nice: int, env: Mapping[str, str]) -> None:
+    """Begin in a folder, which may be new, with a niceness and some variables."""
     if sys.version_info < _OLDEST:
         raise RuntimeError(
             f"this is Python {platform.python_version()}, and a worker takes "
             f"{'.'.join(map(str, _OLDEST))} or newer"
         )
-    taken = [take_module(*part) for part in parts]
-    serve = partial(taken[-1].serve, channel)
-    # A worker on this machine keeps its main thread for this.
-    host = getattr(sys.modules["__main__"], "modelperf_host", None)
-    if host is None:
-        serve()
-    else:
-        host.run(serve)
+    os.environ.update(env)
+    if chdir is not None:
+        os.makedirs(chdir, exist_ok=True)  # noqa: PTH103  # paths are texts on this side
+        os.chdir(chdir)
+    if nice and hasattr(os, "nice"):
+        os.nice(nice)
 
 
-if __name__ == "__channelexec__":
-    start(channel)  # type: ignore[name-defined]  # noqa: F821  # execnet puts it there
+if __name__ == "__main__":
+    start(source)  # type: ignore[name-defined]  # noqa: F821  # the command line puts it there

@@ -49,18 +49,18 @@ class FakeRig(Struct):
     def worker(self) -> FakeRig:
         return self
 
-    def open(self) -> Load:
+    def open(self) -> tuple[Load]:
         self.is_open = True
-        return Load(1)
+        return (Load(1),)
 
     def close(self) -> None:
         self.is_open = False
 
-    def block(self, count: int, max_ns: int) -> Block:
+    def take(self, count: int, max_ns: int) -> tuple[Block]:
         assert self.is_open
         assert max_ns > count * self.turn_ns
         self.done += count
-        return Block(times_ns=(self.turn_ns,) * count, noise=Noise(wall_ns=1))
+        return (Block(times_ns=(self.turn_ns,) * count, noise=Noise(wall_ns=1)),)
 
     def ask(self, command: str, step: str) -> dict[str, Any]:
         assert (command, step) == ("memory", self.step)

@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
-from pytest_modelperf.profiler.worker.agent import ModelLocation
+from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model
 
@@ -528,7 +528,7 @@ _FULL_DISK = """
 import errno, resource, signal, sys
 import numpy as np
 from pytest_modelperf.profiler.engines import onnxruntime as engine
-from pytest_modelperf.profiler.worker.agent import ModelLocation
+from pytest_modelperf.profiler.worker.sessions import ModelLocation
 
 model, folder = sys.argv[1:]
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from pytest_modelperf.profiler.engines import onnxruntime as engine
-from pytest_modelperf.profiler.worker.agent import ModelLocation
+from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.support.small_models import ones, parse
 
 SQUARE = "g (float[4] x) => (float[4] y) { y = Mul(x, x) }"

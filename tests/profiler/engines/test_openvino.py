@@ -13,8 +13,9 @@ import onnx
 import pytest
 
 from pytest_modelperf.profiler.engines.source import BUILT_IN
-from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
+from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.support.light_models import light_model
 from tests.support.small_models import ones, parse
 
@@ -199,7 +200,8 @@ def test_the_runtime_stays_on_the_processors_of_the_worker(tmp_path: Path) -> No
     model = perceptron(tmp_path)
     x = ones(1, 8)
     with ProcessWorker(WorkerRequest(cores=1)) as worker:
-        threads = Path(f"/proc/{worker._pid}/task")
+        assert worker._process is not None
+        threads = Path(f"/proc/{worker._process.pid}/task")
         before = set(threads.iterdir())
         described = worker.use_engine(BUILT_IN["openvino"], EXACT)
         assert described["name"] == "openvino"

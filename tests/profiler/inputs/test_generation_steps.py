@@ -22,8 +22,8 @@ from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.graph.state_inputs import TokenSpan, state_inputs
 from pytest_modelperf.profiler.inputs.made import make_input
 from pytest_modelperf.profiler.inputs.mixture import StepFeeds, make_steps
-from pytest_modelperf.profiler.worker.agent import ModelLocation
 from pytest_modelperf.profiler.worker.feeds import StepArrays
+from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.support.small_models import parse
 
 if TYPE_CHECKING:

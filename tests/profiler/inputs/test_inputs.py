@@ -31,7 +31,8 @@ from pytest_modelperf.profiler.inputs.given import (
     specs_of,
 )
 from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
-from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
+from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.support.light_models import light_model
 from tests.support.runtimes import INSTALLED, unless_1_23
 from tests.support.small_models import parse

@@ -56,18 +56,18 @@ class FakeSide:
         finally:
             self.running -= 1
 
-    def open(self) -> Load:
+    def open(self) -> tuple[Load]:
         self.loaded.append(self.name)
-        return Load(self.infer_ns * 3)
+        return (Load(self.infer_ns * 3),)
 
-    def block(self, count: int, max_ns: int) -> Block:
+    def take(self, count: int, max_ns: int) -> tuple[Block]:
         done = min(count, max(1, -(-max_ns // self.infer_ns)))
         self.blocks.append(done)
         self.begun_at.append(self.next_step)
         self.next_step += done
         self.log.append(self.name)
         times = (self.infer_ns,) * done
-        return Block(times_ns=times, noise=Noise(wall_ns=sum(times), cpu_ns=sum(times)))
+        return (Block(times_ns=times, noise=Noise(wall_ns=sum(times), cpu_ns=sum(times))),)
 
 
 def make(before_ns: int = 10, after_ns: int = 20) -> tuple[SplitDuet, FakeSide, FakeSide]:
@@ -83,7 +83,7 @@ def test_both_sides_run_equally_often_in_turns_of_random_order() -> None:
     duet, before, after = make()
     with closing(duet):
         assert duet.open() == (Load(30), Load(60))
-        first, second = duet.pair_block(100, 10**9)
+        first, second = duet.take(100, 10**9)
     assert first.times_ns == (10,) * 100
     assert second.times_ns == (20,) * 100
     assert len(before.blocks) == len(after.blocks) == 13
@@ -95,9 +95,9 @@ def test_a_block_ends_with_its_time_on_both_sides_alike() -> None:
     duet, _, _ = make()
     with closing(duet):
         duet.open()
-        first, second = duet.pair_block(1000, 600)
+        first, second = duet.take(1000, 600)
         assert 16 <= len(first.times_ns) == len(second.times_ns) <= 24
-        first, second = duet.pair_block(1000, 1)
+        first, second = duet.take(1000, 1)
         assert len(first.times_ns) == len(second.times_ns) == 1
 
 
@@ -105,7 +105,7 @@ def test_the_noise_of_a_block_is_that_of_all_its_turns() -> None:
     duet, _, _ = make()
     with closing(duet):
         duet.open()
-        first, second = duet.pair_block(20, 10**9)
+        first, second = duet.take(20, 10**9)
     assert (first.noise.wall_ns, first.noise.cpu_ns) == (200, 200)
     assert second.noise.wall_ns == 400
     assert first.noise.stolen_ns is None
@@ -147,9 +147,9 @@ def test_in_one_worker_the_sides_are_loaded_first_by_turns() -> None:
         side: str
         load_ns: int
 
-        def open(self) -> Load:
+        def open(self) -> tuple[Load]:
             loaded.append(self.side)
-            return Load(self.load_ns)
+            return (Load(self.load_ns),)
 
     before, after = (cast("Rig", FakeRig(side, ns)) for side, ns in (("before", 10), ("after", 20)))
     duet = SharedDuet(before, after)
@@ -162,7 +162,7 @@ def test_both_sides_run_the_same_steps_of_a_generation() -> None:
     duet, before, after = make(before_ns=10, after_ns=25)
     duet.open()
     for _ in range(3):
-        duet.pair_block(40, 300)
+        duet.take(40, 300)
     duet.close()
     assert before.begun_at == after.begun_at
     assert len(set(before.begun_at)) > 3
@@ -220,7 +220,7 @@ def test_parts_that_are_most_of_the_model_do_not_run_after_the_first_round() -> 
     duet = part_duet(worker)
     for _ in range(2):
         duet.open()
-        blocks = [duet.pair_block(3, 10**9) for _ in range(2)]
+        blocks = [duet.take(3, 10**9) for _ in range(2)]
         duet.close()
     assert worker.asked == [True, True, False, False]
     assert duet.too_large == pytest.approx(0.5)
@@ -233,10 +233,10 @@ def test_parts_that_were_large_in_one_block_alone_go_on() -> None:
     duet = part_duet(worker)
     duet.open()
     for _ in range(3):
-        duet.pair_block(3, 10**9)
+        duet.take(3, 10**9)
     duet.close()
     duet.open()
-    (before, _) = duet.pair_block(3, 10**9)
+    (before, _) = duet.take(3, 10**9)
     assert duet.too_large is None
     assert before.parts
 

@@ -495,10 +495,10 @@ class FailingBench(FakeBench):
     error: BaseException = RuntimeError("no more")
     is_dead = False
 
-    def block(self, count: int, max_ns: int) -> Block:
+    def take(self, count: int, max_ns: int) -> tuple[Block]:
         if len(self.blocks[-1]) == 2:
             raise self.error
-        return super().block(count, max_ns)
+        return super().take(count, max_ns)
 
     def close(self) -> None:
         super().close()
@@ -859,7 +859,7 @@ def test_all_take_no_longer_than_they_have_together() -> None:
 @pytest.mark.slow
 def test_a_failure_costs_the_others_no_time() -> None:
     class Hanging(FakeBench):
-        def open(self) -> Load:
+        def open(self) -> tuple[Load]:
             clock.pass_ns(100 * S)
             raise MeasureError("no answer")
 
@@ -875,7 +875,7 @@ def test_a_failure_costs_the_others_no_time() -> None:
 class Broken(FakeBench):
     """A model that fails in its third round."""
 
-    def open(self) -> Load:
+    def open(self) -> tuple[Load]:
         if self.opened == 2:
             raise MeasureError("it is gone")
         return super().open()

@@ -172,7 +172,7 @@ def test_a_time_that_the_wall_clock_cannot_tell_is_no_figure(work_ns: int, tmp_p
     (rig,) = rigs_on(Machine(wall_tick_ns=100_000), tmp_path, work_ns)
     rig.open()
     with pytest.raises(MeasureError, match=r"ticks every 0\.1000 ms") as caught:
-        rig.block(5, 10**12)
+        rig.take(5, 10**12)
     assert "cannot time inferences below 20.00 ms" in str(caught.value)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import execnet
 import numpy as np
 import pytest
 
@@ -31,6 +29,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     ProcessWorker,
     WorkerRequest,
     check_spec,
+    command_of,
     interpreter_spec,
     is_local,
 )
@@ -107,15 +106,17 @@ class TalkingChannel:
 
     words: list[dict[str, Any] | None]
     sent: list[Any] = field(default_factory=list)
-    TimeoutError = RemoteError = TimeoutError
 
     def send(self, request: object) -> None:
         self.sent.append(request)
 
     def receive(self, limit_s: float) -> dict[str, Any] | None:
         if limit_s < 0.9:
-            raise self.TimeoutError
+            raise TimeoutError
         return self.words.pop(0)
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize("limit_s", [1.0, 0.8])
@@ -299,7 +300,7 @@ def test_an_engine_may_describe_itself_with_subclasses_of_plain_types() -> None:
     assert told == {
         "version": "1.2",
         "options": {"level": "all"},
-        "providers": ["CPU", "GPU"],
+        "providers": ("CPU", "GPU"),
         "share": 0.5,
         "count": 1,
     }
@@ -479,9 +480,10 @@ def test_a_python_that_is_too_old_is_one_clear_error(
         f"popen//python={sys.executable} -X dev//chdir=/tmp//env:A=b",
         "ssh=pi@board//python=python3",
         "ssh=-p 5000 board//ssh_config=/etc/config",
+        "command=docker exec -i box python3//env:A=b",
     ],
 )
-def test_a_spec_that_execnet_takes_is_a_gateway(spec: str) -> None:
+def test_a_gateway_of_any_form_is_taken(spec: str) -> None:
     check_spec(spec, "the option")
 
 
@@ -497,10 +499,13 @@ def test_a_spec_that_execnet_takes_is_a_gateway(spec: str) -> None:
         ("ssh", "ssh needs a value, as in ssh=VALUE"),
         (
             "socket=board:8888",
-            "a gateway has no 'socket'. Give popen//python=/path/to/python or ssh=host.",
+            "a gateway has no 'socket'. Give popen//python=/path/to/python, ssh=host or command=",
         ),
         ("vagrant_ssh=box", "a gateway has no 'vagrant_ssh'"),
         ("popen//via=master", "a gateway has no 'via'"),
+        ("popen//nice=much", "invalid literal for int() with base 10: 'much'"),
+        ("popen//python='a", "No closing quotation"),
+        ("command=ssh board//python=python3", "a command has its Python in it"),
         ("popen//python=/no/such/python", "which is no program that can be run"),
     ],
 )
@@ -515,18 +520,25 @@ def test_only_a_child_of_our_own_is_local() -> None:
     assert is_local("popen")
     assert is_local("popen//python=/other/python")
     assert not is_local("ssh=host")
+    assert not is_local("command=docker exec -i box python3")
 
 
-def test_a_worker_behind_ssh_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", [HOST, f"command=env A=b '{sys.executable}'"])
+def test_a_worker_of_another_machine_answers_until_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
     put_in_place_of_ssh(tmp_path, monkeypatch)
-    with ProcessWorker(WorkerRequest(spec=HOST)) as worker:
+    options = {"at": "6", "do": "exit"}
+    with ProcessWorker(WorkerRequest(spec=spec)) as worker:
         assert not worker.is_local
         assert worker.machine is not None
         assert worker.machine.logical_cores is not None
-        worker.use_engine(FAULTY, {})
+        worker.use_engine(FAULTY, options)
         worker.ask("inputs", "as the inputs were sent", inputs={})
-        open_model(worker, {})
+        open_model(worker, options)
         assert len(np.frombuffer(run_block(worker, 3)["times"]["a"], np.int64)) == 3
+        with pytest.raises(MeasureError, match=r"connection to the worker was lost in round 3\. "):
+            run_block(worker)
 
 
 def test_a_host_that_ssh_does_not_reach_is_one_clear_error(
@@ -563,9 +575,36 @@ def test_the_path_of_an_interpreter_has_any_slashes_and_spaces(tmp_path: Path) -
     (folder / "python").symlink_to(sys.executable)
     spec = interpreter_spec(f"{folder}//python", "the option")
     check_spec(spec, "the option")
-    python = execnet.XSpec(spec).python
-    assert python is not None
-    assert shlex.split(python) == [str(folder / "python")]
+    assert command_of(spec)[0] == str(folder / "python")
+
+
+PLACED = """
+import os, threading
+
+def describe(options):
+    return {
+        "main": threading.current_thread() is threading.main_thread(),
+        "session": hasattr(os, "getsid") and os.getsid(0) - os.getpid(),
+        "folder": os.getcwd(),
+        "variable": os.environ.get("A"),
+        "niceness": hasattr(os, "nice") and os.nice(0),
+        "inputs": [os.read(0, 1), os.write(1, b"not a value")],
+    }
+"""
+
+
+def test_a_worker_begins_where_its_gateway_says_and_apart_from_this_terminal(
+    tmp_path: Path,
+) -> None:
+    """Ctrl-C of a terminal ends all processes of the session, each with a traceback."""
+    folder = tmp_path / "new"
+    spec = f"popen//chdir={folder}//env:A=b//nice=3"
+    with ProcessWorker(WorkerRequest(spec=spec)) as worker:
+        told = worker.ask("engine", "as it loaded", source=PLACED, file="e.py", options={})
+    assert told.pop("main") is True
+    assert told.pop("session") == 0
+    assert told.pop("niceness") in {3, False}
+    assert told == {"folder": str(folder), "variable": "b", "inputs": [b"", 11]}
 
 
 def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def stepping(streams: int = 1) -> tuple[Rig, Stepping]:
 def test_blocks_follow_one_another_and_after_the_last_step_comes_the_first() -> None:
     rig, _ = stepping()
     rig.open()
-    blocks = [rig.block(count, 10**9) for count in (1, 7, 12)]
+    blocks = [rig.take(count, 10**9)[0] for count in (1, 7, 12)]
     assert [block.first_step for block in blocks] == [0, 1, 8]
     ran = [ns // 1000 - 1 for block in blocks for ns in block.times_ns]
     assert ran == list(itertools.islice(itertools.cycle(range(COUNT)), 20))
@@ -133,7 +133,7 @@ def test_sessions_begin_at_steps_that_fill_the_generation_evenly() -> None:
     begun = []
     for _ in range(COUNT):
         rig.open()
-        begun.append(rig.block(1, 10**9).first_step)
+        begun.append(rig.take(1, 10**9)[0].first_step)
     assert begun[:5] == [0, 6, 2, 8, 4]
     assert len(set(begun)) >= COUNT - 2
 
@@ -141,16 +141,16 @@ def test_sessions_begin_at_steps_that_fill_the_generation_evenly() -> None:
 def test_a_block_that_its_time_cuts_off_says_where_the_next_begins() -> None:
     rig, _ = stepping()
     rig.open()
-    cut = rig.block(9, 3000)
+    cut = rig.take(9, 3000)[0]
     assert len(cut.times_ns) < 9
-    assert rig.block(1, 10**9).first_step == len(cut.times_ns)
+    assert rig.take(1, 10**9)[0].first_step == len(cut.times_ns)
 
 
 def test_going_on_takes_no_rewinding() -> None:
     rig, engine = stepping()
     rig.open()
     for _ in range(5):
-        rig.block(7, 10**9)
+        rig.take(7, 10**9)
     assert engine.made[-1].rewound == []
 
 
@@ -158,7 +158,7 @@ def test_several_streams_have_steps_of_their_own() -> None:
     rig, engine = stepping(streams=3)
     rig.open()
     assert len(engine.made) == 3
-    block = rig.block(12, 10**9)
+    block = rig.take(12, 10**9)[0]
     # Each is at another step by then, so a time belongs to no length.
     assert block.first_step is None
 

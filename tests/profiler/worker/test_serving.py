@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pytest_modelperf.profiler.worker.agent import serve
 from pytest_modelperf.systems.process import OWN_PROCESS
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.worker.starter import Channel
 
 
 class Line:
@@ -33,7 +36,7 @@ def test_a_worker_leaves_nothing_where_the_other_side_is_gone(tmp_path: Path) ->
 
     def run() -> None:
         before = OWN_PROCESS.allowed_processors()
-        serve(Line(begin, put))
+        serve(cast("Channel", Line(begin, put)))
         was_restored.append(OWN_PROCESS.allowed_processors() == before)
 
     # Only this thread is pinned.

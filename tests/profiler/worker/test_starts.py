@@ -66,7 +66,7 @@ def stretches(block: Block) -> list[tuple[int, int]]:
 
 def test_of_sides_that_take_turns_none_runs_while_another_does() -> None:
     clock, (before, after) = rigs("before", "after")
-    blocks = SharedDuet(before, after).pair_block(20, 10**9)
+    blocks = SharedDuet(before, after).take(20, 10**9)
     sides = [[(*stretch, side) for stretch in stretches(b)] for side, b in enumerate(blocks)]
     in_order = sorted(itertools.chain(*sides))
     assert all(one[1] < other[0] for one, other in itertools.pairwise(in_order))
@@ -79,7 +79,7 @@ def test_of_sides_that_take_turns_none_runs_while_another_does() -> None:
 def test_of_one_side_the_starts_are_added_up_from_the_first() -> None:
     clock, (rig,) = rigs("only")
     begun_ns = clock.now_ns
-    block = rig.block(50, 10**9)
+    block = rig.take(50, 10**9)[0]
     found = stretches(block)
     assert begun_ns < found[0][0]
     assert all(one[1] == other[0] for one, other in itertools.pairwise(found))
@@ -89,14 +89,14 @@ def test_of_one_side_the_starts_are_added_up_from_the_first() -> None:
 
 def test_of_inferences_that_run_at_once_no_start_is_kept() -> None:
     _, (rig,) = rigs("only", streams=2)
-    assert rig.block(8, 10**9).starts_ns is None
+    assert rig.take(8, 10**9)[0].starts_ns is None
 
 
 def test_in_two_workers_each_chunk_stands_where_it_ran() -> None:
     _, (before, after) = rigs("before", "after")
     duet = SplitDuet(cast("StartRig", None), cast("StartRig", None))
     duet._rigs = (before, after)
-    blocks = duet.pair_block(20, 10**9)
+    blocks = duet.take(20, 10**9)
     in_order = sorted(itertools.chain.from_iterable(map(stretches, blocks)))
     assert [len(block.times_ns) for block in blocks] == [20, 20]
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(in_order))
@@ -111,13 +111,13 @@ def test_a_chunk_without_starts_leaves_its_block_without() -> None:
         def go_to_step(self, step: int) -> None:
             self.next_step = step
 
-        def block(self, count: int, _: int) -> Block:
+        def take(self, count: int, _: int) -> tuple[Block]:
             starts_ns = next(self._blocks)
-            return Block(times_ns=(1,) * count, noise=Noise(wall_ns=1), starts_ns=starts_ns)
+            return (Block(times_ns=(1,) * count, noise=Noise(wall_ns=1), starts_ns=starts_ns),)
 
     duet = SplitDuet(cast("StartRig", None), cast("StartRig", None))
     first = tuple(range(8))
     duet._rigs = tuple(cast("Rig", Told(first, told)) for told in (None, (10, 20)))
-    before, after = duet.pair_block(10, 10**9)
+    before, after = duet.take(10, 10**9)
     assert before.starts_ns is None
     assert after.starts_ns == (*first, 10, 20)

@@ -1,0 +1,319 @@
+"""The loaded models of a worker: their sessions, their inputs, and the blocks that time them.
+
+Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_modelperf.profiler.worker.clocks import Clock, Clocks, measure_clocks
+from pytest_modelperf.profiler.worker.feeds import FeedArrays, align, read_feed
+from pytest_modelperf.profiler.worker.meter import Meter
+from pytest_modelperf.profiler.worker.process import processors_left
+from pytest_modelperf.profiler.worker.timing import (
+    Taken,
+    TurnWatch,
+    paused_gc,
+    time_arrivals,
+    time_at_once,
+    time_chains,
+    time_one,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.contract import Engine, Session, Steps
+
+
+class ModelLocation:
+    """Where the model is: a file, and the folder of its external data if that is another."""
+
+    def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
+        self.path = path
+        self.folder = folder
+
+
+class LostProcessorsError(RuntimeError):
+    """Processors were taken from this process, so its times are for fewer cores."""
+
+
+class ModelSessions:
+    """The engine and its sessions; each `do_` method answers a request about them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        meter: Meter | None,
+        process_clock: Clock,
+        run: Callable[[Callable[[], Any]], Any] | None,
+    ) -> None:
+        # Has the thread that inferences belong to run a block of them; None: it is this one.
+        self._run = run
+        self._machine_clock = clock
+        self._clock = clock
+        self._process_clock = process_clock
+        self._clocks: Clocks | None = None
+        self._cores = 0
+        # The threads that existed before this process was pinned.
+        self._other_threads: frozenset[str] = frozenset()
+        self._engine: Engine | None = None
+        self._sessions: dict[str, Session] = {}
+        # One function for each request that runs at once.
+        self._infer: dict[str, list[Callable[[], Any]]] = {}
+        self._feeds: dict[str, FeedArrays] = {}
+        self._meter = meter or Meter((), None)
+
+    def use_engine(self, engine: Engine) -> None:
+        self._engine = engine
+        self._clock = getattr(engine, "clock_ns", self._machine_clock)
+
+    def do_clocks(self) -> dict[str, Any] | None:
+        """The ticks of the clocks here; None for an engine with a clock of its own."""
+        if self._clock is not self._machine_clock:
+            return None
+        if self._clocks is None:
+            self._clocks = measure_clocks(self._machine_clock, self._process_clock)
+        return dict(vars(self._clocks))
+
+    def do_inputs(
+        self, inputs: Mapping[str, Any], feed: str = "", steps: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keep inputs for the inferences that name this feed; see `read_feed` for their form."""
+        self._feeds[feed] = read_feed(inputs, steps)
+
+    def do_open(  # noqa: PLR0913, PLR0917  # the same
+        self,
+        side: str,
+        model: Any,  # noqa: ANN401  # a path, or a function where no process lies between
+        folder: str | None,
+        threads: int,
+        options: Mapping[str, str],
+        feed: str = "",
+        streams: int = 1,
+        is_part: bool = False,  # noqa: FBT001, FBT002  # by keyword
+    ) -> dict[str, Any]:
+        """Load a model as `side`, for so many requests at once; returns when and how long.
+
+        Of a Python function it also returns the file. A part of a plan is loaded as it is, without
+        optimizations.
+        """
+        engine = self._require_engine()
+        chosen = dict(options)
+        if streams > 1 and hasattr(engine, "stream_options"):
+            chosen = {**engine.stream_options(streams, chosen), **chosen}
+        gc.collect()
+        load = engine.load_part if is_part else engine.load
+        start = self._clock()
+        session = load(ModelLocation(model, folder), threads, chosen)
+        load_ns = self._clock() - start
+        self._sessions[side] = session
+        fed = self._feeds[feed]
+        if streams > 1 and fed.steps is None and not hasattr(session, "prepare_another"):
+            raise RuntimeError("this engine runs one request at a time on a session: one stream")
+        self._infer[side] = [
+            self._prepared(session, feed),
+            *(
+                session.prepare_another(fed.arrays, fed.dtypes)
+                if fed.steps is None
+                else self._prepared(session, feed)
+                for _ in range(streams - 1)
+            ),
+        ]
+        return {
+            "begun_ns": start,
+            "load_ns": load_ns,
+            # Only a Python function is read from a file of its own choice.
+            "file": getattr(session, "file", None),
+        }
+
+    def do_close(self, side: str) -> None:
+        self._infer.pop(side, None)
+        session = self._sessions.pop(side, None)
+        if session is not None:
+            session.close()
+
+    def do_block(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
+        self,
+        sides: Sequence[str],
+        count: int,
+        max_ns: int,
+        seed: int = 0,
+        first_step: int | None = None,
+        parts: Mapping[str, Sequence[str]] | None = None,
+        watches: bool = False,  # noqa: FBT001, FBT002  # by keyword
+        every_ns: int | None = None,
+    ) -> dict[str, Any]:
+        """Times of up to `count` inferences a side, in random order within each turn.
+
+        For sides that take turns, and for one that it `watches`, also when each inference began and
+        what disturbed it; for one side with several requests at once also the inferences per
+        second. One side may have an inference arrive `every_ns`, and its times count from then. A
+        generation goes on from `first_step`. The `parts` of a side run right after it in each turn,
+        and once more without it when all turns are over.
+        """
+        infers = [self._infer[side] for side in sides]
+        part_turns: dict[str, Any] = {}
+        if first_step is not None:
+            for each in itertools.chain.from_iterable(infers):
+                cast("Steps", each).rewind(first_step)
+        per_second = None
+        before = self._meter.read()
+        with paused_gc():
+            begun = self._clock()
+            if every_ns is not None:
+                wait = self._waiting()
+                arriving = time_arrivals(infers[0], count, max_ns, every_ns, self._clock, wait)
+                taken, times = [], [arriving]
+            elif len(infers) > 1 or watches:
+                order = random.Random(seed)  # noqa: S311  # an order, no secret
+                own = [[self._infer[name][0] for name in (parts or {}).get(s, ())] for s in sides]
+                chains = [[streams[0], *each] for streams, each in zip(infers, own)]  # noqa: B905
+                watch = self._turn_watch()
+                runs = time_chains(chains, count, max_ns, self._clock, order, watch)
+                done = len(runs[0][0].times)
+                alone = time_chains(own, done, max_ns, self._clock, order, watch) if parts else ()
+                if watch is not None:
+                    watch.close()
+                taken = [run[0] for run in runs]
+                times = [side.times for side in taken]
+                part_turns = {
+                    side: [
+                        {"in_place": _turns(here), "alone": _turns(there)}
+                        for here, there in zip(run[1:], hot)  # noqa: B905
+                    ]
+                    for side, run, hot in zip(sides, runs, alone)  # noqa: B905
+                }
+            elif len(infers[0]) > 1:
+                all_times, per_second = time_at_once(infers[0], count, max_ns, self._clock)
+                taken, times = [], [all_times]
+            else:
+                block = partial(time_one, infers[0][0], count, max_ns, self._clock)
+                taken, times = [], [block() if self._run is None else self._run(block)]
+        noise = self._meter.since(before)
+        self._require_processors()
+        return {
+            "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
+            "begun_ns": begun,
+            "turns": {side: _turns(t) for side, t in zip(sides, taken)} or None,  # noqa: B905
+            "parts": part_turns,
+            "per_second": per_second,
+            "noise": noise,
+        }
+
+    def _waiting(self) -> Callable[[int], None]:
+        """The function that waits for a moment of the clock."""
+        if self._clock is self._machine_clock:
+            return partial(wait_until, clock=self._clock)
+        if not hasattr(self._engine, "wait_until"):
+            raise RuntimeError(
+                "this engine has a clock of its own and no `wait_until`: its inferences cannot "
+                "arrive at a pace"
+            )
+        return self._require_engine().wait_until
+
+    def _turn_watch(self) -> TurnWatch | None:
+        """None for an engine with a clock of its own: it simulates what it runs on."""
+        if self._clock is not self._machine_clock:
+            return None
+        knows = self._clocks is None or self._clocks.knows_processor_time
+        return TurnWatch(self._cores, knows, self._process_clock)
+
+    def do_tensors(  # noqa: PLR0913, PLR0917  # the same
+        self,
+        model: str,
+        threads: int,
+        options: Mapping[str, str],
+        feed: str,
+        names: Sequence[str],
+        kept: Mapping[str, Sequence[str]],
+        sent: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Run a plan once, and keep some of its tensors as the inputs that `kept` names.
+
+        Returns the type and the shape of each tensor, and the stored type and the bits of those to
+        be `sent`.
+        """
+        engine, fed = self._require_engine(), self._feeds[feed]
+        arrays = dict(fed.arrays)
+        arrays.update(
+            engine.read_tensors(
+                ModelLocation(model, None), threads, dict(options), fed.arrays, fed.dtypes, names
+            )
+        )
+        for name in sent:
+            if arrays[name].dtype.hasobject:
+                raise ValueError(
+                    f"the tensor {name!r} is text, which no kernel is run on by itself"
+                )
+        for name, wanted in kept.items():
+            own = {each: align(arrays[each]) for each in wanted}
+            dtypes = {each: fed.dtypes.get(each, str(a.dtype)) for each, a in own.items()}
+            self._feeds[name] = FeedArrays(own, dtypes)
+        found = {
+            name: (fed.dtypes.get(name, str(array.dtype)), tuple(map(int, array.shape)))
+            for name, array in arrays.items()
+        }
+        return {
+            "types": found,
+            "sent": {name: (arrays[name].dtype.str, arrays[name].tobytes()) for name in sent},
+        }
+
+    def do_outputs(
+        self, side: str, max_bytes: int, feed: str = "", names: Sequence[str] | None = None
+    ) -> dict[str, Any] | None:
+        """The outputs of one inference, by name; None if the engine cannot tell.
+
+        Each output has a type, a shape and its bits; the bits are None if they are too many to
+        send. Of a generation, the inference on `feed` runs. With `names` only these are sent.
+        """
+        session = self._sessions[side]
+        if not hasattr(session, "read_outputs"):
+            return None
+        fed = self._feeds[feed]
+        if fed.steps is not None:
+            session.prepare(fed.arrays, fed.dtypes)
+        outputs: dict[str, Any] = {}
+        for name, output in session.read_outputs().items():
+            if names is not None and name not in names:
+                continue
+            fits = output.nbytes <= max_bytes and output.dtype.kind in "biufc"
+            shape = tuple(map(int, output.shape))
+            outputs[name] = (output.dtype.str, shape, output.tobytes() if fits else None)
+            max_bytes -= output.nbytes if fits else 0
+        return outputs
+
+    def _prepared(self, session: Session, feed: str) -> Callable[[], Any]:
+        fed = self._feeds[feed]
+        if fed.steps is None:
+            return session.prepare(fed.arrays, fed.dtypes)
+        if not hasattr(session, "prepare_steps"):
+            raise RuntimeError(
+                "this engine cannot change its inputs from one inference to the next: its sessions "
+                "have no `prepare_steps`. Profile the model without a prompt and without a "
+                "workload, or on another engine"
+            )
+        return session.prepare_steps(fed.steps, fed.dtypes)
+
+    def _require_processors(self) -> None:
+        """Raise LostProcessorsError if this process has fewer processors than it was pinned to."""
+        if not self._cores:
+            return
+        left = len(processors_left(self._other_threads))
+        if left < self._cores:
+            verb = "is" if left == 1 else "are"
+            raise LostProcessorsError(f"{left} of {self._cores} {verb} left")
+
+    def _require_engine(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("no engine was chosen")
+        return self._engine
+
+
+def _turns(taken: Taken) -> dict[str, bytes]:
+    return {name: numbers.tobytes() for name, numbers in vars(taken).items()}
