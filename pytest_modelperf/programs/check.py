@@ -19,22 +19,24 @@ from pytest_modelperf.comparing.records import CallChange, CaseComparison, Metri
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.programs.calls import (
+    ITEM_FIGURES,
+    item_times,
+    measured_alone,
+    median_ms,
+    program_figures,
+    program_rows,
+    side_run,
+)
 from pytest_modelperf.programs.causes import grown_functions, merged_calls
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.commits import require_committed
 from pytest_modelperf.programs.judging import (
-    ITEM_FIGURES,
     JudgedProgram,
     is_decided,
-    item_times,
     judge_program,
     judge_with_models,
-    measured_alone,
-    median_ms,
     memory_metric,
-    program_figures,
-    program_rows,
-    side_run,
 )
 from pytest_modelperf.programs.models import MODEL_SECONDS, MacsCounter, compare_versions
 from pytest_modelperf.programs.records import CallProfile, Reached, Turn
