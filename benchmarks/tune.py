@@ -24,11 +24,13 @@ from kept_rows import keep_row, read_rows
 from results import Expectation, Result, Start, conclude, markdown
 from upgrade import write_chain
 
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.tuning.records import TunedCase
-from pytest_modelperf.tuning.tuned import TuningRequest, tune_model
+from pytest_modelperf.tuning.request import TuningRequest
 
 NOTHING = {"session.does_nothing": ("1", "2", "3", "4", "5", "6")}
 PLANTED: Mapping[str, Mapping[str, str]] = {
@@ -74,8 +76,9 @@ def tune_once(
     model: str, arm: str, options: Mapping[str, str], cores: int, seconds: float
 ) -> Tuned:
     setup = Setup(options=options, policy=SamplingPolicy(max_seconds=seconds))
-    asked = TuningRequest(wanted={} if options else NOTHING)
-    found = tune_model(model, ProfileRequest(cores=(cores,)), setup, asked)
+    wanted = {} if options else NOTHING
+    asked = TuningRequest(ModelRun(model, setup), ProfileRequest(cores=(cores,)), wanted)
+    found = asked.run(Extensions())
     (case,) = found.cases
     speedup = None if case.confirmed is None else case.confirmed.speedup
     return Tuned(

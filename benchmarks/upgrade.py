@@ -14,8 +14,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,20 +26,17 @@ from reduce import MOST_SECONDS, Reduced, run_reduce
 from results import Expectation, Result, Start, conclude, markdown
 
 from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
+from pytest_modelperf.bisect.request import BisectRequest
 from pytest_modelperf.bisect.search import SearchRule
-from pytest_modelperf.bisect.version_duets import (
-    BisectRequest,
-    OpenSide,
-    compare_here,
-    release_sides,
-    run_bisect,
-)
-from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
-from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -127,24 +123,24 @@ def write_chain(path: Path) -> None:
 
 def measure_upgrades(model: str, versions: Sequence[str], setup: Setup) -> Iterator[Upgrade]:
     """Each version but the first, compared with that."""
-    open_side = release_sides(model, PACKAGE, setup)
-    for name in versions:
-        make_environment([f"{PACKAGE}=={name}"])
-    with open_side(_version(versions[0]), lambda _: None) as first:
-        for name in versions[1:]:
-            begun = time.monotonic()
-            with open_side(_version(name), lambda _: None) as side:
-                found_seconds = time.monotonic() - begun
-                yield _compare(name, first, side, found_seconds)
+    first, *others = (ModelRun(model, setup, (f"{PACKAGE}=={name}",)) for name in versions)
+    for each in (first, *others):
+        make_environment(each.requirements)
+    for name, side in zip(versions[1:], others, strict=True):
+        begun = time.monotonic()
+        make_environment(side.requirements)
+        yield _compare(name, first, side, time.monotonic() - begun)
 
 
-def _compare(name: str, first: Side, side: Side, found_seconds: float) -> Upgrade:
+def _compare(name: str, first: ModelRun, side: ModelRun, found_seconds: float) -> Upgrade:
     gate = Gate(
         tolerances=Tolerances(shares=((50.0, TOLERANCE),)),
         rounds=rounds_within(side.setup.policy.max_seconds),
     )
-    comparison = compare_models(first, side, ProfileRequest(), gate, details=Details.NEVER)
-    (case,) = comparison.cases
+    asked = CompareRequest(
+        before=first, after=side, request=ProfileRequest(), gate=gate, details=Details.NEVER
+    )
+    (case,) = asked.run(Extensions()).cases
     if case.failure is not None:
         raise SystemExit(f"{name}: {case.failure}")
     metric = next(each for each in case.metrics if each.name == "latency_p50")
@@ -163,31 +159,27 @@ def _compare(name: str, first: Side, side: Side, found_seconds: float) -> Upgrad
 
 
 def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving:
-    spent = [0.0]
+    spent = 0.0
+
+    def run_duet(duet: CompareRequest, watch: Watch) -> Comparison:
+        """Adds up the time that it takes to find or make the environments."""
+        nonlocal spent
+        begun = time.monotonic()
+        for each in (duet.before, duet.after):
+            make_environment(each.requirements)
+        spent += time.monotonic() - begun
+        return duet.run(Extensions(), watch)
+
     asked = BisectRequest(
         model=model,
         request=ProfileRequest(),
         range=VersionRange(RangeKind.RELEASES, tuple(map(_version, versions))),
         setup=setup,
         rule=SearchRule(tolerance=TOLERANCE),
-        extensions=Extensions(),
+        package=PACKAGE,
     )
-    timed = _timed(release_sides(model, PACKAGE, setup), spent)
-    found = run_bisect(asked, compare_here(asked, timed))
-    return _halving(found, spent[0])
-
-
-def _timed(open_side: OpenSide, spent: list[float]) -> OpenSide:
-    """The same, with the time that it takes to find or make an environment added up."""
-
-    @contextmanager
-    def opened(version: Version, tell: Callable[[str], None]) -> Iterator[Side]:
-        begun = time.monotonic()
-        with open_side(version, tell) as side:
-            spent[0] += time.monotonic() - begun
-            yield side
-
-    return opened
+    found = asked.run(Extensions(), run_duet=run_duet)
+    return _halving(found, spent)
 
 
 def _halving(found: Bisect, environment_seconds: float) -> Halving:

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import check_static, read_share
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
-from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
 from pytest_modelperf.obtaining.addresses import is_address
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
@@ -33,10 +31,11 @@ from pytest_modelperf.profiler.hookspecs import (
     Extensions,
     load_extensions,
 )
-from pytest_modelperf.profiler.measured_cases import measure_function, measure_model
+from pytest_modelperf.profiler.measured_cases import measure_function
 from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.model_request import MeasureRequest, ModelRun
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.profiler.request import profile_both, profile_model
+from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
@@ -56,24 +55,19 @@ from pytest_modelperf.spec.readers import (
 )
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
 from pytest_modelperf.stats.allowed_rounds import rounds_within
-from pytest_modelperf.sweep.configurations import SWEEP_SECONDS, sweep_models
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report
-from pytest_modelperf.sweep.sides import SweepSource
+from pytest_modelperf.sweep.request import SWEEP_SECONDS, SweepRequest
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import as_float, shown
 from pytest_modelperf.tracing import trace
 from pytest_modelperf.tuning.records import Tuning, TuningLimits
 from pytest_modelperf.tuning.report import tuning_report
-from pytest_modelperf.tuning.tuned import (
-    OUTPUTS_TOLERANCE,
-    TUNING_SECONDS,
-    TuningRequest,
-    tune_model,
-)
+from pytest_modelperf.tuning.request import TUNING_SECONDS, TuningRequest
+from pytest_modelperf.tuning.tuned import OUTPUTS_TOLERANCE, TuningTerms
 from pytest_modelperf.whatif.records import FORMS, Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.report import WhatIfView, whatif_report
-from pytest_modelperf.whatif.variants import ask_what_if
+from pytest_modelperf.whatif.request import WhatIfRequest
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -159,9 +153,8 @@ def profile(  # what a call may say
                 raise UsageError("profile(): a function has no weights: leave sparsity out.")
             setup = _setup(replace(spec, engine=CALLABLE_ENGINE), known)
             return measure_function(function, request, setup, watch)
-        return measure_model(
-            _onnx(model, spec, "profile"), request, _setup(spec, known), known, watch
-        )
+        run = ModelRun(_onnx(model, spec, "profile"), _setup(spec, known))
+        return MeasureRequest(run, request).run(known, watch)
 
 
 def compare(  # noqa: PLR0913  # what a call may say
@@ -193,8 +186,7 @@ def compare(  # noqa: PLR0913  # what a call may say
                 if given is not None:
                     raise UsageError(f"compare(): {word}_before has no effect with static=True.")
             check_static(tolerances)
-            return compare_profiles(*profile_both(old, new, request, known.operators), tolerances)
-        setup = _setup(spec, known, is_stretched=True)
+        setup = Setup() if static else _setup(spec, known, is_stretched=True)
         setup_before = setup
         if engine_before is not None:
             # The options are those of the other engine.
@@ -203,9 +195,13 @@ def compare(  # noqa: PLR0913  # what a call may say
         if gateway_before is not None:
             gateway = _gateway(gateway_before, "gateway_before")
             setup_before = replace(setup_before, spec=gateway)
-        gate = Gate(tolerances=tolerances, rounds=rounds_within(setup.policy.max_seconds))
-        sides = Side(old, setup_before), Side(new, setup)
-        return compare_models(*sides, request, gate, known, watch)
+        asked = CompareRequest(
+            before=ModelRun(old, setup_before),
+            after=ModelRun(new, setup),
+            request=request,
+            gate=Gate(tolerances=tolerances, rounds=rounds_within(setup.policy.max_seconds)),
+        )
+        return asked.count(known) if static else asked.run(known, watch)
 
 
 def sweep(  # noqa: PLR0913  # what a call may say
@@ -233,10 +229,10 @@ def sweep(  # noqa: PLR0913  # what a call may say
         models: list[TestedModel] = [model]
         if against is not None:
             models.insert(0, read_model(against, "sweep(): against"))
-        sources = [SweepSource(_onnx(each, spec, "sweep"), setup) for each in models]
+        sides = tuple(ModelRun(_onnx(each, spec, "sweep"), setup) for each in models)
         counts = read_sizes(as_written(streams), "sweep(): streams")
         threshold = _limit(threshold_ms, "sweep(): threshold_ms", "milliseconds")
-        return sweep_models(sources, spec.request(), counts, threshold, known, watch)
+        return SweepRequest(sides, spec.request(), counts, threshold).run(known, watch)
 
 
 def tune(  # noqa: PLR0913  # what a call may say
@@ -266,8 +262,13 @@ def tune(  # noqa: PLR0913  # what a call may say
         megabytes = _limit(memory_mb, "tune(): memory_mb", "megabytes")
         memory = None if megabytes is None else round(megabytes * _BYTES_PER_MB)
         allowed = read_share(as_written(outputs), "tune(): outputs")
-        asked = TuningRequest(_wanted(values), TuningLimits(latency, memory), allowed)
-        return tune_model(_onnx(model, spec, "tune"), spec.request(), setup, asked, known, watch)
+        asked = TuningRequest(
+            ModelRun(_onnx(model, spec, "tune"), setup),
+            spec.request(),
+            _wanted(values),
+            TuningTerms(TuningLimits(latency, memory), allowed),
+        )
+        return asked.run(known, watch)
 
 
 def whatif(  # noqa: PLR0913  # what a call may say
@@ -294,7 +295,7 @@ def whatif(  # noqa: PLR0913  # what a call may say
         unused = ("tolerance", "prompt", "generate", "phase", "state", "workload")
         spec = _spec(model, case, whatif, unused=unused)
         known = _extensions(extensions)
-        variants = [
+        variants = (
             *(Variant(VariantKind.PRUNED, share) for share in _shares(prune, "prune")),
             *(
                 Variant(VariantKind.NARROWED, share)
@@ -302,16 +303,10 @@ def whatif(  # noqa: PLR0913  # what a call may say
             ),
             *_with_forms(VariantKind.QUANTIZED, quantize, "quantize"),
             *_with_forms(VariantKind.PRECISION, precision, "precision"),
-        ]
-        return ask_what_if(
-            _onnx(model, spec, "whatif"),
-            spec.request(),
-            _setup(spec, known),
-            variants,
-            _shares(estimate, "estimate"),
-            known,
-            watch,
         )
+        run = ModelRun(_onnx(model, spec, "whatif"), _setup(spec, known))
+        shares = _shares(estimate, "estimate")
+        return WhatIfRequest(run, spec.request(), variants, shares).run(known, watch)
 
 
 @report_of.register

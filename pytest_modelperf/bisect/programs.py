@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.bisect.records import Bisect, BisectFigure, Judged, VersionRange
+from pytest_modelperf.bisect.request import MORE_TIME, numbered
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
-from pytest_modelperf.bisect.version_duets import MORE_TIME, numbered
 from pytest_modelperf.comparing.limits import WORK, Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError, UsageError

@@ -2,13 +2,13 @@
 
 Worse is slower, or with `--outputs` other outputs.
 
-A test may give click's context a function that bisects in place of `run_bisect`.
+A test may give click's context a function that bisects in place of `BisectRequest.run`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,6 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 if TYPE_CHECKING:
     from pytest_modelperf.bisect.records import Bisect, VersionRange
     from pytest_modelperf.bisect.search import SearchRule
-    from pytest_modelperf.bisect.version_duets import BisectRequest
     from pytest_modelperf.profiler.sampling.setup import Setup
 
 _WORSE = 1
@@ -207,7 +206,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     is_shown = outputs.check(model, input_file=cases.input_file)
     searched.check()
     place.check()
-    from pytest_modelperf.bisect.version_duets import BisectRequest
+    from pytest_modelperf.bisect.request import BisectRequest
 
     if judged.outputs_tolerance is not None:
         _check_outputs(place)
@@ -217,12 +216,17 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     setup = model_setup(measuring, extensions, "a bisect", may_stretch=True)
     found, package = _find_range(model, searched, setup)
     asked = BisectRequest(
-        model=model, request=request, range=found, setup=setup, rule=rule, extensions=extensions
+        model=model, request=request, range=found, setup=setup, rule=rule, package=package
     )
     if place.is_given:
-        result = _bisect_on_cluster(asked, package, place, plugins)
+        with place.opened(setup, plugins=plugins) as cluster:
+            from pytest_modelperf.cluster.requests import duets_on_one_kind
+
+            run_duet = duets_on_one_kind(cluster, request, plugins, place.machine)
+            result = asked.run(extensions, run_duet=run_duet)
     else:
-        result = _bisect_here(asked, package, run)
+        with shown_progress() as progress:
+            result = (run or BisectRequest.run)(asked, extensions, progress)
     _show(result, outputs, is_shown=is_shown)
 
 
@@ -287,52 +291,6 @@ def _find_range(
             package, searched.good or "", searched.bad or "", takes_pre_releases=searched.pre
         )
     return found, package
-
-
-def _bisect_here(
-    asked: BisectRequest, package: str | None, run: Callable[..., Bisect] | None
-) -> Bisect:
-    from pytest_modelperf.bisect.commits import OPTION
-    from pytest_modelperf.bisect.version_duets import (
-        commit_sides,
-        compare_here,
-        compare_outputs_here,
-        release_sides,
-        run_bisect,
-    )
-
-    open_side = (
-        commit_sides(asked.model, asked.setup, OPTION)
-        if package is None
-        else release_sides(asked.model, package, asked.setup)
-    )
-    with shown_progress() as progress:
-        compare = compare_outputs_here if asked.rule.is_exact else compare_here
-        return (run or run_bisect)(asked, compare(asked, open_side), progress)
-
-
-def _bisect_on_cluster(
-    asked: BisectRequest, package: str | None, place: ClusterOptions, plugins: Sequence[str]
-) -> Bisect:
-    from pytest_modelperf.bisect.commits import OPTION
-    from pytest_modelperf.bisect.version_duets import commit_sides, run_bisect
-
-    with place.opened(asked.setup, plugins=plugins) as cluster:
-        from pytest_modelperf.cluster.bisecting import (
-            commits_on_cluster,
-            compare_versions_on_cluster,
-            releases_on_cluster,
-        )
-
-        open_side = (
-            commits_on_cluster(commit_sides(asked.model, asked.setup, OPTION))
-            if package is None
-            else releases_on_cluster(asked.model, package, asked.setup)
-        )
-        compare = compare_versions_on_cluster(
-            cluster, asked, open_side, plugins=plugins, machines=place.machine
-        )
-        return run_bisect(asked, compare)
 
 
 def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:

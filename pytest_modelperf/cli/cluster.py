@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -18,7 +18,10 @@ from pytest_modelperf.spec.run_definitions import CLUSTER, MACHINE
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.cluster import Cluster
     from pytest_modelperf.cluster.records import ClusterStatus
+    from pytest_modelperf.profiler.model_request import SharedRequest
     from pytest_modelperf.profiler.sampling.setup import Setup
+
+_Result = TypeVar("_Result")
 
 
 class ClusterOptions(Struct, frozen=True):
@@ -68,6 +71,13 @@ class ClusterOptions(Struct, frozen=True):
                 for engine in sorted(engines) or (None,):
                     cluster.require([self.machine], engine, plugins)
                 yield cluster
+
+    def run(self, asked: SharedRequest[_Result], *setups: Setup, plugins: Sequence[str]) -> _Result:
+        """The result of a request from the machines of the cluster."""
+        with self.opened(*setups, plugins=plugins) as cluster:
+            from pytest_modelperf.cluster.requests import run_on_cluster
+
+            return run_on_cluster(cluster, asked, plugins=plugins, machines=self.machine)
 
 
 def cluster_options(command: Command) -> Command:

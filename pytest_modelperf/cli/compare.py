@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
     from pytest_modelperf.comparing.limits import Tolerances
     from pytest_modelperf.comparing.records import Comparison
-    from pytest_modelperf.profiler.hookspecs import Extensions
+    from pytest_modelperf.comparing.request import CompareRequest
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiler.sampling.setup import Setup
 
@@ -141,8 +139,14 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     request, tolerances = request_of(cases), cases.tolerances or Tolerances()
     is_here = False
     if static_only:
+        from pytest_modelperf.comparing.limits import check_static
+        from pytest_modelperf.profiler.sampling.setup import Setup
+
         second.check_static()
-        result = _compare_static(before, after, request, tolerances, extensions)
+        check_static(tolerances)
+        setups = Setup(), Setup()
+        asked = _request((before, after), setups, request, tolerances)
+        result = asked.count(extensions)
     else:
         from pytest_modelperf.profiler.worker.gateway import is_local
 
@@ -150,11 +154,12 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
         are_here = not place.is_given
         is_here = are_here and is_local(setup.spec)
         setups = interpreters.setups(setup, second.setup(setup, extensions), are_here=are_here)
-        models = before, after
-        with second.naming_requirement(setups[1]) if are_here else nullcontext():
-            result = _compare_run(
-                models, setups, request, tolerances, extensions, plugins=plugins, place=place
-            )
+        asked = _request((before, after), setups, request, tolerances)
+        if place.is_given:
+            result = place.run(asked, *setups, plugins=plugins)
+        else:
+            with second.naming_requirement(setups[1]), shown_progress() as progress:
+                result = asked.run(extensions, progress)
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here, is_shown=is_shown)
     _end_by(result, is_shown=is_shown)
@@ -199,61 +204,27 @@ def _wording(before: str, measuring: MeasuringSettings) -> CommandWording:
     return CommandWording(" ".join([COMMAND_WORDING.record, *options]))
 
 
-def _compare_static(
-    before: str, after: str, request: ProfileRequest, tolerances: Tolerances, extensions: Extensions
-) -> Comparison:
-    from pytest_modelperf.compare import compare_profiles, compare_with_recorded
-    from pytest_modelperf.comparing.limits import check_static
-    from pytest_modelperf.profiler.request import profile_both
-
-    check_static(tolerances)
-    stored, request = _read_baseline(before, after, request)
-    if stored is not None:
-        return compare_with_recorded(stored.model, after, request, extensions, tolerances)
-    return compare_profiles(*profile_both(before, after, request, extensions.operators), tolerances)
-
-
-def _compare_run(  # noqa: PLR0913  # two models, how they run, what of them, where
+def _request(
     models: tuple[str, str],
     setups: tuple[Setup, Setup],
     request: ProfileRequest,
     tolerances: Tolerances,
-    extensions: Extensions,
-    *,
-    plugins: Sequence[str],
-    place: ClusterOptions,
-) -> Comparison:
-    """Returns both models compared in turn, here or on a cluster; A may be a baseline."""
-    from pytest_modelperf.comparing.by_duet import compare_models
+) -> CompareRequest:
+    """Returns the request to compare both models; A may be a baseline, compared as recorded."""
     from pytest_modelperf.comparing.gates import Gate
-    from pytest_modelperf.comparing.sides import Side, baseline_side
-    from pytest_modelperf.profiler.model_in_worker import machine_of
+    from pytest_modelperf.comparing.request import CompareRequest
+    from pytest_modelperf.profiler.model_request import ModelRun
     from pytest_modelperf.stats.allowed_rounds import rounds_within
 
-    before, after = map(Side, models, setups)
-    gate = Gate(tolerances=tolerances, rounds=rounds_within(after.setup.policy.max_seconds))
     stored, request = _read_baseline(*models, request)
-    if place.is_given:
-        with place.opened(*setups, plugins=plugins) as cluster:
-            from pytest_modelperf.cluster.comparing import compare_on_cluster
-
-            return compare_on_cluster(
-                cluster,
-                before,
-                after,
-                request,
-                gate,
-                baseline=stored,
-                plugins=plugins,
-                machines=place.machine,
-            )
-    with ExitStack() as stack:
-        progress = stack.enter_context(shown_progress())
-        if stored is not None:
-            key = machine_of(after.setup).key
-            side = baseline_side(stored, key, after, request, extensions)
-            before = replace(stack.enter_context(side), setup=before.setup)
-        return compare_models(before, after, request, gate, extensions, progress)
+    before, after = map(ModelRun, models, setups)
+    return CompareRequest(
+        before=before if stored is None else replace(before, source=after.source),
+        after=after,
+        request=request,
+        gate=Gate(tolerances=tolerances, rounds=rounds_within(after.setup.policy.max_seconds)),
+        baseline=stored,
+    )
 
 
 def _write_comparison(

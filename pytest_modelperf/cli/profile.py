@@ -37,9 +37,7 @@ from pytest_modelperf.spec.run_definitions import MIN_SECONDS, STATIC_ONLY
 from pytest_modelperf.text.escaping import indented_lines, printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.records import Profile
-    from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
     from pytest_modelperf.roofline.records import Roofline
@@ -238,17 +236,20 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
         found: Mapping[str, Roofline] = {}
         result = profile_model(model, request, extensions.operators)
     else:
+        from pytest_modelperf.profiler.measured_cases import measure_function
+        from pytest_modelperf.profiler.model_request import MeasureRequest, ModelRun
+
         setup = setup_of(measuring, extensions)
         setup = replace(setup, spec=environment_spec("--requirement", requirement) or setup.spec)
+        asked = MeasureRequest(ModelRun(model, setup), request)
         if place.is_given:
-            with place.opened(setup, plugins=plugins) as cluster:
-                from pytest_modelperf.cluster.profiling import profile_on_cluster
-
-                result = profile_on_cluster(
-                    cluster, model, request, setup, plugins=plugins, machines=place.machine
-                )
+            result = place.run(asked, setup, plugins=plugins)
+        elif setup.engine.name == CALLABLE_ENGINE:
+            with shown_progress() as progress:
+                result = measure_function(model, request, setup, progress)
         else:
-            result = _measure(model, request, setup, extensions)
+            with shown_progress() as progress:
+                result = asked.run(extensions, progress)
         found = _find_rooflines(result, setup, rooflines)
     view = layers.view(static=static_only)
     _show_profile(model, result, found, view, outputs, is_shown=is_shown)
@@ -284,16 +285,6 @@ def _check_requirement(place: ClusterOptions, *, static: bool) -> None:
                 f"--requirement has the model run in an environment of this machine: leave out "
                 f"{option} or --requirement."
             )
-
-
-def _measure(model: str, request: ProfileRequest, setup: Setup, extensions: Extensions) -> Profile:
-    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
-    from pytest_modelperf.profiler.measured_cases import measure_function, measure_model
-
-    with shown_progress() as progress:
-        if setup.engine.name == CALLABLE_ENGINE:
-            return measure_function(model, request, setup, progress)
-        return measure_model(model, request, setup, extensions, progress)
 
 
 def _find_rooflines(

@@ -1,6 +1,6 @@
 """`modelperf sweep`: measures one model or two at many configurations, and names the best.
 
-A test may give click's context a function that measures in place of `sweep_models`.
+A test may give click's context a function that measures in place of `SweepRequest.run`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.text.escaping import indented_lines, printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.profiler.model_request import ModelRun
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.sweep.records import Sweep
-    from pytest_modelperf.sweep.sides import SweepSource
 
 _NOT_MEASURED = 3
 
@@ -66,18 +66,18 @@ class AgainstOptions(Struct, frozen=True):
                 "--against-python is for the model of --against: give both, or neither."
             )
 
-    def sources(self, model: str, setup: Setup, *, are_here: bool) -> tuple[SweepSource, ...]:
+    def sides(self, model: str, setup: Setup, *, are_here: bool) -> tuple[ModelRun, ...]:
         """Returns what to sweep: the version before comes first.
 
         On a cluster, the Python is one of the machine.
         """
-        from pytest_modelperf.sweep.sides import SweepSource
+        from pytest_modelperf.profiler.model_request import ModelRun
 
-        now = SweepSource(model, setup)
+        now = ModelRun(model, setup)
         if self.against is None:
             return (now,)
         spec = parse_interpreter("--against-python", self.against_python, is_here=are_here)
-        return (SweepSource(self.against, replace(setup, spec=spec or setup.spec)), now)
+        return (ModelRun(self.against, replace(setup, spec=spec or setup.spec)), now)
 
 
 class EnginesOptions(Struct, frozen=True):
@@ -244,38 +244,21 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a sweep")
 
-    from pytest_modelperf.sweep.configurations import sweep_models
-    from pytest_modelperf.sweep.sides import SweepSource
+    from pytest_modelperf.profiler.model_request import ModelRun
+    from pytest_modelperf.sweep.request import SweepRequest
 
-    sources = before.sources(model, setup, are_here=not place.is_given)
+    sides = before.sides(model, setup, are_here=not place.is_given)
     if second is not None:
         own = engines.with_environment(second.setup(setup, extensions))
-        sources = (*sources, SweepSource(model, own))
+        sides = (*sides, ModelRun(model, own))
+    asked = SweepRequest(sides, request, counts, threshold_ms)
     if place.is_given:
-        setups = (source.setup for source in sources)
-        with place.opened(*setups, plugins=plugins) as cluster:
-            from pytest_modelperf.cluster.sweeping import sweep_on_cluster
-
-            result = sweep_on_cluster(
-                cluster,
-                sources,
-                request,
-                counts,
-                threshold_ms,
-                plugins=plugins,
-                machines=place.machine,
-            )
+        result = place.run(asked, *(side.setup for side in sides), plugins=plugins)
     else:
-        naming = nullcontext() if second is None else second.naming_requirement(sources[-1].setup)
+        naming = nullcontext() if second is None else second.naming_requirement(sides[-1].setup)
         with naming, shown_progress() as progress:
-            result = (measure or sweep_models)(
-                sources,
-                request,
-                counts,
-                threshold_ms,
-                extensions,
-                progress,
-                lambda plan: click.echo(plan, err=True),
+            result = (measure or SweepRequest.run)(
+                asked, extensions, progress, lambda plan: click.echo(plan, err=True)
             )
     _show_sweep(result, outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)

@@ -1,12 +1,12 @@
 """`modelperf tune`: finds the options of a session that make a model faster on this machine.
 
-A test may give click's context a function that tunes in place of `tune_model`.
+A test may give click's context a function that tunes in place of `TuningRequest.run`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.tuning.records import Tuning
-    from pytest_modelperf.tuning.tuned import TuningRequest
+    from pytest_modelperf.tuning.tuned import TuningTerms
 
 _NOT_MEASURED = 3
 
@@ -48,21 +48,20 @@ class TuningOptions(Struct, frozen=True):
     memory: str | None
     tolerance: str | None
 
-    def asked(self) -> TuningRequest:
-        """The request; UsageError if a value cannot be read."""
-        wanted: Mapping[str, tuple[str, ...]] = parse_wanted("--try", self.wanted)
+    def terms(self) -> TuningTerms:
+        """The limits; UsageError if a value cannot be read."""
         latency_ms = (
             None if self.latency_ms is None else parse_threshold("--latency-ms", self.latency_ms)
         )
         memory = None if self.memory is None else parse_megabytes("--memory", self.memory)
 
         from pytest_modelperf.tuning.records import TuningLimits
-        from pytest_modelperf.tuning.tuned import OUTPUTS_TOLERANCE, TuningRequest
+        from pytest_modelperf.tuning.tuned import OUTPUTS_TOLERANCE, TuningTerms
 
         allowed = OUTPUTS_TOLERANCE
         if self.tolerance is not None:
             allowed = parse_outputs("a tuning", self.tolerance)
-        return TuningRequest(wanted, TuningLimits(latency_ms, memory), allowed)
+        return TuningTerms(TuningLimits(latency_ms, memory), allowed)
 
 
 @click.command(short_help="Find the session options that make a model faster.")
@@ -129,15 +128,17 @@ def tune(  # noqa: PLR0913  # one parameter per group of options
     modelperf tune model.onnx --engine openvino --tolerance outputs=0.02
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(model, input_file=cases.input_file)
-    asked = named.asked()
+    wanted, terms = parse_wanted("--try", named.wanted), named.terms()
     extensions = load_extensions(plugins)
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a tuning")
 
-    from pytest_modelperf.tuning.tuned import tune_model
+    from pytest_modelperf.profiler.model_request import ModelRun
+    from pytest_modelperf.tuning.request import TuningRequest
 
+    asked = TuningRequest(ModelRun(model, setup), request, wanted, terms)
     with shown_progress() as progress:
-        result = (tune_with or tune_model)(model, request, setup, asked, extensions, progress)
+        result = (tune_with or TuningRequest.run)(asked, extensions, progress)
     _show_tuning(result, outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
 

@@ -1,6 +1,6 @@
 """`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision.
 
-A test may give click's context a function that measures in place of `ask_what_if`.
+A test may give click's context a function that measures in place of `WhatIfRequest.run`.
 """
 
 from __future__ import annotations
@@ -203,28 +203,16 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     request = request_of(cases)
     setup = model_setup(measuring, extensions, "a what-if")
 
+    from pytest_modelperf.profiler.model_request import ModelRun
     from pytest_modelperf.whatif.outputs import with_outputs_judged
-    from pytest_modelperf.whatif.variants import ask_what_if
+    from pytest_modelperf.whatif.request import WhatIfRequest
 
+    asked = WhatIfRequest(ModelRun(model, setup), request, variants, estimates)
     if place.is_given:
-        with place.opened(setup, plugins=plugins) as cluster:
-            from pytest_modelperf.cluster.asking import ask_on_cluster
-
-            result = ask_on_cluster(
-                cluster,
-                model,
-                request,
-                setup,
-                variants,
-                estimates=estimates,
-                plugins=plugins,
-                machines=place.machine,
-            )
+        result = place.run(asked, setup, plugins=plugins)
     else:
         with shown_progress() as progress:
-            result = (ask or ask_what_if)(
-                model, request, setup, variants, estimates, extensions, progress
-            )
+            result = (ask or WhatIfRequest.run)(asked, extensions, progress)
     if allowed is not None:
         result = with_outputs_judged(result, allowed)
     _show_whatif(result, shown.as_view(), outputs, is_shown=is_shown)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pkgutil import resolve_name
 
 from distributed import get_worker
 
@@ -71,12 +71,6 @@ def name_of_work(work: Work) -> str:
     return name
 
 
-def _find_work(name: str) -> Work:
-    module, _, function = name.partition(":")
-    found: Work = getattr(importlib.import_module(module), function)
-    return found
-
-
 def _carry_out(order: JobOrder, station: Station) -> str:
     machine = station.machine
     if station.is_cancelled(order.key):
@@ -92,7 +86,7 @@ def _carry_out(order: JobOrder, station: Station) -> str:
             model.digest: stack.enter_context(station.having(model, order.key, order.topic))
             for model in order.models
         }
-        work = _find_work(order.work)
+        work: Work = resolve_name(order.work)
         return work(order.request, JobContext(paths, _Watch(order, station)))
 
 

@@ -100,10 +100,6 @@ class JobContext(Struct, frozen=True):
     paths: Mapping[str, Path]
     watch: Callable[[Progress], None]
 
-    def tell(self, step: str) -> None:
-        """Passes on a step before the measuring."""
-        self.watch(Progress(case_id="", case_number=0, cases=0, step=step))
-
 
 # A function at the top of a module that both sides can import. It takes and returns JSON.
 Work: TypeAlias = Callable[[str, JobContext], str]

@@ -1,65 +1,148 @@
-"""A request as it is sent to a machine: of one case, or of all cases, which run there in turn."""
+"""A request that machines of a cluster run: it is sent as it is, with the digests of its models."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import cache
+from pkgutil import resolve_name
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.binding import Binding
-from pytest_modelperf.graph.phases import Generation, Phase
+from pytest_modelperf.cluster.cluster import Cluster
+from pytest_modelperf.cluster.contents import read_content
+from pytest_modelperf.cluster.records import Job, JobContext, ModelContent, fitting_machines
+from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.request import CompareRequest
+from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError, UsageError
+from pytest_modelperf.graph.model_file import ModelSource
+from pytest_modelperf.profiler.hookspecs import load_extensions
 from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes
+from pytest_modelperf.profiler.model_request import ModelRun, SentRequest, SharedRequest
 from pytest_modelperf.profiler.request import ProfileRequest
 
+_Result = TypeVar("_Result")
 
-class WholeRequest(Struct, frozen=True):
-    """A request of all cases. JSON has no word for sizes that go together, so a field says it."""
 
-    request: ProfileRequest
+class RequestText(Struct, frozen=True, kw_only=True):
+    """A request on its way: the name of its class, and its fields as JSON.
+
+    JSON has no word for sizes that go together, so a field says it. `plugins` are the modules of
+    extensions.
+    """
+
+    kind: str
+    text: str
     has_paired_sizes: bool
-
-    @classmethod
-    def of(cls, request: ProfileRequest) -> WholeRequest:
-        _require_arrays(request)
-        return cls(request, isinstance(request.dims, PairedSizes))
-
-    def to_request(self) -> ProfileRequest:
-        if not self.has_paired_sizes:
-            return self.request
-        return replace(self.request, dims=PairedSizes(self.request.dims))
+    plugins: tuple[str, ...]
 
 
-def split_request(request: ProfileRequest) -> tuple[ProfileRequest, ...]:
-    """One request for each case of a request, in the order of its profile."""
-    _require_arrays(request)
-    return tuple(
-        replace(
-            request,
-            batch_sizes=(binding.batch_size,),
-            cores=(cores,),
-            # A workload gives further dimensions their sizes, member by member.
-            dims={name: (binding.dims[name],) for name in request.dims},
-            named=tuple(name for name, _ in request.varying(binding)),
-            **_phase_of(binding),
-        )
-        for binding in request.bindings()
-        for cores in request.cores
-    )
+def run_on_cluster(
+    cluster: Cluster,
+    request: SharedRequest[_Result],
+    *,
+    plugins: Sequence[str],
+    machines: Sequence[str],
+) -> _Result:
+    """The result of a request, each part of which ran on one of the machines."""
+    parts, read = request.split(load_extensions(plugins)), cache(read_content)
+    jobs = [
+        request_job(part, title, plugins=plugins, machines=machines, read=read)
+        for title, part in parts.requests
+    ]
+    futures = [cluster.submit(job) for job in jobs]
+    return parts.join([_result_or_error(future, parts.kind) for future in futures])
 
 
-def _phase_of(binding: Binding) -> dict[str, object]:
-    """The fields of a request that ask for the phase of a binding alone."""
-    phase = binding.phase
-    if phase is None:
-        return {"generations": (), "phases": tuple(Phase)}
-    generation = Generation(phase.prompt, phase.generate, binding.state)
-    return {"generations": (generation,), "phases": (phase.phase,)}
+def _result_or_error(future: Future[str], kind: type[_Result]) -> _Result | ModelPerfError:
+    try:
+        return from_text(future.result(), kind)
+    except (ClusterError, MeasureError) as error:
+        return error
 
 
-def _require_arrays(request: ProfileRequest) -> None:
-    given = request.given
+def duets_on_one_kind(
+    cluster: Cluster, request: ProfileRequest, plugins: Sequence[str], machines: Sequence[str]
+) -> Callable[[CompareRequest, object], Comparison]:
+    """Runs each comparison of a search on a machine, and all of them on one kind of machine.
+
+    Ratios of different kinds of machines are no answers to one question.
+    """
+    kind = fitting_machines(cluster.machines, machines, max(request.cores))[0].key
+    names = tuple(f"{name}+{kind}" for name in machines) or (kind,)
+
+    def run_duet(duet: CompareRequest, _: object) -> Comparison:
+        part = replace(duet, names_machine=True)
+        job = request_job(part, "case 1 of 1", plugins=plugins, machines=names)
+        job = replace(job, name=f"{job.models[-1].name} {job.name}")
+        return from_text(cluster.submit(job).result(), Comparison)
+
+    return run_duet
+
+
+def request_job(
+    request: SentRequest[Any],
+    title: str,
+    *,
+    plugins: Sequence[str],
+    machines: Sequence[str],
+    read: Callable[[Any], ModelContent] = read_content,
+) -> Job:
+    """The job that runs all of a request on one of the machines.
+
+    UsageError for a function that makes inputs, which cannot be sent.
+    """
+    given = request.request.given
     if given is not None and given.function is not None:
         raise UsageError(
             f"{given.source} makes inputs here, and a cluster takes arrays: save what it returns "
             "with numpy.savez and give the .npz file."
         )
+    contents: dict[str, ModelContent] = {}
+
+    def digest_of(source: ModelSource) -> str:
+        content = read(source)
+        contents[content.digest] = content
+        return content.digest
+
+    kind = type(request)
+    sent = RequestText(
+        kind=f"{kind.__module__}:{kind.__qualname__}",
+        text=to_text(_with_sources(request, digest_of)),
+        has_paired_sizes=isinstance(request.request.dims, PairedSizes),
+        plugins=tuple(plugins),
+    )
+    return Job(
+        name=title,
+        work=run_request,
+        request=to_text(sent),
+        models=tuple(contents.values()),
+        machines=tuple(machines),
+        cores=max(request.request.cores),
+    )
+
+
+def run_request(text: str, context: JobContext) -> str:
+    """The result of a request, measured here: the work of a job."""
+    sent = from_text(text, RequestText)
+    request = from_text(sent.text, resolve_name(sent.kind))
+    request = _with_sources(request, context.paths.__getitem__)
+    if sent.has_paired_sizes:
+        paired = replace(request.request, dims=PairedSizes(request.request.dims))
+        request = replace(request, request=paired)
+    return to_text(request.run(load_extensions(sent.plugins), context.watch))
+
+
+def _with_sources(request: Any, source_of: Callable[[Any], object]) -> Any:  # noqa: ANN401  # of any class
+    """The request with another source in place of that of each of its models."""
+
+    def changed(value: object) -> object:
+        if isinstance(value, ModelRun):
+            return replace(value, source=source_of(value.source))
+        return tuple(map(changed, value)) if isinstance(value, tuple) else value
+
+    names = request.__struct_fields__
+    return replace(request, **{name: changed(getattr(request, name)) for name in names})

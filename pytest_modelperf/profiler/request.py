@@ -100,6 +100,31 @@ class ProfileRequest(Struct, frozen=True):
         names = {*varying_names(self.dims), *self.named}
         return tuple((name, binding.dims[name]) for name in self.dims if name in names)
 
+    def split(self) -> tuple[ProfileRequest, ...]:
+        """One request for each case, in the order of the profile."""
+        return tuple(
+            replace(
+                self,
+                batch_sizes=(binding.batch_size,),
+                cores=(cores,),
+                # A workload gives further dimensions their sizes, member by member.
+                dims={name: (binding.dims[name],) for name in self.dims},
+                named=tuple(name for name, _ in self.varying(binding)),
+                **_phase_of(binding),
+            )
+            for binding in self.bindings()
+            for cores in self.cores
+        )
+
+
+def _phase_of(binding: Binding) -> dict[str, object]:
+    """The fields of a request that ask for the phase of a binding alone."""
+    phase = binding.phase
+    if phase is None:
+        return {"generations": (), "phases": tuple(Phase)}
+    generation = Generation(phase.prompt, phase.generate, binding.state)
+    return {"generations": (generation,), "phases": (phase.phase,)}
+
 
 def phases_of(
     file: ModelFile, generation: Generation, dims: Mapping[str, int] | None = None

@@ -13,11 +13,11 @@ from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import measure_model
 from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
-from pytest_modelperf.sweep.sides import SweepSource
 
 # The share of its time in which a configuration may be loaded. The rest is for measuring.
 LOAD_SHARE = 0.5
@@ -27,7 +27,7 @@ _LEAST_SHARE = 0.25
 
 def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is left of its time
     swept: Sweep,
-    sources: Sequence[SweepSource],
+    sources: Sequence[ModelRun],
     request: ProfileRequest,
     left_seconds: float,
     extensions: Extensions,

@@ -1,22 +1,15 @@
-"""The models of a sweep: as a caller gives them, and bound at every size."""
+"""The models of a sweep, bound at every size."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from pytest_modelperf.graph.model_file import ModelFile, ModelSource
+from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.setup import Setup
-
-
-class SweepSource(Struct, frozen=True):
-    """One of the models of a sweep, and how to run it."""
-
-    source: ModelSource
-    setup: Setup
 
 
 class BoundSide(Struct, frozen=True):

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.comparing.by_counts import compare_cases
-from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
-from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import Stopwatch, check_cores
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import profile_both, size_on_disk
@@ -161,13 +161,11 @@ class Checker(Struct, frozen=True):
 
     def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
         """Two models side by side, by the gate of the second one."""
-        context, gate = self.context, after.gate
+        context, tolerances = self.context, after.gate.tolerances
         if context.is_static:
-            counted = compare_cases(*self._count_both(before, after), gate.tolerances)
-            return with_size(counted, _size_of(before), _size_of(after), gate.tolerances)
-        old, new = (Side(check.graph, check.setup) for check in (before, after))
-        extensions = context.extensions
-        return compare_models(old, new, after.request, gate, extensions, context.watch).cases[0]
+            counted = compare_cases(*self._count_both(before, after), tolerances)
+            return with_size(counted, _size_of(before), _size_of(after), tolerances)
+        return compare_request(before, after).run(context.extensions, context.watch).cases[0]
 
     def _count_both(self, before: CaseCheck, after: CaseCheck) -> tuple[CaseProfile, CaseProfile]:
         """The static profiles of two models, at the same sizes."""
@@ -176,6 +174,12 @@ class Checker(Struct, frozen=True):
         graphs, operators = (before.graph, after.graph), self.context.extensions.operators
         old, new = profile_both(*graphs, after.request, operators)
         return old.cases[0], new.cases[0]
+
+
+def compare_request(before: CaseCheck, after: CaseCheck) -> CompareRequest:
+    """The request to compare the models of two checks by the gate of the second one."""
+    old, new = (ModelRun(check.graph, check.setup) for check in (before, after))
+    return CompareRequest(before=old, after=new, request=after.request, gate=after.gate)
 
 
 def _size_of(check: CaseCheck) -> int | None:

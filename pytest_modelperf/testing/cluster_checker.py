@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -16,46 +17,85 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs
 from pytest_modelperf.cluster.contents import read_content
-from pytest_modelperf.cluster.profiling import profile_jobs
-from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
-from pytest_modelperf.cluster.requests import split_request
-from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.cluster.records import Job, ModelContent
+from pytest_modelperf.cluster.requests import request_job
+from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.budgets import FigureSource
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.profiler.hookspecs import load_extensions
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.model_request import (
+    MeasureRequest,
+    ModelRun,
+    SentRequest,
+    case_label,
+)
 from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.spec.run_definitions import CLUSTER, UpdateMode
 from pytest_modelperf.testing.budget_figures import require_measured
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf
-from pytest_modelperf.testing.checking import Checked, Checker
+from pytest_modelperf.testing.checking import Checked, Checker, compare_request
 from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
 from pytest_modelperf.testing.outcomes import NOT_SENT, CaseOutcome
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 
-class CheckOrder(Struct, frozen=True, kw_only=True):
+class CheckRequest(Struct, frozen=True, kw_only=True):
     """A check for a machine, with the settings of its run that concern it.
 
-    The model and its `older` version are named by their digests, and plugins by their modules.
-    `stored` is the baseline of the case, packed. With `takes_layers`, the profile has times of
-    layers.
+    `check` has the model of `model`. `stored` is the baseline of the case, packed. With
+    `takes_layers`, the profile has times of layers.
     """
 
-    check: CheckOf[str]
+    model: ModelRun
+    check: CheckOf[None]
     stored: bytes | None
     against: str | None
-    older: str | None
+    older: ModelRun | None
     today: dt.date
     update: UpdateMode | None
     keeps_samples: bool
     keeps_history: bool
     takes_layers: bool
-    plugins: tuple[str, ...]
+
+    @property
+    def request(self) -> ProfileRequest:
+        return self.check.request
+
+    def run(self, extensions: Extensions, watch: Watch) -> Checked:
+        """The case, checked here."""
+        checker = Checker(
+            CheckContext(
+                store=SentBaseline(None if self.stored is None else _unpack(self.stored)),
+                root=Path(),
+                extensions=extensions,
+                today=self.today,
+                update=self.update,
+                against=self.against,
+                older=None if self.older is None else Path(str(self.older.source)),
+                keeps_samples=self.keeps_samples,
+                # Nothing is read there: a recorded case is compared with the baseline before.
+                history=Path() if self.keeps_history else None,
+                watch=watch,
+            )
+        )
+        setup = replace(self.model.setup, wording=PYTHON_WORDING)
+        check: CaseCheck = self.check.of(self.model.source, self.request, setup)
+        checked = checker.check(check)
+        outcome = checked.outcome
+        if outcome.machine is None:
+            # Nothing ran, and whoever reads the answer knows no other machine.
+            checked = replace(checked, outcome=replace(outcome, machine=checker.context.machine))
+        answer = checked if check.keeps_profile else Checked(checked.outcome, None)
+        if self.takes_layers and not _has_layers(checked):
+            # On the same machine, so that the trace is of one.
+            answer = replace(answer, profile=checker.measure(check), before=None)
+        return answer
 
 
 class SentBaseline(Struct, frozen=True):
@@ -71,74 +111,28 @@ class SentBaseline(Struct, frozen=True):
         return replace(self.baseline, machines=kept)
 
 
-def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run is set
+def check_request(
     check: CaseCheck,
-    content: ModelContent,
     context: CheckContext,
     stored: Baseline | None,
     *,
-    older: ModelContent | None,
-    machines: Sequence[str],
-    plugins: Sequence[str],
+    older: Path | None,
     takes_layers: bool,
-) -> Job:
-    """The job that checks a case on one of these machines."""
-    (case,) = split_request(check.request)
-    order = CheckOrder(
-        check=check.of(content.digest, case, check.setup),
+) -> CheckRequest:
+    """The check of a case as a machine makes it."""
+    (case,) = check.request.split()
+    return CheckRequest(
+        model=ModelRun(check.graph, check.setup),
+        check=check.of(None, case, check.setup),
         stored=None if stored is None else _pack(stored, check.case_id),
         against=context.against,
-        older=None if older is None else older.digest,
+        older=None if older is None else ModelRun(older),
         today=context.today,
         update=context.update,
         keeps_samples=context.keeps_samples,
         keeps_history=context.history is not None,
         takes_layers=takes_layers,
-        plugins=tuple(plugins),
     )
-    return Job(
-        name=check.test.rpartition("/")[2],
-        work=check_sent_case,
-        request=to_text(order),
-        models=(content,) if older is None or older.digest == content.digest else (content, older),
-        machines=tuple(machines),
-        cores=max(case.cores),
-    )
-
-
-def check_sent_case(request: str, context: JobContext) -> str:
-    """The case of an order, checked here: the work of a job."""
-    order = from_text(request, CheckOrder)
-    extensions = load_extensions(order.plugins)
-    checker = Checker(
-        CheckContext(
-            store=SentBaseline(None if order.stored is None else _unpack(order.stored)),
-            root=Path(),
-            extensions=extensions,
-            today=order.today,
-            update=order.update,
-            against=order.against,
-            older=None if order.older is None else context.paths[order.older],
-            keeps_samples=order.keeps_samples,
-            # Nothing is read there: a recorded case is compared with the baseline before.
-            history=Path() if order.keeps_history else None,
-            watch=context.watch,
-        )
-    )
-    sent = order.check
-    check: CaseCheck = sent.of(
-        context.paths[sent.model], sent.request, replace(sent.setup, wording=PYTHON_WORDING)
-    )
-    checked = checker.check(check)
-    outcome = checked.outcome
-    if outcome.machine is None:
-        # Nothing ran, and whoever reads the answer knows no other machine.
-        checked = replace(checked, outcome=replace(outcome, machine=checker.context.machine))
-    answer = checked if sent.keeps_profile else Checked(checked.outcome, None)
-    if order.takes_layers and not _has_layers(checked):
-        # On the same machine, so that the trace is of one.
-        answer = replace(answer, profile=checker.measure(check), before=None)
-    return to_text(answer)
 
 
 def _has_layers(checked: Checked) -> bool:
@@ -167,6 +161,8 @@ def _unpack(data: bytes) -> Baseline:
 
 # How often it is shown where the jobs stand.
 _SHOWN_EVERY_S = 0.2
+
+_Result = TypeVar("_Result")
 
 
 class ClusterTerms(Struct, frozen=True, kw_only=True):
@@ -254,14 +250,10 @@ class ClusterChecker(Struct, frozen=True):
         """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""
         if check.is_bound_here:
             return self.here.measure(_without_machine(check))
-        (job,) = profile_jobs(
-            self._content(check.graph),
-            check.request,
-            check.setup,
-            plugins=self.terms.plugins,
-            machines=self._names(check, self._stored(check)),
-        )
-        return require_measured(from_text(self._carry_out(job), Profile).cases[0])
+        (case,) = check.request.split()
+        asked = MeasureRequest(ModelRun(check.graph, check.setup), case, names_machine=True)
+        title, names = case_label(case), self._names(check, self._stored(check))
+        return require_measured(self._carry_out(asked, title, names, Profile).cases[0])
 
     def count(self, check: CaseCheck) -> CaseProfile:
         """The static profile of a case, counted here."""
@@ -271,20 +263,24 @@ class ClusterChecker(Struct, frozen=True):
         """Two models side by side on one machine, by the gate of the second one."""
         if before.is_bound_here or after.is_bound_here:
             return self.here.compare(_without_machine(before), _without_machine(after))
-        (job,) = comparison_jobs(
-            ClusterSide(self._content(before.graph), before.setup),
-            ClusterSide(self._content(after.graph), after.setup),
-            after.request,
-            after.gate,
-            plugins=self.terms.plugins,
-            machines=self._allowed(after),
-        )
-        return from_text(self._carry_out(job), Comparison).cases[0]
+        (case,) = after.request.split()
+        asked = replace(compare_request(before, after), request=case, names_machine=True)
+        names = self._allowed(after)
+        return self._carry_out(asked, "case 1 of 1", names, Comparison).cases[0]
 
     # -- jobs
 
-    def _carry_out(self, job: Job) -> str:
-        return self._wait(self.cluster.submit(job))
+    def _carry_out(
+        self,
+        asked: SentRequest[_Result],
+        title: str,
+        names: Sequence[str],
+        kind: type[_Result],
+    ) -> _Result:
+        """The result of a request on one of these machines; the title follows the model's name."""
+        job = self._job(asked, title, names)
+        job = replace(job, name=f"{job.models[-1].name} {title}")
+        return from_text(self._wait(self.cluster.submit(job)), kind)
 
     def _wait(self, future: Future[str]) -> str:
         try:
@@ -313,18 +309,21 @@ class ClusterChecker(Struct, frozen=True):
             used = {m.key for m in self.cluster.machines if m.is_any_of(names)}
             kept = tuple(machine for machine in stored.machines if machine.key in used)
             stored = replace(stored, machines=kept)
-        return check_job(
+        asked = check_request(
             check,
-            self._content(check.graph),
             self.context,
             stored,
-            older=None if check.baseline is None else self._older_content(check),
-            machines=names,
-            plugins=self.terms.plugins,
+            older=None if check.baseline is None else self._older_model(check),
             takes_layers=self.terms.takes_layers,
         )
+        return self._job(asked, check.test.rpartition("/")[2], names)
 
-    def _older_content(self, check: CaseCheck) -> ModelContent | None:
+    def _job(self, asked: SentRequest[Any], title: str, names: Sequence[str]) -> Job:
+        return request_job(
+            asked, title, plugins=self.terms.plugins, machines=names, read=self._content
+        )
+
+    def _older_model(self, check: CaseCheck) -> Path | None:
         """The older model that the case is held against; None where its baseline is."""
         against = self.context.against
         if against is None:
@@ -333,7 +332,7 @@ class ClusterChecker(Struct, frozen=True):
         if path not in self._older:
             found = older_model(self.context, against, open_model(check.graph))
             self._older[path] = self.terms.kept.enter_context(found)
-        return self._content(self._older[path])
+        return self._older[path]
 
     def _stored(self, check: CaseCheck) -> Baseline | None:
         """The baseline with what was measured on every kind of machine."""

@@ -1,4 +1,4 @@
-"""Tunes a model: races sets of options against the baseline, and confirms the winner.
+"""Tunes a case of a model: races sets of options against the baseline, and confirms the winner.
 
 Single options race first, then combinations of those that helped. Of those that cannot be told
 from the fastest, more options have to be shown faster than the fewest. The winner is confirmed on
@@ -7,11 +7,9 @@ fresh rounds, which alone decide whether it is called better.
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -20,22 +18,9 @@ from pytest_modelperf.comparing.figures import describe_outputs
 from pytest_modelperf.comparing.gates import block_pairs
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
-from pytest_modelperf.errors import ChangedModelError, MeasureError
-from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts
-from pytest_modelperf.profiler.model_in_worker import (
-    CasePlace,
-    Watch,
-    alone_at,
-    check_cores,
-    read_facts,
-    unchanged,
-)
-from pytest_modelperf.profiler.prepare import Model, prepare
-from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
@@ -52,8 +37,8 @@ from pytest_modelperf.stats.race import (
     most_gain,
 )
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.tuning.candidates import check_given, combined_sets, named_sets, usual_sets
-from pytest_modelperf.tuning.duets import Duets, Outputs, costs_of
+from pytest_modelperf.tuning.candidates import combined_sets
+from pytest_modelperf.tuning.duets import Outputs, costs_of
 from pytest_modelperf.tuning.race import Lane, Visit, run_race
 from pytest_modelperf.tuning.records import (
     Confirmation,
@@ -61,7 +46,6 @@ from pytest_modelperf.tuning.records import (
     SideCosts,
     Tried,
     TunedCase,
-    Tuning,
     TuningLimits,
 )
 from pytest_modelperf.tuning.wording import (
@@ -73,8 +57,7 @@ from pytest_modelperf.tuning.wording import (
     find_warnings,
 )
 
-# The seconds of a whole tuning, and how far outputs may differ, unless the user says.
-TUNING_SECONDS = 120.0
+# How far outputs may differ, unless the user says.
 OUTPUTS_TOLERANCE = 0.001
 # The share of the time after which each stage ends; what one leaves is for the next. Single options
 # of which none could be confirmed go on, as the stages to come would have nothing to do.
@@ -85,89 +68,12 @@ _MEDIAN = 50.0
 _LATENCY_LEVEL = 0.01
 
 
-class TuningRequest(Struct, frozen=True):
-    """A request to tune: the options to try, and the limits of a recommended set.
+class TuningTerms(Struct, frozen=True):
+    """The limits of a recommended set of options, and the rule by which it is found."""
 
-    `wanted` are values of options that the user named; without any the usual ones are tried.
-    """
-
-    wanted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     limits: TuningLimits = TuningLimits()
     outputs_tolerance: float = OUTPUTS_TOLERANCE
     rule: RaceRule = RaceRule()
-
-    def sets(self, setup: Setup, cores: int) -> tuple[OptionSet, ...]:
-        """The sets of options to try on so many cores; UsageError if there are none."""
-        if self.wanted:
-            return named_sets(self.wanted, setup.options)
-        return usual_sets(setup.engine.name, setup.options, cores)
-
-
-def tune_model(  # noqa: PLR0913, PLR0917  # the whole request
-    source: ModelSource,
-    request: ProfileRequest,
-    setup: Setup,
-    asked: TuningRequest | None = None,
-    extensions: Extensions | None = None,
-    watch: Watch = lambda _: None,
-) -> Tuning:
-    """Every case of a model, tuned; all of them together take the time of the setup's policy."""
-    asked = asked or TuningRequest()
-    begun = time.monotonic()
-    check_given(setup.engine.name, setup.options)
-    sets = {cores: asked.sets(setup, cores) for cores in request.cores}
-    for each in itertools.chain(*sets.values()):
-        check_given(setup.engine.name, each.options)
-    file = open_model(source)
-    extensions = extensions or Extensions()
-    models = Model.of_request(file, request, extensions)
-    total = len(models) * len(request.cores)
-    facts = read_facts(models[0], total, watch)
-    cases: list[TunedCase] = []
-    engines, machines = [], []
-    for model in models:
-        try:
-            prepared = prepare(model)
-        except ChangedModelError as error:
-            # The cases before were tuned when the model was still the same.
-            cases += [_not_tuned(model.case(cores), setup, error) for cores in request.cores]
-            continue
-        for cores in request.cores:
-            place = CasePlace(model.case(cores), len(cases) + 1, total, watch)
-            duets = Duets(prepared, setup, place)
-            seconds = setup.policy.max_seconds / total
-            cases.append(_tune_alone(duets, sets[cores], asked, seconds))
-            engines += [duets.facts[""]] if "" in duets.facts else []
-            machines += [duets.machine] if duets.machine is not None else []
-    return Tuning(
-        model=facts,
-        machine=machines[0] if machines else describe_machine(),
-        engine=engines[0] if engines else None,
-        cases=tuple(cases),
-        limits=asked.limits,
-        least_gain=asked.rule.least_gain,
-        confidence=1.0 - asked.rule.level,
-        outputs_tolerance=asked.outputs_tolerance,
-        seconds=time.monotonic() - begun,
-        is_named=bool(asked.wanted),
-    )
-
-
-def _tune_alone(
-    duets: Duets, sets: Sequence[OptionSet], asked: TuningRequest, seconds: float
-) -> TunedCase:
-    """A case alone on this machine; one that cannot be measured says why."""
-    case, setup = duets.place.case, duets.setup
-    try:
-        check_cores(case.cores, setup)
-        with unchanged(duets.model), alone_at(duets.place), closing(duets):
-            return tune_case(duets, sets, asked, Countdown(seconds))
-    except MeasureError as error:
-        return _not_tuned(case, setup, error)
-
-
-def _not_tuned(case: Case, setup: Setup, error: MeasureError) -> TunedCase:
-    return TunedCase(case=case, given=setup.options, failure=error.worded(setup.wording))
 
 
 class Countdown:
@@ -213,10 +119,10 @@ class TuningBench(Protocol):
 
 
 def tune_case(
-    duets: TuningBench, sets: Sequence[OptionSet], asked: TuningRequest, left: Countdown
+    duets: TuningBench, sets: Sequence[OptionSet], terms: TuningTerms, left: Countdown
 ) -> TunedCase:
     """All stages of one case, as far as the time goes."""
-    run = _CaseRun(duets, asked, left)
+    run = _CaseRun(duets, terms, left)
     lanes = run.race(sets, _SINGLE_END, 1.0 - _LEAST_SHARE)
     if not any(lane.rounds for lane in lanes):
         raise next(
@@ -229,7 +135,7 @@ def tune_case(
         lanes += run.race(combined, _COMBINED_END)
     leading = run.find_leader(lanes)
     run.confirm_first([lanes[place] for place in leading.order])
-    if asked.limits.memory_bytes is not None:
+    if terms.limits.memory_bytes is not None:
         # The report says whether the model as it runs now keeps the limit.
         run.memory_of(OptionSet({}))
     baseline = costs_of([each for lane in lanes for each in lane.rounds], 1, run.memory.get(""))
@@ -252,7 +158,7 @@ class _CaseRun(Struct):
     """The stages of one case, and what they found so far."""
 
     duets: TuningBench
-    asked: TuningRequest
+    terms: TuningTerms
     left: Countdown
     choose: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # an order
     confirmations: list[Confirmation] = field(default_factory=list)
@@ -267,7 +173,7 @@ class _CaseRun(Struct):
         self, sets: Sequence[OptionSet], end: float, end_without: float | None = None
     ) -> list[Lane]:
         """A race until this share of the time, or until another while nobody could be confirmed."""
-        rule = self.asked.rule.of_stage(len(sets))
+        rule = self.terms.rule.of_stage(len(sets))
 
         def left_seconds(lanes: Sequence[Lane]) -> float:
             if end_without is None or has_contender([lane.decision for lane in lanes]):
@@ -322,7 +228,7 @@ class _CaseRun(Struct):
 
     def refusal_of(self, lane: Lane) -> str | None:
         """Why this set of options cannot be recommended, as far as its race tells."""
-        name, limits = lane.option_set.name, self.asked.limits
+        name, limits = lane.option_set.name, self.terms.limits
         if name not in self.refusals:
             outputs = self.outputs_of(lane.option_set)
             if outputs is not None and outputs.verdict is Verdict.REGRESSED:
@@ -336,14 +242,14 @@ class _CaseRun(Struct):
     def outputs_of(self, option_set: OptionSet) -> Metric | None:
         """How far the outputs are from those of the baseline; None if they cannot be compared."""
         changes = self.output_changes_of(option_set)
-        return judge_outputs(changes, self.asked.outputs_tolerance) if changes else None
+        return judge_outputs(changes, self.terms.outputs_tolerance) if changes else None
 
     def output_changes_of(self, option_set: OptionSet) -> tuple[OutputChange, ...]:
         base, own = (self.duets.outputs.get(name) for name in ("", option_set.name))
         if base is None or own is None:
             return ()
         changes = compare_outputs(base, own)
-        is_other = judge_outputs(changes, self.asked.outputs_tolerance).verdict is Verdict.REGRESSED
+        is_other = judge_outputs(changes, self.terms.outputs_tolerance).verdict is Verdict.REGRESSED
         return () if is_other and self.outputs_vary() else changes
 
     def outputs_vary(self) -> bool:
@@ -357,7 +263,7 @@ class _CaseRun(Struct):
                 reason = error.worded(self.duets.setup.wording)
                 self.notes.append(f"the outputs of the baseline were not read again: {reason}")
             changes = () if base is None or again is None else compare_outputs(base, again)
-            metric = judge_outputs(changes, self.asked.outputs_tolerance)
+            metric = judge_outputs(changes, self.terms.outputs_tolerance)
             self._varies = metric.verdict is Verdict.REGRESSED
             if self._varies:
                 self.notes.append(OUTPUTS_VARY)
@@ -375,7 +281,7 @@ class _CaseRun(Struct):
             self._confirm(lane.option_set)
 
     def _keeps_memory(self, option_set: OptionSet) -> bool:
-        limit = self.asked.limits.memory_bytes
+        limit = self.terms.limits.memory_bytes
         if limit is None:
             return True
         taken = self.memory_of(option_set)
@@ -400,7 +306,7 @@ class _CaseRun(Struct):
         return self.memory[name]
 
     def _confirm(self, option_set: OptionSet) -> None:
-        rule = self.asked.rule.of_confirmation
+        rule = self.terms.rule.of_confirmation
         try:
             rounds = self.duets.confirm(option_set, rule, self.left.at_least(_LEAST_SHARE))
         except MeasureError as error:
@@ -408,7 +314,7 @@ class _CaseRun(Struct):
             self.notes.append(f"{option_set.name} was not confirmed: {reason}")
             return
         decision = judge_duet(block_pairs(rounds), rule, is_last=True)
-        limit_ms, refusal = self.asked.limits.latency_ms, None
+        limit_ms, refusal = self.terms.limits.latency_ms, None
         if limit_ms is not None and _judge_latency(rounds, limit_ms) is not BudgetAnswer.WITHIN:
             refusal = describe_latency_refusal(limit_ms)
             self.refusals[option_set.name] = refusal

@@ -6,7 +6,6 @@ that cannot be made or run gets a reason, and the others go on.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -25,22 +24,13 @@ from pytest_modelperf.errors import (
     UsageError,
 )
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.inputs.made import Feed, input_types, make_inputs
-from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.profiler.model_in_worker import (
-    CasePlace,
-    Watch,
-    read_facts,
-    start_on,
-    variant_options,
-)
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, start_on, variant_options
 from pytest_modelperf.profiler.pairs.run import PairRun, Wanted, run_pair
 from pytest_modelperf.profiler.prepare import Model, Pair, PreparedModel, prepare
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
-from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -50,11 +40,10 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.narrowing import write_narrowed
 from pytest_modelperf.whatif.pruned import UnprunedWeight, write_pruned, write_stored
-from pytest_modelperf.whatif.quantizing import QuantizationForm, Quantizer, quantize
-from pytest_modelperf.whatif.records import FAITHFUL, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.quantizing import QuantizationForm, Quantizer
+from pytest_modelperf.whatif.records import FAITHFUL, Variant, VariantKind, WhatIfCase
 from pytest_modelperf.whatif.speedups import (
     VariantResult,
-    check_variants,
     describe_precisions,
     describe_waiting,
     describe_zeros,
@@ -71,38 +60,6 @@ _REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QU
 # The errors that end one variant, such as a precision that this machine lacks. A missing engine
 # ends the whole command.
 _FAILURES = (BindingError, MeasureError, ModelError, UsageError)
-
-
-def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
-    source: ModelSource,
-    request: ProfileRequest,
-    setup: Setup,
-    variants: Sequence[Variant],
-    estimates: Sequence[float] = (),
-    extensions: Extensions | None = None,
-    watch: Watch = lambda _: None,
-    quantizer: Quantizer = quantize,
-) -> WhatIf:
-    """Measures every variant of a model at every case, in turn with the unchanged model."""
-    check_variants(variants, estimates)
-    extensions = extensions or Extensions()
-    begun = time.monotonic()
-    file = open_model(source)
-    models = Model.of_request(file, request, extensions)
-    total = len(models) * len(request.cores) * len(variants)
-    facts = read_facts(models[0], total, watch)
-    gate = variants_gate(total, setup.policy.max_seconds)
-    trial = _Trial(setup, gate, tuple(variants), tuple(estimates), total, watch, quantizer)
-    cases = [case for model in models for case in trial.cases_of(model)]
-    ran = [case.baseline.measured for case in cases if case.baseline.measured is not None]
-    return WhatIf(
-        model=facts,
-        machine=next((m.machine for m in ran if m.machine), None) or describe_machine(),
-        engine=ran[0].engine if ran else None,
-        cases=tuple(cases),
-        confidence=gate.confidence,
-        seconds=time.monotonic() - begun,
-    )
 
 
 def variants_gate(variants: int, max_seconds: float) -> Gate:
@@ -137,7 +94,7 @@ class _RunnableVariant(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class _Trial(Struct):
+class VariantTrial(Struct):
     """All variants at all cases, one after the other."""
 
     setup: Setup
@@ -318,7 +275,7 @@ def _store(model: Model, path: Path) -> tuple[float | None, int]:
     return _share(stored.zeros, stored.elements), stored.generated
 
 
-def _prune(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
+def _prune(trial: VariantTrial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     pruned = write_pruned(base.model.bound, path, variant.level or 0.0)
     notes = [*_describe_spared(pruned.skipped)]
     zeros = _share(pruned.zeros, pruned.elements)
@@ -328,7 +285,7 @@ def _prune(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _Run
     return _RunnableVariant(_reopened(base.model, path), options, None, zeros, tuple(notes))
 
 
-def _narrow(_: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
+def _narrow(_: VariantTrial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     narrowed = write_narrowed(base.model.bound, path, variant.level or 0.0)
     channels = f"{narrowed.channels_after} of {narrowed.channels_before} channels are left"
     notes = [f"{channels}, {count_of(narrowed.layers, 'layer')} smaller"]
@@ -339,7 +296,9 @@ def _narrow(_: _Trial, variant: Variant, base: _Original, path: Path) -> _Runnab
     return _RunnableVariant(_reopened(base.model, path), notes=tuple(notes))
 
 
-def _quantize(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
+def _quantize(
+    trial: VariantTrial, variant: Variant, base: _Original, path: Path
+) -> _RunnableVariant:
     assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
     form: QuantizationForm = "static" if variant.form == "static" else "dynamic"
     feeds = _calibrations(base.model)
@@ -348,7 +307,7 @@ def _quantize(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _
 
 
 def _change_precision(
-    trial: _Trial, variant: Variant, base: _Original, _: Path
+    trial: VariantTrial, variant: Variant, base: _Original, _: Path
 ) -> _RunnableVariant:
     options = trial.engine_options("precision", variant.form)
     if options is None:
@@ -366,7 +325,7 @@ def _describe_spared(spared: Sequence[UnprunedWeight]) -> Iterator[str]:
         yield f"{count} not pruned, such as {printable(first.weight)}: {first.reason}"
 
 
-_Maker: TypeAlias = Callable[[_Trial, Variant, _Original, Path], _RunnableVariant]
+_Maker: TypeAlias = Callable[[VariantTrial, Variant, _Original, Path], _RunnableVariant]
 _MAKERS: Mapping[VariantKind, _Maker] = {
     VariantKind.PRUNED: _prune,
     VariantKind.NARROWED: _narrow,

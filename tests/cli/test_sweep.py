@@ -17,11 +17,10 @@ from pytest_modelperf.graph.phases import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.stats.estimates import needed_samples
-from pytest_modelperf.sweep import configurations as sweeping
+from pytest_modelperf.sweep import request as sweeping
 from pytest_modelperf.sweep.records import Sweep, SweepPoint
-from pytest_modelperf.sweep.sides import SweepSource
+from pytest_modelperf.sweep.request import SweepRequest
 from tests.support.checkout import ROOT
 from tests.support.command import Result, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
@@ -43,18 +42,12 @@ class FakeSweeping:
     """Measures nothing, and keeps what it was asked for."""
 
     result: Sweep = field(default_factory=lambda: swept(GOOD))
-    sources: Sequence[SweepSource] = ()
-    request: ProfileRequest = field(default_factory=ProfileRequest)
-    streams: Sequence[int] = ()
-    threshold_ms: float | None = None
+    seen: list[SweepRequest] = field(default_factory=list)
     plan: str = ""
 
-    def __call__(  # noqa: PLR0913, PLR0917  # what it stands for has as many
+    def __call__(
         self,
-        sources: Sequence[SweepSource],
-        request: ProfileRequest,
-        streams: Sequence[int],
-        threshold_ms: float | None,
+        request: SweepRequest,
         extensions: Extensions,
         watch: Watch,
         tell: Callable[[str], None],
@@ -63,9 +56,13 @@ class FakeSweeping:
         assert callable(watch)
         if self.plan:
             tell(self.plan)
-        self.sources, self.request = sources, request
-        self.streams, self.threshold_ms = streams, threshold_ms
+        self.seen.append(request)
         return self.result
+
+    @property
+    def request(self) -> SweepRequest:
+        (request,) = self.seen
+        return request
 
     def run(self, *arguments: str) -> Result:
         """The command, which asks this."""
@@ -84,12 +81,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSweeping:
 
 def test_the_model_alone_is_measured_as_it_is(asked: FakeSweeping) -> None:
     assert asked.run("sweep", "model.onnx").exit_code == 0
-    (source,) = asked.sources
+    (source,) = asked.request.sides
     assert source.source == "model.onnx"
     assert source.setup.engine.name == "onnxruntime"
     assert source.setup.policy.max_seconds == 5.0
-    assert (asked.request.batch_sizes, asked.request.cores) == ((None,), (1,))
-    assert (asked.streams, asked.threshold_ms) == ((1,), None)
+    cases = asked.request.request
+    assert (cases.batch_sizes, cases.cores) == ((None,), (1,))
+    assert (asked.request.streams, asked.request.threshold_ms) == ((1,), None)
 
 
 def test_how_long_it_may_take_is_told_beside_the_report(asked: FakeSweeping) -> None:
@@ -107,14 +105,15 @@ def test_every_option_is_handed_on(asked: FakeSweeping) -> None:
         "--timeout", "9", "--prompt", "16,32", "--generate", "8", "--state", "past=present",
     )  # fmt: skip
     assert done.exit_code == 0, done.err
-    assert (asked.request.batch_sizes, asked.request.cores) == ((1, 2, 8), (1, 2))
-    assert asked.request.generations == tuple(
+    cases = asked.request.request
+    assert (cases.batch_sizes, cases.cores) == ((1, 2, 8), (1, 2))
+    assert cases.generations == tuple(
         Generation(prompt, 8, {"past": "present"}) for prompt in (16, 32)
     )
-    assert asked.request.dims == {"seq": (64, 128)}
-    assert [each.name for each in asked.request.inputs] == ["ids"]
-    assert (asked.streams, asked.threshold_ms) == ((1, 4), 0.5)
-    (source,) = asked.sources
+    assert cases.dims == {"seq": (64, 128)}
+    assert [each.name for each in cases.inputs] == ["ids"]
+    assert (asked.request.streams, asked.request.threshold_ms) == ((1, 4), 0.5)
+    (source,) = asked.request.sides
     assert source.setup.options == {"mode": "parallel"}
     assert source.setup.spec == "ssh=there"
     assert (source.setup.policy.max_seconds, source.setup.limit_s) == (2.5, 9.0)
@@ -122,14 +121,14 @@ def test_every_option_is_handed_on(asked: FakeSweeping) -> None:
 
 def test_the_one_before_is_the_first_side(asked: FakeSweeping) -> None:
     assert asked.run("sweep", "new.onnx", "--against", "old.onnx").exit_code == 0
-    assert [each.source for each in asked.sources] == ["old.onnx", "new.onnx"]
-    assert asked.sources[0].setup == asked.sources[1].setup
+    assert [each.source for each in asked.request.sides] == ["old.onnx", "new.onnx"]
+    assert asked.request.sides[0].setup == asked.request.sides[1].setup
 
 
 def test_the_one_before_can_have_another_interpreter(asked: FakeSweeping) -> None:
     options = ("--against", "model.onnx", "--against-python", sys.executable)
     assert asked.run("sweep", "model.onnx", *options).exit_code == 0
-    before, after = (each.setup for each in asked.sources)
+    before, after = (each.setup for each in asked.request.sides)
     assert before.spec == f"popen//python={sys.executable}"
     assert replace(before, spec=after.spec) == after
 
@@ -141,8 +140,8 @@ def test_two_engines_are_two_sides_of_one_model(asked: FakeSweeping) -> None:
     )  # fmt: skip
     done = asked.run("sweep", "model.onnx", *options)
     assert done.exit_code == 0, done.err
-    assert [each.source for each in asked.sources] == ["model.onnx", "model.onnx"]
-    first, last = (each.setup for each in asked.sources)
+    assert [each.source for each in asked.request.sides] == ["model.onnx", "model.onnx"]
+    first, last = (each.setup for each in asked.request.sides)
     assert (first.engine.name, first.options) == ("onnxruntime", {"mode": "parallel"})
     assert (last.engine.name, last.options) == ("openvino", {"hint": "latency"})
     assert replace(last, engine=first.engine, options=first.options) == first
@@ -165,19 +164,19 @@ def test_engines_that_are_no_two_sides_are_refused(
     done = asked.run("sweep", "model.onnx", *options)
     assert (done.exit_code, done.out) == (2, "")
     assert told in done.err
-    assert asked.sources == ()
+    assert asked.seen == []
 
 
 @pytest.mark.parametrize("text", ["20", "0.5", ".25", "1e-3", "20.", " 3 "])
 def test_a_threshold_is_any_number_of_milliseconds(asked: FakeSweeping, text: str) -> None:
     assert asked.run("sweep", "model.onnx", "--latency-threshold", text).exit_code == 0
-    assert asked.threshold_ms == float(text)
+    assert asked.request.threshold_ms == float(text)
 
 
 def test_the_page_has_the_figures_of_the_code(asked: FakeSweeping) -> None:
     page = " ".join((DOCS / "sweep.md").read_text(encoding="utf-8").split())
     asked.run("sweep", "model.onnx")
-    (source,) = asked.sources
+    (source,) = asked.request.sides
     policy = source.setup.policy
     assert (
         f"after at least {policy.min_rounds} rounds and {policy.min_samples} requests, as soon as "
@@ -198,7 +197,7 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
     assert done.err == (
         f"Error: --latency-threshold takes milliseconds above 0, such as 20 or 0.5; not {text!r}.\n"
     )
-    assert asked.sources == ()
+    assert asked.seen == []
 
 
 @pytest.mark.parametrize(
@@ -228,7 +227,7 @@ def test_what_cannot_be_meant_ends_before_anything_is_measured(
     done = asked.run("sweep", "model.onnx", *arguments)
     assert (done.exit_code, done.out) == (2, "")
     assert message in done.err
-    assert asked.sources == ()
+    assert asked.seen == []
 
 
 # -- what is written
@@ -264,7 +263,7 @@ def test_without_the_packages_of_the_page_nothing_is_measured(
     done = asked.run("sweep", "model.onnx", "--html", "sweep.html")
     assert (done.exit_code, done.out) == (2, "")
     assert done.err.startswith("Error: --html needs ")
-    assert asked.sources == ()
+    assert asked.seen == []
     assert not Path("sweep.html").exists()
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.race import RaceRule
-from pytest_modelperf.tuning.tuned import TuningRequest, tune_model
+from pytest_modelperf.tuning.request import TuningRequest
+from pytest_modelperf.tuning.tuned import TuningTerms
 from tests.support.command import run
 from tests.support.small_models import parse
 
@@ -43,7 +46,8 @@ def test_sets_of_options_run_on_a_real_engine_and_what_fails_is_named(squares: s
         "no_such": ("1",),
     }
     rule = RaceRule(rounds=4, level=0.2, pass_level=0.2)
-    found = tune_model(squares, ProfileRequest(), setup, TuningRequest(wanted, rule=rule))
+    model = ModelRun(squares, setup)
+    found = TuningRequest(model, ProfileRequest(), wanted, TuningTerms(rule=rule)).run(Extensions())
     (case,) = found.cases
     assert found.has_failed
     pattern, denormals, broken = case.tried[:3]

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cluster.profiling import profile_on_cluster
 from pytest_modelperf.cluster.records import Job, JobContext
+from pytest_modelperf.cluster.requests import run_on_cluster
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.model_request import MeasureRequest, ModelRun
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -50,11 +51,9 @@ def test_cases_of_several_kinds_of_machines_say_where_they_ran(
 ) -> None:
     model = tmp_path / "base.onnx"
     write_timed(model)
-    profile = profile_on_cluster(
+    profile = run_on_cluster(
         SeveralKinds(kinds),  # type: ignore[arg-type]  # a fake one
-        model,
-        ProfileRequest(batch_sizes=(1, 8)),
-        SETUP,
+        MeasureRequest(ModelRun(model, SETUP), ProfileRequest(batch_sizes=(1, 8))),
         plugins=["tests.support.faulty_plugin"],
         machines=(),
     )

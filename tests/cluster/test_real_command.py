@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.cluster.comparing import ClusterSide
-from pytest_modelperf.cluster.records import JobContext, ModelContent
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -22,7 +19,6 @@ from tests.bisect.test_commits import Repository, repository  # noqa: F401  # a 
 from tests.support.checkout import ROOT
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.command import run
-from tests.support.installers import FakeInstaller
 from tests.support.recordings import record_baseline
 from tests.support.repository import git
 from tests.support.timed_models import store, write_timed
@@ -240,17 +236,3 @@ def test_a_bisect_takes_commits_from_git_and_sends_their_models(
     found = json.loads(result.out)
     (regression,) = found["regressions"]
     assert regression["first_bad"]["name"] == slow
-
-
-def test_a_release_runs_in_an_environment_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(tmp_path))
-    made = make_environment(["engine==1.0"], installer=FakeInstaller())
-    model = tmp_path / "model.onnx"
-    content = ModelContent(str(model), "digest", ())
-    side = ClusterSide(content, Setup(), ("engine==1.0",)).to_side(
-        JobContext({"digest": model}, lambda _: None)
-    )
-    assert side.source == model
-    assert side.setup.spec == f"popen//python={made.python}"

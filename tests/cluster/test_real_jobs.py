@@ -16,15 +16,15 @@ from onnx import external_data_helper
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs
 from pytest_modelperf.cluster.contents import PIECE_BYTES, read_content
-from pytest_modelperf.cluster.profiling import profile_on_cluster
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
-from pytest_modelperf.cluster.wire import from_text
+from pytest_modelperf.cluster.requests import run_on_cluster
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.records import Comparison, Verdict
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.errors import BindingError, ClusterError, MeasureError
 from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.model_request import MeasureRequest, ModelRun
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -87,7 +87,8 @@ def test_a_profile_of_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp_pa
     path = tmp_path / "slow_400us.onnx"
     write_timed(path)
     request = ProfileRequest(batch_sizes=(1, 8), cores=(1,), seed=3)
-    profile = profile_on_cluster(cluster, path, request, TIMED, plugins=[PLUGIN], machines=())
+    asked = MeasureRequest(ModelRun(path, TIMED), request)
+    profile = run_on_cluster(cluster, asked, plugins=[PLUGIN], machines=())
     assert [case.case.id for case in profile.cases] == ["b1-c1", "b8-c1"]
     assert profile.model.path == str(path)
     assert profile.model.sha256 == read_content(path).digest
@@ -99,13 +100,12 @@ def test_a_profile_of_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp_pa
 
 
 def test_both_sides_of_a_comparison_run_in_one_job(cluster: Cluster, tmp_path: Path) -> None:
-    contents = []
-    for weight, name in enumerate(("base_200us", "slow_400us"), 1):
-        write_timed(tmp_path / f"{name}.onnx", weight=weight)
-        contents.append(read_content(tmp_path / f"{name}.onnx"))
-    before, after = (ClusterSide(content, TIMED) for content in contents)
-    jobs = comparison_jobs(before, after, ProfileRequest(), Gate(), plugins=[PLUGIN], machines=())
-    (comparison,) = [from_text(result(cluster.submit(each)), Comparison) for each in jobs]
+    paths = [tmp_path / f"{name}.onnx" for name in ("base_200us", "slow_400us")]
+    for weight, path in enumerate(paths, 1):
+        write_timed(path, weight=weight)
+    before, after = (ModelRun(path, TIMED) for path in paths)
+    asked = CompareRequest(before=before, after=after, request=ProfileRequest(), gate=Gate())
+    comparison = run_on_cluster(cluster, asked, plugins=[PLUGIN], machines=())
     assert comparison.verdict is Verdict.REGRESSED
     (median,) = [m for m in comparison.cases[0].metrics if m.name == "latency_p50"]
     assert median.ratio == pytest.approx(2.0, rel=0.02)
@@ -128,9 +128,8 @@ def test_an_engine_that_crashes_or_hangs_ends_no_dask_worker(
         policy=POLICY,
         limit_s=limit_s,
     )
-    profile = profile_on_cluster(
-        cluster, path, ProfileRequest(), setup, plugins=[PLUGIN], machines=["first"]
-    )
+    asked = MeasureRequest(ModelRun(path, setup), ProfileRequest())
+    profile = run_on_cluster(cluster, asked, plugins=[PLUGIN], machines=["first"])
     assert profile.cases[0].outcome is Outcome.FAILED
     assert re.search(reason, profile.cases[0].reason)
     assert result(cluster.submit(job(cluster_work.tell_process, "", "first"))) == before

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cluster.requests import WholeRequest, split_request
+from pytest_modelperf.cluster.records import JobContext
+from pytest_modelperf.cluster.requests import request_job, run_request
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import UsageError, Wording
-from pytest_modelperf.graph.binding import InputSpec
+from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.phases import Generation, Phase
-from pytest_modelperf.profiler.hookspecs import load_extensions
-from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, pair_sizes
+from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
+from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.profiler.inputs.given import read_given
 from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, WorkloadMember
+from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
+from tests.support.timed_models import write_timed
+
+
+class Arrived(Struct, frozen=True):
+    """What a machine had of a request."""
+
+    source: str
+    bindings: tuple[Binding, ...]
+    seed: int
+
+
+class EchoRequest(Struct, frozen=True):
+    """A request that runs nothing."""
+
+    models: tuple[ModelRun, ...]
+    request: ProfileRequest
+
+    def run(self, _: Extensions, __: Watch) -> Arrived:
+        (model,) = self.models
+        return Arrived(str(model.source), tuple(self.request.bindings()), self.request.seed)
 
 
 def sent(request: ProfileRequest) -> list[ProfileRequest]:
-    texts = [to_text(case) for case in split_request(request)]
+    texts = [to_text(case) for case in request.split()]
     return [from_text(text, ProfileRequest) for text in texts]
 
 
@@ -75,26 +101,28 @@ def test_a_workload_is_sent_with_the_arrays_of_its_members() -> None:
         np.testing.assert_array_equal(given.arrays["x"], np.ones((1, 9), np.float32))
 
 
-def test_a_whole_request_keeps_its_generations_and_their_phases() -> None:
-    request = ProfileRequest(generations=(Generation(5, 3), Generation(5, 9)), phases=(Phase.STEP,))
-    back = from_text(to_text(WholeRequest.of(request)), WholeRequest).to_request()
-    assert list(back.bindings()) == list(request.bindings())
-
-
 @pytest.mark.parametrize(
-    "dims", [{"seq": (64, 128), "x": (3,)}, pair_sizes([{"seq": 64, "x": 0}, {"seq": 1, "x": 9}])]
+    "request_",
+    [
+        ProfileRequest(generations=(Generation(5, 3), Generation(5, 9)), phases=(Phase.STEP,)),
+        ProfileRequest(batch_sizes=(None, 8), cores=(1, 2), dims={"seq": (64, 128), "x": (3,)}),
+        ProfileRequest(dims=pair_sizes([{"seq": 64, "x": 0}, {"seq": 1, "x": 9}]), seed=5),
+        ProfileRequest(inputs=(InputSpec("ids", "int64", (1, 5), (7.0,)),)),
+    ],
+    ids=["generations", "combinations", "pairs", "inputs"],
 )
-def test_a_whole_request_comes_back_with_all_its_cases(dims: dict[str, tuple[int, ...]]) -> None:
-    inputs = (InputSpec("ids", "int64", (1, 5), (7.0,)),)
-    given = read_given({"x": np.ones(3, np.float32)})
-    request = ProfileRequest(
-        batch_sizes=(None, 8), cores=(1, 2), dims=dims, inputs=inputs, seed=5, given=given
-    )
-    back = from_text(to_text(WholeRequest.of(request)), WholeRequest).to_request()
-    assert back == replace(request, given=back.given)
-    assert isinstance(back.dims, PairedSizes) is isinstance(dims, PairedSizes)
-    assert back.given is not None
-    assert back.given.arrays["x"].tolist() == [1, 1, 1]
+def test_a_whole_request_arrives_with_all_its_cases(
+    request_: ProfileRequest, tmp_path: Path
+) -> None:
+    write_timed(tmp_path / "here.onnx")
+    asked = EchoRequest((ModelRun(tmp_path / "here.onnx"),), request_)
+    job = request_job(asked, "echo", plugins=(), machines=("board",))
+    assert (job.name, job.machines, job.cores) == ("echo", ("board",), max(request_.cores))
+    (content,) = job.models
+    assert str(tmp_path) not in job.request
+    context = JobContext({content.digest: Path("there.onnx")}, lambda _: None)
+    found = from_text(run_request(job.request, context), Arrived)
+    assert found == Arrived("there.onnx", tuple(request_.bindings()), request_.seed)
 
 
 def test_arrays_arrive_as_a_model_takes_them() -> None:
@@ -115,8 +143,9 @@ def test_arrays_arrive_as_a_model_takes_them() -> None:
 
 
 def test_a_function_that_makes_inputs_does_not_travel() -> None:
+    request = ProfileRequest(given=read_given(lambda types: types))
     with pytest.raises(UsageError, match=r"numpy\.savez"):
-        split_request(ProfileRequest(given=read_given(lambda types: types)))
+        request_job(EchoRequest((), request), "echo", plugins=(), machines=())
 
 
 def test_a_setup_comes_back_without_the_words_of_a_face() -> None:

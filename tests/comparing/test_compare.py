@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.document import store_case
-from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import SideCounts, compare_with_stored
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict, worst
+from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.profiler.machine.facts import MachineFacts

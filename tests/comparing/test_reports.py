@@ -15,7 +15,6 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
-from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.page_data import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import (
     COMPARISON,
@@ -29,6 +28,7 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.comparing.report import comparison_report
+from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table
 from pytest_modelperf.report.markdown import escape_markdown
 from pytest_modelperf.report.model import Tone

@@ -45,7 +45,7 @@ from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.whatif.quantizing import quantize
 from pytest_modelperf.whatif.records import WhatIf
-from pytest_modelperf.whatif.variants import ask_what_if
+from pytest_modelperf.whatif.request import WhatIfRequest
 from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
 from tests.support.full_disk import room_for
@@ -219,7 +219,7 @@ def quantize_file(source, target, form, feeds, folder, *, is_large):
     {line}
 """
     quantizer = partial(quantize, code=ModuleSource(text, "quantizer.py"))
-    return partial(ask_what_if, quantizer=quantizer)
+    return partial(WhatIfRequest.run, quantizer=quantizer)
 
 
 @pytest.mark.usefixtures("folder")
@@ -583,7 +583,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
         ("pytest_modelperf.profiler.sampling.worker_bench.kernel_run_of", "profile m.onnx"),
         ("pytest_modelperf.profiler.shown.report.profile_report", "profile m.onnx"),
         ("pytest_modelperf.comparing.by_duet.side_run", "compare m.onnx other.onnx"),
-        ("pytest_modelperf.sweep.configurations.sum_up", "sweep m.onnx"),
+        ("pytest_modelperf.sweep.request.sum_up", "sweep m.onnx"),
         ("pytest_modelperf.whatif.variants._reopened", "whatif m.onnx --prune 0.5"),
     ],
 )

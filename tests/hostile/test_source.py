@@ -22,7 +22,7 @@ PACKAGE = Path(pytest_modelperf.__file__).parent
 CALLS = frozenset({
     "CDLL", "Popen", "__import__", "compile", "eval", "exec", "execv", "execve", "execvp",
     "getoutput", "getstatusoutput", "import_module", "mktemp", "os.popen", "os.system",
-    "run_module", "run_path", "spawnv", "spec_from_file_location",
+    "resolve_name", "run_module", "run_path", "spawnv", "spec_from_file_location",
 })  # fmt: skip
 MODULES = frozenset({
     "cloudpickle", "code", "codeop", "ctypes", "dill", "joblib", "marshal", "pickle", "runpy",
@@ -38,7 +38,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("files/git.py", "subprocess"): "git, with a list of arguments and no shell",
     ("files/git.py", "Popen"): "the same",
     ("cluster/runner.py", "eval"): "a text of ours, which a machine runs to find our function",
-    ("cluster/execution.py", "import_module"): "what a client asks, whom Dask lets run anything",
+    ("cluster/execution.py", "resolve_name"): "what a client asks, whom Dask lets run anything",
+    ("cluster/requests.py", "resolve_name"): "the same",
     ("cli/main.py", "import_module"): "the module of a command of ours",
     ("profiler/hookspecs.py", "import_module"): "a plugin that the command line names",
     ("programs/callables.py", "import_module"): "the module of an engine, ours or a plugin's",

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pytest_modelperf
-from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.page_data import comparison_data
@@ -33,6 +32,7 @@ from pytest_modelperf.comparing.records import (
     LayerTypeChange,
     StageTime,
 )
+from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.counting.records import Sparsity, StaticLayer

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_modelperf.bisect.records import Judged, Version
+from pytest_modelperf.bisect.request import gate_for
 from pytest_modelperf.bisect.search import Question
-from pytest_modelperf.bisect.version_duets import gate_for
 from pytest_modelperf.comparing.gates import latency_metrics
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import MeasureError

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
+from pytest_modelperf.cluster.requests import RequestText
 from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.budgets import read_budgets
 from pytest_modelperf.comparing.gates import Gate
@@ -30,7 +31,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
-from pytest_modelperf.testing.cluster_checker import CheckOrder, ClusterChecker, ClusterTerms
+from pytest_modelperf.testing.cluster_checker import CheckRequest, ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from tests.support.recordings import record_baseline
@@ -184,13 +185,13 @@ def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:
     on_cluster(cluster, context(folder)).submit([check])
     ((job, _),) = cluster.jobs
     (content,) = job.models
-    sent = from_text(job.request, CheckOrder).check
+    sent = from_text(from_text(job.request, RequestText).text, CheckRequest)
 
     assert job.cores == 3
-    assert sent.model == content.digest
+    assert sent.model.source == content.digest
+    assert sent.model.setup.engine == check.setup.engine
     assert sent.request == check.request
-    assert sent.setup.engine == check.setup.engine
-    assert sent.of(check.model, check.request, check.setup) == check
+    assert sent.check.of(check.model, check.request, check.setup) == check
 
 
 def test_a_profile_comes_back_only_where_somebody_reads_it(folder: Path) -> None:

@@ -950,7 +950,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
 
     # The level of a check is in none of its reports, and here no check needs to run.
     monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet.compare_models", compare)
+    monkeypatch.setattr("pytest_modelperf.comparing.request.compare_models", compare)
     run.makepyfile(
         """
         import pytest

@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pairs.outputs import Sent
 from pytest_modelperf.tuning.race import Visit
 from pytest_modelperf.tuning.records import OptionSet, TunedCase, TuningLimits
-from pytest_modelperf.tuning.tuned import Countdown, TuningRequest, tune_case
+from pytest_modelperf.tuning.tuned import Countdown, TuningTerms, tune_case
 from pytest_modelperf.tuning.wording import OUTPUTS_VARY
 from tests.support.tunings import FakeDuets, option_sets
 
@@ -20,8 +20,8 @@ from tests.support.tunings import FakeDuets, option_sets
 def tune(
     duets: FakeDuets, *names: str, limits: TuningLimits | None = None, seconds: float = 10_000
 ) -> TunedCase:
-    asked = TuningRequest(limits=limits or TuningLimits())
-    return tune_case(duets, option_sets(*names), asked, Countdown(seconds, duets.clock))
+    terms = TuningTerms(limits=limits or TuningLimits())
+    return tune_case(duets, option_sets(*names), terms, Countdown(seconds, duets.clock))
 
 
 def test_what_helps_alone_is_taken_together_and_confirmed_against_the_baseline() -> None:

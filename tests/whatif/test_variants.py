@@ -26,6 +26,7 @@ from pytest_modelperf.profiler.inputs.given import GivenInputs, read_given
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -33,7 +34,7 @@ from pytest_modelperf.stats.duet import judge_sequence, plan_schedule
 from pytest_modelperf.whatif import variants as core
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif.report import WHATIF_COLUMNS
-from pytest_modelperf.whatif.variants import ask_what_if
+from pytest_modelperf.whatif.request import WhatIfRequest
 from tests.support.checkout import ROOT
 from tests.support.command import Result, run
 from tests.support.small_models import parse
@@ -133,9 +134,8 @@ def ask(
             limit_s=LIMIT_S,
         )
         request = ProfileRequest(cores=cores, dims=dims or {"seq": (4,)}, given=given)
-        return ask_what_if(
-            source, request, setup, variants, estimates, extensions, watch, quantizer
-        )
+        asked = WhatIfRequest(ModelRun(source, setup), request, variants, tuple(estimates))
+        return asked.run(extensions, watch, quantizer)
 
     assert temporary.is_dir()
     return ask_it
@@ -315,27 +315,19 @@ class FakeAsking:
     """Measures nothing, and keeps what it was asked for."""
 
     result: WhatIf = field(default_factory=lambda: make_whatif(_good_case()))
-    setup: Setup | None = None
-    request: ProfileRequest = field(default_factory=ProfileRequest)
-    variants: Sequence[Variant] = ()
-    estimates: Sequence[float] = ()
+    seen: list[WhatIfRequest] = field(default_factory=list)
 
-    def __call__(  # noqa: PLR0913, PLR0917  # what it stands for has as many
-        self,
-        source: str,
-        request: ProfileRequest,
-        setup: Setup,
-        variants: Sequence[Variant],
-        estimates: Sequence[float],
-        extensions: Extensions,
-        watch: Watch,
-    ) -> WhatIf:
-        assert source == "model.onnx"
+    def __call__(self, request: WhatIfRequest, extensions: Extensions, watch: Watch) -> WhatIf:
+        assert request.model.source == "model.onnx"
         assert isinstance(extensions, Extensions)
         assert callable(watch)
-        self.request, self.setup = request, setup
-        self.variants, self.estimates = variants, estimates
+        self.seen.append(request)
         return self.result
+
+    @property
+    def request(self) -> WhatIfRequest:
+        (request,) = self.seen
+        return request
 
     def run(self, *arguments: str) -> Result:
         """The command, which asks this."""
@@ -362,21 +354,21 @@ def test_every_option_is_handed_on(asked: FakeAsking) -> None:
         "--gateway", "ssh=there", "--max-seconds", "2.5", "--timeout", "9",
     )  # fmt: skip
     assert (done.exit_code, done.err) == (0, "")
-    assert [variant.id for variant in asked.variants] == [
+    assert [variant.id for variant in asked.request.variants] == [
         "pruned-0.5", "pruned-0.9", "channels-0.25", "int8-dynamic", "int8-static", "bf16"
     ]  # fmt: skip
-    assert asked.estimates == (0.7,)
-    assert (asked.request.batch_sizes, asked.request.cores) == ((1, 8), (2,))
-    assert asked.request.dims == {"seq": (64,)}
-    assert asked.setup is not None
-    assert asked.setup.options == {"mode": "parallel"}
-    assert (asked.setup.spec, asked.setup.policy.max_seconds) == ("ssh=there", 2.5)
+    assert asked.request.estimates == (0.7,)
+    cases, setup = asked.request.request, asked.request.model.setup
+    assert (cases.batch_sizes, cases.cores) == ((1, 8), (2,))
+    assert cases.dims == {"seq": (64,)}
+    assert setup.options == {"mode": "parallel"}
+    assert (setup.spec, setup.policy.max_seconds) == ("ssh=there", 2.5)
 
 
 def test_where_nothing_is_asked_for_the_usual_is_tried_and_that_is_said(asked: FakeAsking) -> None:
     done = asked.run("whatif", "model.onnx")
     assert done.err == "trying --prune 0.5,0.9 --quantize int8, as no variant is named\n"
-    assert asked.variants == (HALF, MOST, DYNAMIC, STATIC)
+    assert asked.request.variants == (HALF, MOST, DYNAMIC, STATIC)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +381,7 @@ def test_where_nothing_is_asked_for_the_usual_is_tried_and_that_is_said(asked: F
 )
 def test_forms_of_int8_can_be_chosen(asked: FakeAsking, text: str, forms: list[str]) -> None:
     assert asked.run("whatif", "model.onnx", "--quantize", text).exit_code == 0
-    assert [variant.form for variant in asked.variants] == forms
+    assert [variant.form for variant in asked.request.variants] == forms
 
 
 @pytest.mark.parametrize(
@@ -416,7 +408,7 @@ def test_what_cannot_be_meant_ends_before_anything_is_measured(
     done = asked.run("whatif", "model.onnx", *arguments)
     assert (done.exit_code, done.out) == (2, "")
     assert message in done.err
-    assert asked.variants == ()
+    assert asked.seen == []
 
 
 def test_json_and_csv_go_to_files_beside_the_text(asked: FakeAsking) -> None:
@@ -495,8 +487,7 @@ def page() -> str:
 def test_the_page_has_the_figures_of_the_code(asked: FakeAsking) -> None:
     assert f"within {100 * core._NO_DIFFERENCE:g} %, or after `--max-seconds` (10)" in page()
     asked.run("whatif", "model.onnx")
-    assert asked.setup is not None
-    assert asked.setup.policy.max_seconds == 10
+    assert asked.request.model.setup.policy.max_seconds == 10
     assert "Without any of these options, `--prune 0.5,0.9 --quantize int8` is tried" in page()
 
 

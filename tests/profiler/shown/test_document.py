@@ -12,8 +12,8 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.records import COMPARISON
+from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import PROFILE, CaseProfile, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model

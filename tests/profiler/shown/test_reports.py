@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.wording import COMMAND_WORDING
-from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import LayerRow, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model

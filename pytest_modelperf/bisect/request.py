@@ -1,16 +1,17 @@
-"""Compares two versions by a duet: releases in environments of their own, or files of commits."""
+"""A request to bisect a model: releases in environments of their own, or files of commits."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.bisect.commits import OPTION
 from pytest_modelperf.bisect.records import (
     Bisect,
     BisectFigure,
@@ -20,120 +21,123 @@ from pytest_modelperf.bisect.records import (
     VersionRange,
 )
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
-from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.by_outputs import compare_outputs_of
 from pytest_modelperf.comparing.gates import Gate, median_gate
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
-from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.errors import ChangedModelError, MeasureError
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.model_in_worker import Watch
+from pytest_modelperf.profiler.model_request import ModelRun, telling
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.worker.gateway import interpreter_spec
-from pytest_modelperf.revisions.commits import RefOption, find_commit, taken_from_git
+from pytest_modelperf.revisions.commits import find_commit, taken_from_git
 from pytest_modelperf.text.escaping import printable
 
 # The time of the second attempt, relative to that of the first.
 MORE_TIME = 4.0
 _METRICS = {BisectFigure.LATENCY: "latency_p50", BisectFigure.OUTPUTS: OUTPUTS}
 
-# Compares the two versions of a question with the time and the level that the question gives.
+# Runs the duet of two versions, here or on another machine.
+RunDuet: TypeAlias = Callable[[CompareRequest, Watch], Comparison]
 CompareVersions: TypeAlias = Callable[[Question, Watch], Comparison]
-
-# Opens a version as a side of a comparison, whose files last as long as the context. The function
-# that it takes is called with the name of each step.
-OpenSide: TypeAlias = Callable[[Version, Callable[[str], None]], AbstractContextManager[Side]]
 
 
 class BisectRequest(Struct, frozen=True, kw_only=True):
-    """A request to bisect one case of a model between two versions, with its rule."""
+    """A request to bisect one case of a model between two versions, with its rule.
+
+    Releases are those of `package`, each in an environment of its own, which is made if it is not
+    there. Without a package the versions are commits.
+    """
 
     model: str
     request: ProfileRequest
     range: VersionRange
     setup: Setup
     rule: SearchRule
-    extensions: Extensions
+    package: str | None = None
 
+    def run(
+        self,
+        extensions: Extensions,
+        watch: Watch = lambda _: None,
+        run_duet: RunDuet | None = None,
+    ) -> Bisect:
+        """Finds the versions between both ends that made the model worse."""
 
-def run_bisect(
-    asked: BisectRequest, compare: CompareVersions, watch: Watch = lambda _: None
-) -> Bisect:
-    """Finds the versions between both ends that made the model worse."""
-    begun = time.monotonic()
-    is_one_model = asked.range.kind is RangeKind.RELEASES
-    judge = _Judge(compare, watch, _METRICS[asked.rule.judges], is_one_model=is_one_model)
-    search = find_regressions(asked.range.versions, judge, asked.rule)
-    return Bisect(
-        model=asked.model,
-        engine=asked.setup.engine.name,
-        case=judge.case_id,
-        range=asked.range,
-        search=search,
-        tolerance=asked.rule.tolerance,
-        level=asked.rule.level,
-        seconds=time.monotonic() - begun,
-        judges=asked.rule.judges,
-        options=asked.setup.options,
-    )
+        def compare(question: Question, watch: Watch) -> Comparison:
+            versions = question.good, question.other
+            with ExitStack() as stack:
+                good, other = (stack.enter_context(self._opened(v, watch)) for v in versions)
+                before, after = (
+                    replace(model, setup=setup_at(model.setup, question.attempt))
+                    for model in (good, other)
+                )
+                duet = CompareRequest(
+                    before=before,
+                    after=after,
+                    request=self.request,
+                    gate=gate_for(question, after.setup),
+                    details=details_of(question),
+                )
+                if self.rule.is_exact:
+                    return _compare_outputs(duet, question, extensions, watch)
+                if run_duet is not None:
+                    return run_duet(duet, watch)
+                return duet.run(extensions, watch)
 
+        return self.search(compare, watch)
 
-def release_sides(model: str, package: str, setup: Setup) -> OpenSide:
-    """The model on a release of its engine, in an environment that is made if it is not there."""
+    def search(self, compare: CompareVersions, watch: Watch = lambda _: None) -> Bisect:
+        """The search, in which a function compares the versions of each question."""
+        begun = time.monotonic()
+        is_one_model = self.range.kind is RangeKind.RELEASES
+        judge = _Judge(compare, watch, _METRICS[self.rule.judges], is_one_model=is_one_model)
+        search = find_regressions(self.range.versions, judge, self.rule)
+        return Bisect(
+            model=self.model,
+            engine=self.setup.engine.name,
+            case=judge.case_id,
+            range=self.range,
+            search=search,
+            tolerance=self.rule.tolerance,
+            level=self.rule.level,
+            seconds=time.monotonic() - begun,
+            judges=self.rule.judges,
+            options=self.setup.options,
+        )
 
     @contextmanager
-    def open_side(version: Version, tell: Callable[[str], None]) -> Iterator[Side]:
-        environment = make_environment([f"{package}=={version.name}"], on_progress=tell)
-        spec = interpreter_spec(str(environment.python), "the environment")
-        yield Side(model, replace(setup, spec=spec))
-
-    return open_side
-
-
-def commit_sides(model: str, setup: Setup, option: RefOption) -> OpenSide:
-    """The model as it was in a commit."""
-    path = Path(model)
-
-    @contextmanager
-    def open_side(version: Version, tell: Callable[[str], None]) -> Iterator[Side]:
-        tell("taking the model from git")
-        commit = find_commit(version.name, path.absolute().parent, option)
+    def _opened(self, version: Version, watch: Watch) -> Iterator[ModelRun]:
+        """The model in a version; the files of a commit last as long as the context."""
+        if self.package is not None:
+            yield ModelRun(self.model, self.setup, (f"{self.package}=={version.name}",))
+            return
+        path = Path(self.model)
+        telling(watch)("taking the model from git")
+        commit = find_commit(version.name, path.absolute().parent, OPTION)
         with taken_from_git(commit, path) as taken:
-            yield Side(str(taken), setup)
-
-    return open_side
+            yield ModelRun(str(taken), self.setup)
 
 
-def compare_here(asked: BisectRequest, open_side: OpenSide) -> CompareVersions:
-    """Compares two versions by a duet on this machine."""
-
-    def compare(question: Question, watch: Watch) -> Comparison:
-        tell = telling(watch)
-        with open_side(question.good, tell) as good, open_side(question.other, tell) as other:
-            before, after = (
-                replace(side, setup=setup_at(side.setup, question.attempt))
-                for side in (good, other)
-            )
-            gate, details = gate_for(question, after.setup), details_of(question)
-            return compare_models(
-                before, after, asked.request, gate, asked.extensions, watch, details
-            )
-
-    return compare
-
-
-def telling(watch: Watch) -> Callable[[str], None]:
-    """Tells a step before a comparison."""
-
-    def tell(step: str) -> None:
-        watch(Progress(case_id="", case_number=0, cases=0, step=step))
-
-    return tell
+def _compare_outputs(
+    duet: CompareRequest, question: Question, extensions: Extensions, watch: Watch
+) -> Comparison:
+    """The outputs of one inference of each version, compared on this machine."""
+    with duet.opened_sides(extensions, watch) as (good, other):
+        return compare_outputs_of(
+            good,
+            other,
+            duet.request,
+            question.allowed,
+            extensions,
+            watch,
+            searches=question.has_details,
+        )
 
 
 def numbered(watch: Watch, question: Question) -> Watch:
@@ -150,25 +154,6 @@ def numbered(watch: Watch, question: Question) -> Watch:
         )
 
     return see
-
-
-def compare_outputs_here(asked: BisectRequest, open_side: OpenSide) -> CompareVersions:
-    """Compares the outputs of two versions by one inference of each on this machine."""
-
-    def compare(question: Question, watch: Watch) -> Comparison:
-        tell = telling(watch)
-        with open_side(question.good, tell) as good, open_side(question.other, tell) as other:
-            return compare_outputs_of(
-                good,
-                other,
-                asked.request,
-                question.allowed,
-                asked.extensions,
-                watch,
-                searches=question.has_details,
-            )
-
-    return compare
 
 
 class _Judge(Struct):

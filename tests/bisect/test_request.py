@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.bisect.records import Bisect, RangeKind, VersionRange
+from pytest_modelperf.bisect.request import BisectRequest
 from pytest_modelperf.bisect.search import Question, SearchRule
-from pytest_modelperf.bisect.version_duets import BisectRequest, run_bisect
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.errors import ChangedModelError
-from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -39,9 +38,8 @@ def search(kind: RangeKind, models: Sequence[str]) -> Bisect:
         range=VersionRange(kind, versions),
         setup=Setup(),
         rule=SearchRule(),
-        extensions=Extensions(),
     )
-    return run_bisect(asked, compare)
+    return asked.search(compare)
 
 
 def test_releases_that_ran_different_models_are_no_answer() -> None:

@@ -23,15 +23,15 @@ from pytest_modelperf.profiler.hookspecs import (
     load_extensions,
 )
 from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.sweep.best import look_closer
-from pytest_modelperf.sweep.configurations import sweep_models
 from pytest_modelperf.sweep.records import Sweep
-from pytest_modelperf.sweep.sides import SweepSource
+from pytest_modelperf.sweep.request import SweepRequest
 from tests.support.small_models import ones, parse
 
 pytestmark = pytest.mark.slow
@@ -70,11 +70,13 @@ def sweep(  # noqa: PLR0913  # what is swept, and over what
 ) -> Sweep:
     policy = POLICY if engine == "timed" else SamplingPolicy(max_seconds=1.0)
     setup = Setup(engine=extensions.engines.find(engine), policy=policy, options=options or {})
-    return sweep_models(
-        [SweepSource(str(models / name), setup) for name in names],
+    asked = SweepRequest(
+        tuple(ModelRun(str(models / name), setup) for name in names),
         ProfileRequest(batch_sizes=batch, cores=cores),
         streams,
         threshold_ms,
+    )
+    return asked.run(
         extensions,
         lambda progress: None if seen is None else seen.append(progress),
         lambda plan: None if told is None else told.append(plan),
@@ -189,9 +191,9 @@ def test_models_at_different_batches_cannot_be_compared(
         model = parse(text, weights={"w": ones(16, 8)})
         (tmp_path / f"{size}.onnx").write_bytes(model.SerializeToString())
     setup = Setup(engine=extensions.engines.find("timed"), policy=POLICY)
-    sources = [SweepSource(str(tmp_path / f"{size}.onnx"), setup) for size in (1, 2)]
+    sides = tuple(ModelRun(str(tmp_path / f"{size}.onnx"), setup) for size in (1, 2))
     with pytest.raises(UsageError, match=r"runs at batch sizes 1 and 2\.onnx at 2"):
-        sweep_models(sources, ProfileRequest())
+        SweepRequest(sides, ProfileRequest()).run(extensions)
 
 
 def test_models_with_other_phases_cannot_be_compared(tmp_path: Path) -> None:
@@ -203,11 +205,11 @@ def test_models_with_other_phases_cannot_be_compared(tmp_path: Path) -> None:
             info.type.tensor_type.shape.dim[1].dim_value = 1
     (tmp_path / "steps.onnx").write_bytes(model.SerializeToString())
     setup = Setup(policy=POLICY)
-    sources = [SweepSource(str(tmp_path / name), setup) for name in ("both.onnx", "steps.onnx")]
+    sides = tuple(ModelRun(str(tmp_path / name), setup) for name in ("both.onnx", "steps.onnx"))
     request = ProfileRequest(generations=(Generation(8, 4),))
-    for pair in (sources, sources[::-1]):
+    for pair in (sides, sides[::-1]):
         with pytest.raises(UsageError, match=r"both\.onnx has the phase prefill and step"):
-            sweep_models(pair, request)
+            SweepRequest(pair, request).run(Extensions())
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_the_detail_takes_the_time_that_the_passes_left(
 ) -> None:
     swept = sweep(models, ["base.onnx"], extensions)
     setup = Setup(engine=extensions.engines.find("timed"), policy=POLICY)
-    source = SweepSource(str(models / "base.onnx"), setup)
+    source = ModelRun(str(models / "base.onnx"), setup)
     seen: list[Progress] = []
     look_closer(swept, [source], ProfileRequest(), left_seconds, extensions, seen.append)
     first_load = next(progress for progress in seen if progress.step == "load")
@@ -233,7 +235,8 @@ def test_a_model_without_a_batch_is_looked_at_closely(
     text = "g (float[4] x, float[3] z) => (float[4] y, float[3] v) { y = Relu(x) v = Abs(z) }"
     (tmp_path / "two.onnx").write_bytes(parse(text).SerializeToString())
     setup = Setup(engine=extensions.engines.find("timed"), policy=POLICY)
-    found = sweep_models([SweepSource(str(tmp_path / "two.onnx"), setup)], ProfileRequest())
+    asked = SweepRequest((ModelRun(str(tmp_path / "two.onnx"), setup),), ProfileRequest())
+    found = asked.run(extensions)
     assert found.profile is not None
     assert [case.case.id for case in found.profile.cases] == ["b1-c1"]
 
@@ -294,7 +297,8 @@ def test_the_lengths_of_a_generation_are_axes(tmp_path: Path) -> None:
         engine=Extensions().engines.find("onnxruntime"), policy=SamplingPolicy(max_seconds=0.5)
     )
     generations = tuple(Generation(prompt, 4) for prompt in (8, 16))
-    found = sweep_models([SweepSource(path, setup)], ProfileRequest(generations=generations))
+    asked = SweepRequest((ModelRun(path, setup),), ProfileRequest(generations=generations))
+    found = asked.run(Extensions())
     (side,) = found.sides
     ids = {f"b1-c1-prompt{n}-{end}" for n in (8, 16) for end in ("prefill", "generate4-step")}
     assert {point.id for point in side.points} == ids
@@ -311,7 +315,7 @@ def test_phases_do_not_scale_into_each_other(tmp_path: Path) -> None:
         engine=Extensions().engines.find("onnxruntime"), policy=SamplingPolicy(max_seconds=0.5)
     )
     request = ProfileRequest(batch_sizes=(1, 2), generations=(Generation(8, 4),))
-    (side,) = sweep_models([SweepSource(path, setup)], request).sides
+    (side,) = SweepRequest((ModelRun(path, setup),), request).run(Extensions()).sides
     pairs = {(each.base, each.id) for each in side.scaling}
     assert pairs == {
         ("b1-c1-prompt8-prefill", "b2-c1-prompt8-prefill"),
