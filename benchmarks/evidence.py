@@ -262,22 +262,6 @@ BENCHMARKS = (
         keeps_folder=True,
     ),
     Benchmark(
-        "workloads",
-        "is a slower member of a workload named, and an unchanged one left alone?",
-        quick=Form("--quick", 1),
-        usual=None,
-        full=Form("", 30),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "programs",
-        "are slowdowns of the programs of other people found, and named first?",
-        quick=Form("--quick --programs magika", 5),
-        usual=None,
-        full=Form("", 180),
-        keeps_folder=True,
-    ),
-    Benchmark(
         "scale",
         "what do many models, and a model of many nodes, take of time and memory?",
         quick=Form("--quick", 4),

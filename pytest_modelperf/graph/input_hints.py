@@ -1,18 +1,15 @@
-"""What nodes tell of inputs with open shapes, and given values checked against types."""
+"""What the nodes of a model tell of inputs whose shapes leave something open.
+
+The batch axis of the state of a recurrent operator, and the size of an attention head.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 
 import onnx
 
-from pytest_modelperf.errors import BindingError
-from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.stored_tensors import with_bodies
-from pytest_modelperf.graph.weights.numbers import ML_TYPES, number_type
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import exact_number
 
 # The places of the states among the inputs of an operator; their shape is
 # [directions, batch, size].
@@ -92,26 +89,3 @@ def _widths(graph: onnx.GraphProto) -> dict[str, int]:
     """The last dimensions that the model declares for the tensors between its nodes."""
     shapes = {info.name: info.type.tensor_type.shape.dim for info in graph.value_info}
     return {name: dims[-1].dim_value for name, dims in shapes.items() if dims}
-
-
-# -- check the values that a user gives for an input against the type of the input
-
-
-def require_fitting_values(spec: InputSpec, model: str) -> None:
-    """Raise BindingError if a given value is no number of the input's type."""
-    for value in spec.value or ():
-        if not _is_number_of(spec.dtype, value):
-            raise BindingError(
-                f"the value {exact_number(value)} of the input {printable(spec.name)!r} of "
-                f"{model} is no {spec.dtype}. Give another value."
-            )
-
-
-def _is_number_of(dtype: str, value: float) -> bool:
-    number = number_type(dtype)
-    if number is None:
-        return True
-    if number.is_float:
-        # Some of the smaller floats have no infinity, or no NaN.
-        return isfinite(value) or dtype not in ML_TYPES
-    return float(value).is_integer() and number.lowest <= value <= number.highest

@@ -24,7 +24,8 @@ from pytest_modelperf.graph.binding import (
 )
 from pytest_modelperf.graph.build import BuiltGraph, GraphBuild
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph, unified_domain
-from pytest_modelperf.graph.input_hints import head_sizes, require_fitting_values, state_batches
+from pytest_modelperf.graph.given_values import require_fitting_values
+from pytest_modelperf.graph.input_hints import head_sizes, state_batches
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase

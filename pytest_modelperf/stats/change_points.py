@@ -1,92 +1,23 @@
-"""The places in a series at which its level changes, given the error of each point."""
+"""The places in a series at which its level changes, given the error of each point.
+
+The cost of a segment is the weighted sum of squares around its mean, which for pure noise with the
+known errors is a chi-squared variable. Splitting noise at the best of n - 1 places lowers the cost
+by the largest of n - 1 such variables with one degree of freedom each. So the penalty of a change
+point is the quantile of that variable at the level of the series divided by n - 1 (Bonferroni).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, median
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
+from msgspec import Struct
 
-# The least variance of a measurement, as a share of the typical one of its series.
-_LEAST_SHARE = 0.5
-
-
-def moderated(variances: Sequence[float]) -> list[float]:
-    """The variances of the measurements of a series, none of them far below the typical one.
-
-    A few rounds can agree by chance. One such measurement in a hundred would outweigh all its
-    neighbours, and be sure of a change that is none. Exact ones stay exact: an unchanged model has
-    no error.
-    """
-    noisy = [each for each in variances if each > 0.0]
-    least = _LEAST_SHARE * median(noisy) if noisy else 0.0
-    return [max(each, least) if each > 0.0 else each for each in variances]
-
-
-class LinkedBaselines(Struct, frozen=True):
-    """The baselines of a series; number 0 is the first of all.
-
-    `parents` has the number of the baseline that each is linked to, which is smaller, and
-    `variances` the error of all links between each and the first one.
-    """
-
-    parents: list[int] = field(default_factory=lambda: [0])
-    variances: list[float] = field(default_factory=lambda: [0.0])
-
-    def add(self, parent: int, variance: float) -> int:
-        """Adds a baseline by a link of this variance, and returns its number."""
-        self.parents.append(parent)
-        self.variances.append(self.variances[parent] + variance)
-        return len(self.parents) - 1
-
-    def variances_from(self, start: int) -> Sequence[float]:
-        """The error of the links between this baseline and each one."""
-        way = {0, start}
-        place = start
-        while place:
-            place = self.parents[place]
-            way.add(place)
-        shared: list[float] = []
-        for place, (parent, variance) in enumerate(zip(self.parents, self.variances, strict=True)):
-            shared.append(variance if place in way else shared[parent])
-        whole = self.variances[start]
-        pairs = zip(self.variances, shared, strict=True)
-        return [whole + variance - 2.0 * common for variance, common in pairs]
-
-
-class Levels(Struct, frozen=True):
-    """The levels of a series, and the errors of their measurements as `variances`.
-
-    `baselines` has the number of the baseline that each was measured against. `are_links` tells
-    which points measured a later baseline: theirs is that one, for its error is that of the point.
-    """
-
-    values: Sequence[float] = ()
-    variances: Sequence[float] = ()
-    baselines: Sequence[int] = ()
-    are_links: Sequence[bool] = ()
-    linked: LinkedBaselines = field(default_factory=LinkedBaselines)
-
-    def at(self, places: Sequence[int]) -> Levels:
-        return Levels(
-            [self.values[place] for place in places],
-            [self.variances[place] for place in places],
-            [self.baselines[place] for place in places],
-            [self.are_links[place] for place in places],
-            self.linked,
-        )
-
-    def own_variance(self, place: int) -> float:
-        """The error of a point that none of the links has."""
-        return 0.0 if self.are_links[place] else self.variances[place]
-
-
-# -- the places in a series at which its level changes
-
+from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines
 
 # The chance that a series of pure noise has any change point.
 LEVEL = 0.01

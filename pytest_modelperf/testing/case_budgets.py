@@ -15,6 +15,7 @@ from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import IMPROVEMENT, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.time_limits import PASS_LEVEL
 from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.history.chain import chain_lines
 from pytest_modelperf.history.page_data import (
     describe_beginning,
     describe_step,
@@ -22,13 +23,7 @@ from pytest_modelperf.history.page_data import (
     name_place,
 )
 from pytest_modelperf.history.records import LINE_SCHEMA, CaseHistory, HistoryMetric, P50Line
-from pytest_modelperf.history.summary import (
-    Drift,
-    HistoryQuery,
-    chain_lines,
-    list_drifts,
-    summarize_case,
-)
+from pytest_modelperf.history.summary import Drift, HistoryQuery, list_drifts, summarize_case
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.spec.run_definitions import HISTORY, UpdateMode
 from pytest_modelperf.stats.records import Growth

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
 from pytest_modelperf.history.records import (
     HISTORY,
     History,
@@ -22,17 +23,11 @@ from pytest_modelperf.history.records import (
 )
 from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.history.summary import (
-    ChainOfCase,
-    HistoryQuery,
-    chain_cases,
-    summarize_case,
-    variances_of,
-)
+from pytest_modelperf.history.summary import HistoryQuery, summarize_case
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
-from pytest_modelperf.stats.change_points import moderated
+from pytest_modelperf.stats.linked_levels import moderated
 from tests.history.lines import FIRST_DAY, make_line, make_ratio
 
 RATIOS = st.floats(min_value=0.2, max_value=5)

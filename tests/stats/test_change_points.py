@@ -15,14 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.stats.change_points import (
-    Levels,
-    LinkedBaselines,
-    change_penalty,
-    find_changes,
-    find_starts,
-    moderated,
-)
+from pytest_modelperf.stats.change_points import change_penalty, find_changes, find_starts
+from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines, moderated
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 # Sums in another order differ by less.
