@@ -166,18 +166,15 @@ def _pair_sessions(
 def _differences(pair: SessionPair) -> Iterator[str]:
     """`3 inferences of rec.onnx more (1 -> 4)`, `rec.onnx: threads 1 -> 8`."""
     before, after, name = pair.before, pair.after, printable(pair.name)
+    made_before, made = (0 if side is None else side.made for side in (before, after))
+    if made != made_before:
+        yield f"a call makes {count_of(made, 'session')} of {name}, and made {made_before} before"
     if before is None or after is None:
         known = after or before
-        if known is not None:
+        if known is not None and (known.calls or not known.made):
             verb = "now runs" if before is None else "no longer runs"
-            made = f", made in each call ({known.made})" if known.made else ""
-            yield f"a call {verb} {name}: {count_of(known.calls, 'inference')}{made}"
+            yield f"a call {verb} {name}: {count_of(known.calls, 'inference')}"
         return
-    if before.made != after.made:
-        yield (
-            f"a call makes {count_of(after.made, 'session')} of {name}, and made {before.made} "
-            "before"
-        )
     if before.calls != after.calls:
         change = after.calls - before.calls
         more = "more" if change > 0 else "less"

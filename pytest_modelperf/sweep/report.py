@@ -30,7 +30,13 @@ from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.model_names import name_models
-from pytest_modelperf.profiler.shown.page_data import ModelRow, case_drawn, models_table, run_table
+from pytest_modelperf.profiler.shown.page_data import (
+    LABELS,
+    ModelRow,
+    case_drawn,
+    models_table,
+    run_table,
+)
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.cases import (
     layer_type_time_table,
@@ -60,7 +66,6 @@ from pytest_modelperf.sweep.records import (
     find_competing,
 )
 from pytest_modelperf.sweep.report_tables import (
-    LABELS,
     describe_ratio,
     format_limit,
     labelled_sides,

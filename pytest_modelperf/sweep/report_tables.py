@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.page_data import LABELS
 from pytest_modelperf.profiler.shown.tables.cases import format_percentile
 from pytest_modelperf.report.model import ReportBlock, Rows, Tone
 from pytest_modelperf.report.tables import (
@@ -38,8 +39,6 @@ from pytest_modelperf.text.units import (
 
 T = TypeVar("T")
 
-# The model before and the model now, if there are two.
-LABELS = ("A", "B")
 _BEST, _EQUAL, _UNDECIDED = "<", "=", "?"
 _MARKS = {"best": _BEST, "equal": _EQUAL, "undecided": _UNDECIDED, None: ""}
 _LEAST_DIMS = 12

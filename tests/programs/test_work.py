@@ -74,6 +74,18 @@ def test_a_session_that_one_side_lacks_is_named() -> None:
     assert come.differences == ("a call now runs rec.onnx: 1 inference",)
 
 
+def test_a_session_that_a_call_makes_is_named_by_what_the_call_does_with_it() -> None:
+    made = replace(_REC, made=1)
+    assert compare_work(_work(), _work(made)).differences == (
+        "a call makes 1 session of rec.onnx, and made 0 before",
+        "a call now runs rec.onnx: 1 inference",
+    )
+    idle = replace(made, inferences=())
+    assert compare_work(_work(), _work(idle)).differences == (
+        "a call makes 1 session of rec.onnx, and made 0 before",
+    )
+
+
 def test_sessions_of_one_name_are_paired_by_their_model_and_options() -> None:
     other = replace(_REC, model="rec.onnx (2)", options={"threads": "4"})
     found = compare_work(_work(_REC, other), _work(other, _REC))
