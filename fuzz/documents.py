@@ -29,9 +29,9 @@ from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
+from pytest_modelperf.roofline.peaks import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.roofline.records import rooflines_to_json, theoretical_roofs
 from pytest_modelperf.roofline.report import roofline_additions
-from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.opening import RecordedTrace, read_stored_profile
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile

@@ -31,8 +31,8 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.report.document import SCHEMA
+from pytest_modelperf.roofline.peaks import keep_peaks
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
-from pytest_modelperf.roofline.store import keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from tests.graph import hostile

@@ -16,7 +16,7 @@ import click
 from marked_blocks import code, with_block
 
 from pytest_modelperf.cli import main
-from pytest_modelperf.cli.history_branch import ACTIONS
+from pytest_modelperf.cli.history import ACTIONS
 from pytest_modelperf.text.site import SITE
 
 PAGE = Path(__file__).parent.parent / "commands.md"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.bisect.records import Bisect, BisectStep, Version
-from pytest_modelperf.bisect.wording import describe_change, short_name
+from pytest_modelperf.bisect.records import Bisect, BisectStep, Version, describe_change, short_name
 from pytest_modelperf.comparing.page_data import ShownComparison, compared_model, engine_of_runs
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.comparing.verdict_lines import verdict_word

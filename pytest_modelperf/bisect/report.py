@@ -18,8 +18,6 @@ from pytest_modelperf.bisect.records import (
     RangeKind,
     Regression,
     Version,
-)
-from pytest_modelperf.bisect.wording import (
     describe_change,
     describe_output_change,
     format_outputs,

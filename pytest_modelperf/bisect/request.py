@@ -11,7 +11,6 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.bisect.commits import OPTION
 from pytest_modelperf.bisect.records import (
     Bisect,
     BisectFigure,
@@ -21,6 +20,7 @@ from pytest_modelperf.bisect.records import (
     VersionRange,
 )
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
+from pytest_modelperf.bisect.versions import OPTION
 from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.by_outputs import compare_outputs_of
 from pytest_modelperf.comparing.gates import Gate, median_gate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pytest_modelperf.cli.history_folder import find_project_root, project_folder
+from pytest_modelperf.cli.history import find_project_root, project_folder
 from pytest_modelperf.cli.options import (
     OutputOptions,
     output_options,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
     is_given,
@@ -30,8 +29,8 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.programs import is_test
-from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.running import ClusterOptions, cluster_options
+from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -79,7 +78,7 @@ class RangeOptions(Struct, frozen=True):
             return self.good, self.bad
         if self.good is not None or self.bad is not None:
             raise UsageError("--commits names both ends: leave out --good and --bad.")
-        from pytest_modelperf.bisect.commits import read_commits
+        from pytest_modelperf.bisect.versions import read_commits
 
         return read_commits(self.commits)
 
@@ -270,10 +269,10 @@ def _find_range(
 ) -> tuple[VersionRange, str | None]:
     """The versions to search, and the package that they are releases of; None for commits."""
     if searched.commits is not None:
-        from pytest_modelperf.bisect.commits import commits_between
+        from pytest_modelperf.bisect.versions import commits_between
 
         return commits_between(model, searched.commits), None
-    from pytest_modelperf.bisect.releases import PACKAGES, releases_between
+    from pytest_modelperf.bisect.versions import PACKAGES, releases_between
 
     if is_given("gateway"):
         raise UsageError(

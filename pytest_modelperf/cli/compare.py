@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
-from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
-from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
-from pytest_modelperf.cli.named_models import find_model
+from pytest_modelperf.cli.models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -28,8 +25,15 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import show, shown_progress, write, write_report
 from pytest_modelperf.cli.programs import is_test
-from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
+from pytest_modelperf.cli.running import (
+    ClusterOptions,
+    InterpreterOptions,
+    SecondEngine,
+    cluster_options,
+    engine_option_b,
+    interpreter_options,
+)
+from pytest_modelperf.cli.settings import COMMAND_WORDING, CommandWording, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import WORKLOAD
 from pytest_modelperf.spec.case_spec import CaseSpec

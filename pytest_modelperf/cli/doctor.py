@@ -20,7 +20,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
-from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec

@@ -1,4 +1,4 @@
-"""`modelperf history`: lists how the cost of models changed over time."""
+"""`modelperf history`: lists how models changed, and takes lines to a branch and back."""
 
 from __future__ import annotations
 
@@ -9,23 +9,144 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytest_modelperf.cli.history_branch import ACTIONS
-from pytest_modelperf.cli.history_folder import (
-    find_project_root,
-    history_dir_option,
-    open_history,
-)
 from pytest_modelperf.cli.options import (
     OutputOptions,
     output_options,
+    project_folder_option,
     takes_records,
+    with_options,
 )
 from pytest_modelperf.cli.output import show, write_report
+from pytest_modelperf.cli.settings import Command
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.history.store import HistoryIndex
+    from pytest_modelperf.history.branch import HistoryBranch, Synced
+    from pytest_modelperf.history.store import HistoryIndex, HistoryStore
+
+history_dir_option = project_folder_option(
+    "--dir", "folder", of="history", default="history of [tool.modelperf], or history"
+)
+
+
+def find_project_root() -> Path:
+    from pytest_modelperf.profiles.store import project_root
+
+    return project_root(Path.cwd())
+
+
+def open_history(given: str | None, root: Path) -> HistoryStore:
+    """The given folder, or that of the project."""
+    from pytest_modelperf.history.store import HistoryStore
+
+    folder = project_folder(root, "history", "history") if given is None else Path(given)
+    return HistoryStore(folder)
+
+
+def project_folder(root: Path, key: str, usual: str) -> Path:
+    """The folder of a project that a key of [tool.modelperf] names, or the usual one."""
+    from pytest_modelperf.files.settings_table import read_table
+    from pytest_modelperf.spec.readers import read_place
+
+    table = read_table(root / "pyproject.toml") or {}
+    return root / read_place(table.get(key, usual), f"pyproject.toml, [tool.modelperf]: {key}")
+
+
+# -- `modelperf history push` and `pull`
+
+
+_BRANCH = "modelperf-history"
+_REMOTE = "origin"
+_SHORT_COMMIT = 9
+
+
+def _branch_options(command: Command) -> Command:
+    return with_options(
+        command,
+        history_dir_option,
+        click.option(
+            "--branch", metavar="NAME", default=_BRANCH, show_default=True, help="The branch."
+        ),
+        click.option(
+            "--remote",
+            metavar="NAME",
+            default=_REMOTE,
+            show_default=True,
+            help="The remote that has it; . for a branch of this repository.",
+        ),
+    )
+
+
+@click.command(short_help="Commit the lines of the folder to a branch.")
+@_branch_options
+def push(folder: str | None, branch: str, remote: str) -> None:
+    """Commit the lines of the folder to a branch that has nothing else, and push it.
+
+    The branch shares no commits with others, and is made if there is none. Work tree and index stay
+    as they are. Lines that others pushed meanwhile are kept.
+
+    \b
+    modelperf history push
+    modelperf history push --branch modelperf-history --remote origin
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.history.branch import push_history
+    from pytest_modelperf.text.words import count_of
+
+    store, there = _open(folder, branch, remote)
+    done = push_history(store, there)
+    if done.lines:
+        commit = "" if done.commit is None else f" (commit {done.commit[:_SHORT_COMMIT]})"
+        _tell(done, f"{count_of(done.lines, 'line')} pushed to {there.title}{commit}")
+    else:
+        _tell(done, f"nothing to push: {there.title} has all lines of the folder")
+
+
+@click.command(short_help="Add the lines of a branch to the folder.")
+@_branch_options
+def pull(folder: str | None, branch: str, remote: str) -> None:
+    """Add the lines that `modelperf history push` committed to a branch to the folder.
+
+    Lines that the folder has already stay as they are.
+
+    \b
+    modelperf history pull
+    modelperf history pull --dir /tmp/history
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.history.branch import pull_history
+    from pytest_modelperf.text.escaping import printable
+    from pytest_modelperf.text.words import count_of
+
+    store, there = _open(folder, branch, remote)
+    done = pull_history(store, there)
+    place = printable(str(store.root))
+    if done.commit is None:
+        _tell(done, f"nothing to pull: there is no {there.title} yet")
+    elif done.lines:
+        _tell(done, f"{count_of(done.lines, 'line')} pulled from {there.title} into {place}")
+    else:
+        _tell(done, f"nothing to pull: {place} has all lines of {there.title}")
+
+
+def _open(folder: str | None, branch: str, remote: str) -> tuple[HistoryStore, HistoryBranch]:
+    from pytest_modelperf.history.branch import HistoryBranch
+
+    store = open_history(folder, find_project_root())
+    return store, HistoryBranch(Path.cwd(), remote, branch)
+
+
+def _tell(done: Synced, sentence: str) -> None:
+    show(f"{sentence}\n")
+    for note in done.notes:
+        show(f"note: {note}\n")
+
+
+# By the names that follow `modelperf history`.
+ACTIONS = {"push": push, "pull": pull}
+
+
+# -- `modelperf history`
+
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes", "size_bytes")
 # Equal to the defaults of `history.exchange`, which a help text does not import.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.named_models import obtain_model, origin_of, table_line
+from pytest_modelperf.cli.models import obtain_model, origin_of, table_line
 from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_word

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import click
 
-from pytest_modelperf.cli.sizes import find_for, guessed, worded_with
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.models import find_for, guessed, worded_with
+from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError, find_lack_of_memory
 from pytest_modelperf.files.interrupts import TerminatedExit, lost_interrupts_raised
 from pytest_modelperf.spec.case_definitions import GUESS

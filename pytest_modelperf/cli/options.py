@@ -17,8 +17,7 @@ import click
 from click.core import ParameterSource
 from msgspec import UNSET, Struct
 
-from pytest_modelperf.cli.setting_options import Command, Option, setting_option
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.settings import COMMAND_WORDING, Command, Option, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import (
     BATCH_SIZE,

@@ -10,8 +10,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
-from pytest_modelperf.cli.named_models import find_model
+from pytest_modelperf.cli.models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -27,8 +26,13 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import show, shown_progress, write, write_report
 from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_option
-from pytest_modelperf.cli.requirements import environment_spec, requirement_option
-from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.running import (
+    ClusterOptions,
+    cluster_options,
+    environment_spec,
+    requirement_option,
+)
+from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import WORKLOAD
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -293,8 +297,7 @@ def _find_rooflines(
     """Returns the rooflines by the ids of their cases, if wanted, and prints what was noted."""
     if not options.is_shown:
         return {}
-    from pytest_modelperf.roofline.peaks import find_rooflines
-    from pytest_modelperf.roofline.store import cache_folder
+    from pytest_modelperf.roofline.peaks import cache_folder, find_rooflines
 
     with shown_progress() as progress:
         found = find_rooflines(

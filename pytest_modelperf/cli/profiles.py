@@ -20,8 +20,7 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import show, write_report
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
-from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -207,7 +206,7 @@ def _show_flops(
     from pytest_modelperf.profiles.report import named_report
     from pytest_modelperf.profiles.side_by_side import find_theoretical_rooflines
     from pytest_modelperf.profiles.store import count_flops
-    from pytest_modelperf.roofline.store import cache_folder
+    from pytest_modelperf.roofline.peaks import cache_folder
 
     counted = count_flops(store.model, request, operators)
     roofs = find_theoretical_rooflines(counted.profile, describe_machine(), cache_folder(), engine)

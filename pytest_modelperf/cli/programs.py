@@ -129,7 +129,7 @@ def _find(test: str, limits: TypedLimits, progress: Watch) -> NamedProgram:
 
 
 def _range_of(test: str, program: NamedProgram, good: str | None, bad: str | None) -> VersionRange:
-    from pytest_modelperf.bisect.commits import HEAD, all_commits_between
+    from pytest_modelperf.bisect.versions import HEAD, all_commits_between
 
     top = program.check.top
     first = _accepted(test, program) if good is None else _commit("--good", good, top)

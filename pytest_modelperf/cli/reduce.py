@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.interpreters import InterpreterOptions, interpreter_options
 from pytest_modelperf.cli.options import (
     FolderOptions,
     OutputOptions,
@@ -28,8 +27,8 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
-from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.running import InterpreterOptions, interpreter_options
+from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec

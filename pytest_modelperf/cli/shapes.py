@@ -13,7 +13,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import show, terminal_style
-from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE

@@ -25,7 +25,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
-from pytest_modelperf.cli.setting_options import setting_option
+from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings

@@ -15,8 +15,6 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
-from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.options import (
     OutputOptions,
     generation_options,
@@ -30,15 +28,22 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
-from pytest_modelperf.cli.requirements import (
+from pytest_modelperf.cli.running import (
+    ClusterOptions,
+    SecondEngine,
+    cluster_options,
+    engine_option_b,
     environment_spec,
     require_local_gateway,
     require_this_machine,
     requirement_option,
 )
-from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.values import parse_interpreter, parse_threshold
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.settings import (
+    COMMAND_WORDING,
+    parse_interpreter,
+    parse_threshold,
+    setting_option,
+)
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import CORES, INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec

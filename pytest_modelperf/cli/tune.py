@@ -24,7 +24,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
-from pytest_modelperf.cli.values import (
+from pytest_modelperf.cli.settings import (
     parse_megabytes,
     parse_outputs,
     parse_threshold,
@@ -144,7 +144,7 @@ def tune(  # noqa: PLR0913  # one parameter per group of options
 
 
 def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> None:
-    from pytest_modelperf.tuning.document import dump_tuning
+    from pytest_modelperf.tuning.pasted import dump_tuning
     from pytest_modelperf.tuning.report import tuning_report
 
     report = tuning_report(result, dt.datetime.now(dt.timezone.utc))

@@ -14,7 +14,6 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     OutputOptions,
     load_extensions,
@@ -28,8 +27,8 @@ from pytest_modelperf.cli.options import (
     top_option,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
-from pytest_modelperf.cli.setting_options import setting_option
-from pytest_modelperf.cli.values import parse_forms, parse_outputs, parse_shares
+from pytest_modelperf.cli.running import ClusterOptions, cluster_options
+from pytest_modelperf.cli.settings import parse_forms, parse_outputs, parse_shares, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec
@@ -204,8 +203,8 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     setup = model_setup(measuring, extensions, "a what-if")
 
     from pytest_modelperf.profiler.model_request import ModelRun
-    from pytest_modelperf.whatif.outputs import with_outputs_judged
     from pytest_modelperf.whatif.request import WhatIfRequest
+    from pytest_modelperf.whatif.variants import with_outputs_judged
 
     asked = WhatIfRequest(ModelRun(model, setup), request, variants, estimates)
     if place.is_given:
@@ -236,7 +235,7 @@ def _with_forms(kind: VariantKind, option: str, text: str | None) -> list[Varian
 def _show_whatif(
     result: WhatIf, view: WhatIfView, outputs: OutputOptions, *, is_shown: bool
 ) -> None:
-    from pytest_modelperf.whatif.document import dump_whatif
+    from pytest_modelperf.whatif.records import dump_whatif
     from pytest_modelperf.whatif.report import whatif_report
 
     report = whatif_report(result, view, dt.datetime.now(dt.timezone.utc))
@@ -250,8 +249,8 @@ def _end(result: WhatIf, *, is_shown: bool) -> None:
     """
     if not is_shown:
         from pytest_modelperf.text.escaping import indented_lines
-        from pytest_modelperf.whatif.outputs import judged_lines
         from pytest_modelperf.whatif.report import failures_of
+        from pytest_modelperf.whatif.variants import judged_lines
 
         for case in result.cases:
             for text in (*failures_of(case), *judged_lines(case)):

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pytest_modelperf.cluster.extra import check_cluster_extra
+from pytest_modelperf.cluster.connection import check_cluster_extra
 from pytest_modelperf.cluster.machines import require_machines
 from pytest_modelperf.cluster.places import parse_place
 from pytest_modelperf.cluster.records import (

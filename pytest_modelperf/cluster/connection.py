@@ -1,7 +1,4 @@
-"""The way to a scheduler: a Dask client, and beside it the workers of this machine if it has any.
-
-Dask's own configuration holds, that of TLS included.
-"""
+"""The way to a scheduler: a Dask client, and the workers of this machine if it has any."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import distributed
@@ -24,7 +22,7 @@ from tornado.iostream import BaseIOStream
 from pytest_modelperf.cluster.nanny_variables import none_set
 from pytest_modelperf.cluster.places import ClusterPlace
 from pytest_modelperf.cluster.station import PRELOAD_MODULE, read_limit
-from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.errors import ClusterError, UsageError
 from pytest_modelperf.text.escaping import printable
 
 _LOCAL_START_S = 60.0
@@ -203,3 +201,12 @@ def _no_second_run() -> SchedulerPlugin:
                     scheduler.tasks[key].suspicious = scheduler.allowed_failures
 
     return NoSecondRun()
+
+
+# -- the extra that a cluster needs
+
+
+def check_cluster_extra(option: str) -> None:
+    """Raise UsageError where `distributed` is not installed. `option` is what asks for it."""
+    if find_spec("distributed") is None:
+        raise UsageError(f"{option} needs distributed: pip install 'pytest-modelperf[cluster]'")

@@ -1,4 +1,4 @@
-"""The machines of a cluster, whether a job can run on any, and whether their software is equal."""
+"""The machines of a cluster: whether a job can run on any, and where the jobs stand."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_modelperf.cluster.places import is_local
-from pytest_modelperf.cluster.records import Machine
+from pytest_modelperf.cluster.records import ClusterStatus, Machine
 from pytest_modelperf.cluster.station import station_of
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.profiler.shown.progress import progress_line
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import shorten_list
@@ -115,3 +116,29 @@ def require_equal_versions(
                 f"versions cannot be compared. Install the same on both sides, as in "
                 f"`pip install {wanted}` there."
             )
+
+
+# -- one line on where the jobs of a cluster stand
+
+
+_MOST_SHOWN = 3
+_BETWEEN = "  "
+# Room for the number of a case and its id.
+_LEAST_PROGRESS = 20
+
+
+def status_line(status: ClusterStatus, width: int) -> str:
+    """How many jobs have ended, run and wait, and which machines they run on, if there is room.
+
+    If there is only one job, such as a sweep, its progress stands in place of the counts.
+    """
+    counts = f"{status.ended} ended, {len(status.running)} running, {status.waiting} waiting"
+    places = [f"{printable(job.name)} on {printable(job.machine.host)}" for job in status.running]
+    where = shorten_list(places, _MOST_SHOWN)
+    line = f"{counts}: {where}" if where else counts
+    if len(status.running) == 1 and not status.ended + status.waiting:
+        progress = status.running[0].progress
+        left = width - len(where) - len(_BETWEEN)
+        if progress is not None and left >= _LEAST_PROGRESS:
+            return f"{where}{_BETWEEN}{progress_line(progress, left)}"
+    return line if len(line) <= width else counts[:width]

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.contents import read_content
+from pytest_modelperf.cluster.models import read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent, fitting_machines
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.records import Comparison

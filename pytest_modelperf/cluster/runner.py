@@ -14,7 +14,6 @@ from typing import Any
 from distributed import CancelledError, KilledWorker
 from msgspec import Struct
 
-from pytest_modelperf.cluster.execution import error_of, name_of_work, run_job
 from pytest_modelperf.cluster.machines import (
     describe_station,
     find_missing_modules,
@@ -23,6 +22,7 @@ from pytest_modelperf.cluster.machines import (
     require_equal_versions,
     require_modules,
 )
+from pytest_modelperf.cluster.models import Sender
 from pytest_modelperf.cluster.records import (
     ClusterStatus,
     Job,
@@ -36,8 +36,7 @@ from pytest_modelperf.cluster.records import (
     RunningJob,
     fitting_machines,
 )
-from pytest_modelperf.cluster.sending import Sender
-from pytest_modelperf.cluster.station import RESOURCE
+from pytest_modelperf.cluster.station import RESOURCE, error_of, name_of_work, run_job
 from pytest_modelperf.cluster.turns import JobTurns
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.engine_change import with_builds

@@ -10,17 +10,15 @@ from pathlib import Path
 
 from pytest_modelperf.environments.installing import (
     Installer,
-    find_installer,
-    packages_in,
-    python_in,
-)
-from pytest_modelperf.environments.records import Environment
-from pytest_modelperf.environments.requirements import (
     WantedPackages,
     constraints_of,
+    find_installer,
     is_met,
+    packages_in,
+    python_in,
     read_requirements,
 )
+from pytest_modelperf.environments.records import Environment
 from pytest_modelperf.environments.store import (
     UNFINISHED,
     environments_folder,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_modelperf.environments.installing import python_in
+from pytest_modelperf.environments.installing import WantedPackages, python_in, read_requirements
 from pytest_modelperf.environments.records import (
     STORED_ENVIRONMENT,
     Environment,
@@ -30,7 +30,6 @@ from pytest_modelperf.environments.records import (
     KeptEnvironment,
     Unreadable,
 )
-from pytest_modelperf.environments.requirements import WantedPackages, read_requirements
 from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice

@@ -18,9 +18,9 @@ from urllib.request import url2pathname
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
+from pytest_modelperf.environments.installing import own_requirements, read_requirements
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.records import Environment
-from pytest_modelperf.environments.requirements import own_requirements, read_requirements
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.files.git import FETCH_SECONDS, ask_git
 from pytest_modelperf.programs.changes import file_has_digest

@@ -24,7 +24,7 @@ from pytest_modelperf.graph.weights.run_plan import (
     draw_weights,
     write_run,
 )
-from pytest_modelperf.profiler.engines.session_attributes import session_attributes
+from pytest_modelperf.profiler.engines.session_facts import session_attributes
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.pairs.cuts import Cut, CutPair

@@ -32,7 +32,7 @@ from pytest_modelperf.graph.weights.run_plan import (
 )
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.records import Checkup
-from pytest_modelperf.profiler.engines.session_attributes import session_attributes
+from pytest_modelperf.profiler.engines.session_facts import session_attributes
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import read_given

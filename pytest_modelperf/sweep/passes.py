@@ -1,8 +1,4 @@
-"""Measures every configuration of the sides of a sweep in turn, pass by pass.
-
-Each pass runs all configurations once, in random order, so the noise of the machine affects all
-alike. Both sides of a configuration run right after one another, because they are compared.
-"""
+"""Measures every configuration of the sides of a sweep in turn, pass by pass."""
 
 from __future__ import annotations
 
@@ -15,6 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, TooFewCoresError
+from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
@@ -29,14 +27,47 @@ from pytest_modelperf.profiler.model_in_worker import (
     unchanged,
 )
 from pytest_modelperf.profiler.prepare import Model, prepare
-from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.rounds import sample_in_turn
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, step_of
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.sweep.records import Configuration
-from pytest_modelperf.sweep.sides import BoundSide
+
+
+class BoundSide(Struct, frozen=True):
+    """One model, at every set of dimensions."""
+
+    index: int
+    file: ModelFile
+    facts: ModelFacts
+    setup: Setup
+    models: tuple[Model, ...]
+
+    @classmethod
+    def bind(
+        cls,
+        index: int,
+        file: ModelFile,
+        setup: Setup,
+        request: ProfileRequest,
+        extensions: Extensions,
+    ) -> BoundSide:
+        facts = model_facts(file, reads_all=True)
+        return cls(index, file, facts, setup, Model.of_request(file, request, extensions))
+
+    def model_at(self, case: Case) -> Model:
+        sizes = case.batch_size, case.dims, case.phase
+        return next(
+            model
+            for model in self.models
+            if (model.bound.inputs.batch_size, model.dims, model.binding.phase) == sizes
+        )
+
+
+# -- measures every configuration of the sides of a sweep in turn
 
 
 class SideConfiguration(Struct, frozen=True):

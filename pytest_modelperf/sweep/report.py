@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.figures import LATENCY, metric_title
+from pytest_modelperf.comparing.page_data import compared_case, shown_comparisons
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.report import comparison_report, doubt_blocks
 from pytest_modelperf.comparing.tables import (
@@ -34,13 +35,21 @@ from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
     ModelRow,
     case_drawn,
+    model_entry,
     models_table,
+    profile_case,
     run_table,
+    side_entry,
+    whole_page,
+)
+from pytest_modelperf.profiler.shown.page_latency import (
+    Entry,
+    RanFigures,
+    change_entry,
+    point_entry,
 )
 from pytest_modelperf.profiler.shown.report import profile_report
-from pytest_modelperf.profiler.shown.tables.cases import (
-    layer_type_time_table,
-)
+from pytest_modelperf.profiler.shown.tables.cases import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.report.model import (
     Failure,
@@ -55,16 +64,9 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
-from pytest_modelperf.report.tables import (
-    Cell,
-)
+from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.sweep.records import (
-    Sweep,
-    SweepPoint,
-    SweepSide,
-    find_competing,
-)
+from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
 from pytest_modelperf.sweep.report_tables import (
     describe_ratio,
     format_limit,
@@ -74,11 +76,7 @@ from pytest_modelperf.sweep.report_tables import (
     percentile_of,
     scaling_blocks,
 )
-from pytest_modelperf.text.units import (
-    format_confidence,
-    format_ms,
-    format_rate,
-)
+from pytest_modelperf.text.units import format_confidence, format_ms, format_rate
 from pytest_modelperf.text.words import count_of, shorten_list
 
 SWEEP_COLUMNS = (
@@ -133,7 +131,6 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
 
 def _page_data(sweep: Sweep) -> Mapping[str, Any]:
     # Most reports need no page, and what draws one takes time to import.
-    from pytest_modelperf.sweep.page_data import sweep_data
 
     return sweep_data(sweep)
 
@@ -380,3 +377,46 @@ def _ratio(ratio: Ratio | None) -> tuple[Cell, ...]:
 def _phase(case: Case) -> tuple[Cell, ...]:
     phase = case.phase
     return (None,) * 3 if phase is None else (phase.phase.value, phase.prompt, phase.generate)
+
+
+# -- a sweep as the data that the scripts of a page draw
+
+
+def sweep_data(sweep: Sweep) -> Entry:
+    is_one = len(sweep.sides) == 1
+    names = name_models([side.model for side in sweep.sides])
+    model = model_entry(
+        " → ".join(names),
+        sides=[
+            side_entry(
+                "" if is_one else label,
+                name,
+                "" if side.engine is None else side.engine.label,
+            )
+            for label, name, side in zip(LABELS, names, sweep.sides, strict=False)
+        ],
+        points=[[_sweep_point(point) for point in side.points] for side in sweep.sides],
+        changes={c.id: change_entry(c.latency, c.throughput) for c in sweep.changes},
+        cases=_cases_at_best(sweep),
+        threshold_ms=sweep.threshold_ms,
+    )
+    return whole_page([model])
+
+
+def _sweep_point(point: SweepPoint) -> Entry:
+    told = None if point.latency is None else RanFigures(latency=point.latency, rounds=point.rounds)
+    return point_entry(
+        point.id,
+        point.configuration.case,
+        told,
+        streams=point.configuration.streams,
+        throughput=point.throughput,
+        reason=point.reason,
+    )
+
+
+def _cases_at_best(sweep: Sweep) -> list[Entry]:
+    """The layers at the best configuration that the sweep found."""
+    if sweep.comparison is not None:
+        return [compared_case(each, 2) for each in shown_comparisons(sweep.comparison)]
+    return [] if sweep.profile is None else [profile_case(case) for case in sweep.profile.cases]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.contents import read_content
+from pytest_modelperf.cluster.models import read_content
 from pytest_modelperf.cluster.records import Job, ModelContent
 from pytest_modelperf.cluster.requests import request_job
 from pytest_modelperf.cluster.wire import from_text

@@ -120,7 +120,7 @@ def start(config: pytest.Config) -> None:
                 f"{MACHINE.flag} chooses machines of a cluster: give {CLUSTER.flag} ADDRESS too."
             )
         if settings.baseline_requirements:
-            from pytest_modelperf.environments.requirements import read_requirements
+            from pytest_modelperf.environments.installing import read_requirements
 
             given = settings.baseline_requirements
             read_requirements([each for each in given if each != RECORDED] or [settings.engine])

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
-from pytest_modelperf.programs.station.failures import last_lines
-from pytest_modelperf.programs.station.pytest_run import OF_ONE_TEST, why_not_reached
+from pytest_modelperf.programs.station.callee import last_lines
+from pytest_modelperf.programs.station.main import OF_ONE_TEST, why_not_reached
 from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.program_check import TAKEN, NamedProgram
 from pytest_modelperf.testing.run import OUTCOMES, Run

@@ -12,10 +12,10 @@ from types import ModuleType
 import pytest
 
 from pytest_modelperf.cluster.cluster import Cluster, open_cluster
-from pytest_modelperf.cluster.extra import check_cluster_extra
+from pytest_modelperf.cluster.connection import check_cluster_extra
+from pytest_modelperf.cluster.machines import status_line
 from pytest_modelperf.cluster.places import parse_place
 from pytest_modelperf.cluster.records import ClusterStatus
-from pytest_modelperf.cluster.text import status_line
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.profiler.hookspecs import is_hook_name
 from pytest_modelperf.profiler.worker.working_folder import working_folder

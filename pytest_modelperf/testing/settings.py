@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pytest_modelperf.files.settings_table import PYPROJECT, read_table
-from pytest_modelperf.programs.station.pytest_run import name_in_file
+from pytest_modelperf.programs.station.main import name_in_file
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.sources import RunSettings, check_ini_keys, read_settings
 from pytest_modelperf.testing.pytest_internals import ini_keys, ini_value

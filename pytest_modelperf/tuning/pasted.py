@@ -1,13 +1,15 @@
-"""Options as a user pastes them: code that creates the session, and a table of `pyproject.toml`."""
+"""Options as a user pastes them, code and a table of `pyproject.toml`, and a tuning as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.text.quoting import quoted_text, toml_key
-from pytest_modelperf.tuning.records import TunedCase
+from pytest_modelperf.tuning.records import TUNING, TunedCase, Tuning
 
 _THREADS = "intra_op_num_threads"
 _ENUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -111,3 +113,25 @@ def _openvino_lines(facts: EngineFacts, model: str, cores: int) -> Iterator[str]
 def _dict_of(options: Mapping[str, str]) -> str:
     pairs = ", ".join(f"{quoted_text(key)}: {quoted_text(value)}" for key, value in options.items())
     return f"{{{pairs}}}"
+
+
+# -- a tuning as JSON, with the code to paste
+
+
+def dump_tuning(tuning: Tuning) -> str:
+    """The tuning as JSON text."""
+    document = TUNING.of(tuning)
+    for case, found in zip(tuning.cases, document["cases"], strict=True):
+        if found["winner"] is not None:
+            found["winner"] |= _pasted(tuning, case)
+    return dump_document(document)
+
+
+def _pasted(tuning: Tuning, case: TunedCase) -> dict[str, Any]:
+    facts = case.winner_engine
+    if facts is None:
+        return {}
+    return {
+        "python": session_code(facts, tuning.model.name, case.case.cores),
+        "table": engine_options_table(case, facts.name),
+    }

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.page_data import (
     ModelRow,
+    case_entry,
     format_share,
+    model_entry,
     models_table,
     run_table,
+    side_entry,
+    whole_page,
 )
+from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
@@ -36,16 +42,54 @@ from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, ta
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms, percent
-from pytest_modelperf.text.words import count_of, list_names
-from pytest_modelperf.tuning.page_data import tuning_data
+from pytest_modelperf.text.words import count_of, list_names, shorten_list
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
 from pytest_modelperf.tuning.records import (
     REFUSED,
     Confirmation,
     SideCosts,
+    Tried,
     TunedCase,
     Tuning,
 )
+
+
+def tuning_data(tuning: Tuning) -> Entry:
+    name = tuning.model.name
+    engine = "" if tuning.engine is None else tuning.engine.label
+    model = model_entry(
+        name,
+        sides=[side_entry("", name, engine)],
+        points=[[]],
+        cases=[_case_entry(tuning, case) for case in tuning.cases],
+    )
+    return whole_page([model])
+
+
+def _case_entry(tuning: Tuning, case: TunedCase) -> Entry:
+    entry = case_entry(case.id, case.id, case.case, word="", ran=[None], types=[], layers=[])
+    winner = None if case.winner is None else case.winner.name
+    return {
+        **entry,
+        "tuning": {
+            "tried": [_tried_entry(each, winner) for each in case.fastest_first],
+            "least_gain": tuning.least_gain,
+        },
+    }
+
+
+def _tried_entry(tried: Tried, winner: str | None) -> Entry:
+    speedup = tried.speedup
+    return {
+        "name": tried.name,
+        "word": tried.word,
+        "speedup": None if speedup is None else [speedup.value, speedup.low, speedup.high],
+        "is_winner": tried.name == winner,
+    }
+
+
+# -- a tuning as a report
+
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
@@ -346,3 +390,60 @@ def _format_memory(size: int | None) -> str:
 
 def _format_ms(ms: float | None) -> str:
     return "" if ms is None else format_ms(ms * _NS_PER_MS)
+
+
+# -- the words of a tuning beside its figures
+
+
+_MOST_NAMED = 5
+
+OUTPUTS_VARY = (
+    "the outputs of the model differ from process to process, so they are not compared: give "
+    "inputs with --input-file, or compare them yourself"
+)
+_PRECISION = (
+    "{} may change the precision: the outputs were compared on these inputs alone, and accuracy "
+    "was not measured"
+)
+# The warnings that go with a recommended option.
+_WARNINGS: Mapping[str, str] = {
+    **{
+        key: _PRECISION.format(key)
+        for key in ("INFERENCE_PRECISION_HINT", "provider.load_config", "provider.trt_fp16_enable")
+    },
+    "session.set_denormal_as_zero": (
+        "session.set_denormal_as_zero makes numbers zero that are too small for full precision. "
+        "It has to stand in the options of the first session of a program"
+    ),
+    "CPU_DENORMALS_OPTIMIZATION": (
+        "CPU_DENORMALS_OPTIMIZATION makes numbers zero that are too small for full precision"
+    ),
+    "session.intra_op.allow_spinning": (
+        "inferences ran back to back: in a program that waits between them, spinning threads also "
+        "take processor time"
+    ),
+}
+
+
+def find_warnings(options: Mapping[str, str]) -> Iterator[str]:
+    return (text for key, text in _WARNINGS.items() if key in options)
+
+
+def describe_uncompared(name: str, reason: str) -> str:
+    return f"nothing tells whether {name} changes the outputs: {reason}. Compare them yourself"
+
+
+def describe_latency_refusal(limit_ms: float) -> str:
+    return f"its median latency is not shown to be within {limit_ms:g} ms"
+
+
+def describe_memory_refusal(taken: int | None, limit: int) -> str:
+    if taken is None:
+        return "it is not known how much memory it takes"
+    return f"it takes {format_bytes(taken)} of memory, allowed {format_bytes(limit)}"
+
+
+def describe_unseen(names: Sequence[str], wording: Wording) -> Iterator[str]:
+    if names:
+        few = shorten_list(names, _MOST_NAMED)
+        yield f"there was no time for {few}: {wording.names['max_seconds']} makes more"

@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.tuning.candidates import check_given, named_sets, usual_sets
-from pytest_modelperf.tuning.duets import Duets
+from pytest_modelperf.tuning.race import Duets
 from pytest_modelperf.tuning.records import OptionSet, TunedCase, Tuning
 from pytest_modelperf.tuning.tuned import Countdown, TuningTerms, tune_case
 

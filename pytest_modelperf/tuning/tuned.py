@@ -38,8 +38,7 @@ from pytest_modelperf.stats.race import (
 )
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.candidates import combined_sets
-from pytest_modelperf.tuning.duets import Outputs, costs_of
-from pytest_modelperf.tuning.race import Lane, Visit, run_race
+from pytest_modelperf.tuning.race import Lane, Outputs, Visit, costs_of, run_race
 from pytest_modelperf.tuning.records import (
     Confirmation,
     OptionSet,
@@ -48,7 +47,7 @@ from pytest_modelperf.tuning.records import (
     TunedCase,
     TuningLimits,
 )
-from pytest_modelperf.tuning.wording import (
+from pytest_modelperf.tuning.report import (
     OUTPUTS_VARY,
     describe_latency_refusal,
     describe_memory_refusal,

@@ -1,15 +1,10 @@
-"""The records of a what-if: a model, and its variants measured beside it.
-
-A level is one column of the summaries: the unchanged model, a variant, or an estimate between two
-variants. All times of a case are on one scale: each variant ran in turn with the unchanged model,
-and its time is the time of that model times the ratio of the two in their duet.
-"""
+"""The records of a what-if: a model, and its variants measured beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -18,6 +13,7 @@ from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow, ModelFacts
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
+from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
@@ -307,3 +303,20 @@ WHATIF = JsonDocument(
     engine=ENGINE.or_nulls,
     cases=WHATIF_CASE,
 )
+
+
+# -- a what-if as JSON, with the items per second of each level
+
+
+def dump_whatif(whatif: WhatIf) -> str:
+    """The what-if as JSON text."""
+    return dump_document(whatif_document(whatif))
+
+
+def whatif_document(whatif: WhatIf) -> dict[str, Any]:
+    """The document of a what-if as plain values."""
+    document = WHATIF.of(whatif)
+    for case, found in zip(whatif.cases, document["cases"], strict=True):
+        for level, entry in zip(case.levels, found["levels"], strict=True):
+            entry["items_per_second"] = case.items_per_second(level)
+    return document

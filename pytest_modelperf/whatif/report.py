@@ -52,10 +52,9 @@ from pytest_modelperf.text.units import (
     format_share,
 )
 from pytest_modelperf.text.words import count_of, shorten_list
-from pytest_modelperf.whatif.outputs import judged_lines
-from pytest_modelperf.whatif.page_data import whatif_data
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase, times_as_fast
-from pytest_modelperf.whatif.report_layers import View, layer_table, layer_type_table
+from pytest_modelperf.whatif.report_layers import View, layer_table, layer_type_table, whatif_data
+from pytest_modelperf.whatif.variants import judged_lines
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(

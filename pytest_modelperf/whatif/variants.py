@@ -1,8 +1,4 @@
-"""Makes and measures variants of a model: pruned, narrowed, quantized, or in another precision.
-
-Each variant is written, runs as a duet with the unchanged model, and is removed again. A variant
-that cannot be made or run gets a reason, and the others go on.
-"""
+"""Makes and measures variants of a model: pruned, narrowed, quantized, or in another precision."""
 
 from __future__ import annotations
 
@@ -13,9 +9,11 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.figures import describe_outputs, format_figure
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate, latency_metrics, median_gate
-from pytest_modelperf.comparing.output_changes import compare_outputs
-from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.comparing.limits import OUTPUTS
+from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.comparing.records import OutputChange, Verdict
 from pytest_modelperf.errors import (
     BindingError,
     ChangedModelError,
@@ -41,7 +39,14 @@ from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.narrowing import write_narrowed
 from pytest_modelperf.whatif.pruned import UnprunedWeight, write_pruned, write_stored
 from pytest_modelperf.whatif.quantizing import QuantizationForm, Quantizer
-from pytest_modelperf.whatif.records import FAITHFUL, Variant, VariantKind, WhatIfCase
+from pytest_modelperf.whatif.records import (
+    FAITHFUL,
+    Level,
+    Variant,
+    VariantKind,
+    WhatIf,
+    WhatIfCase,
+)
 from pytest_modelperf.whatif.speedups import (
     VariantResult,
     describe_precisions,
@@ -367,3 +372,35 @@ def _size_of(folder: Path) -> int:
 
 def _listed(options: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in options.items())
+
+
+# -- the outputs of variants held against a tolerance
+
+
+def with_outputs_judged(whatif: WhatIf, allowed: float) -> WhatIf:
+    """The what-if with a verdict on the outputs of each variant that should keep them."""
+    cases = tuple(
+        replace(case, levels=tuple(_judged(level, allowed) for level in case.levels))
+        for case in whatif.cases
+    )
+    return replace(whatif, cases=cases, outputs_tolerance=allowed)
+
+
+def _judged(level: Level, allowed: float) -> Level:
+    is_faithful = level.variant is not None and level.variant.kind in FAITHFUL
+    if not is_faithful or level.ms is None:
+        return level
+    return replace(level, judged_outputs=judge_outputs(level.outputs, allowed))
+
+
+def judged_lines(case: WhatIfCase) -> Iterator[str]:
+    """A line for each level whose outputs differ by too much or could not be compared."""
+    for level in case.levels:
+        metric = level.judged_outputs
+        if metric is None or metric.verdict is Verdict.PASSED:
+            continue
+        text = describe_outputs(metric)
+        if metric.verdict is Verdict.INCONCLUSIVE:
+            allowed = format_figure(OUTPUTS, metric.allowed)
+            text = f"outputs could not be compared, allowed {allowed}"
+        yield f"{level.title}: {text}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from onnx import TensorProto
 
-from pytest_modelperf.bisect.commits import commits_between
+from pytest_modelperf.bisect.versions import commits_between
 from pytest_modelperf.errors import UsageError
 from tests.support.command import Result, run
 from tests.support.repository import git, needs_git

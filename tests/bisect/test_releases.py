@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_modelperf.bisect.releases import list_versions, releases_between
+from pytest_modelperf.bisect.versions import list_versions, releases_between
 from pytest_modelperf.errors import EnvironmentMakingError, UsageError
 from tests.support.command import run
 from tests.support.releases import RELEASES, use_releases

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiles.records import PROFILE_LIST, SIDE_BY_SIDE, WORK_AND_TIME
 from pytest_modelperf.report.codec import JsonDocument
+from pytest_modelperf.roofline.peaks import cache_folder, keep_peaks
 from pytest_modelperf.roofline.records import Bandwidth
-from pytest_modelperf.roofline.store import cache_folder, keep_peaks
 from tests.support.command import Result, run
 from tests.support.documents import assert_read_back
 from tests.support.peaks import make_peaks

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cluster.cache import ModelCache, has_content
-from pytest_modelperf.cluster.contents import read_content, read_pieces
+from pytest_modelperf.cluster.models import ModelCache, has_content, read_content, read_pieces
 from pytest_modelperf.cluster.records import ModelContent
 from pytest_modelperf.errors import MeasureError
 from tests.graph.twin_models import convolutions

@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 from onnx import external_data_helper
 
-from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.cluster.cluster import Cluster
-from pytest_modelperf.cluster.contents import PIECE_BYTES, read_content
+from pytest_modelperf.cluster.models import PIECE_BYTES, read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
 from pytest_modelperf.cluster.requests import run_on_cluster
 from pytest_modelperf.comparing.gates import Gate

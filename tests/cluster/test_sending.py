@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_modelperf.cluster.contents import PIECE_BYTES
+from pytest_modelperf.cluster.models import PIECE_BYTES, Sender
 from pytest_modelperf.cluster.records import ModelContent, SentFile
-from pytest_modelperf.cluster.sending import Sender
 
 
 @pytest.mark.parametrize(

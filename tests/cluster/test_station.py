@@ -10,14 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_modelperf.cluster.cache import ModelCache
-from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.machines import (
     describe_station,
     read_machines,
     require_equal_versions,
     require_machines,
 )
+from pytest_modelperf.cluster.models import ModelCache, read_content
 from pytest_modelperf.cluster.records import Machine
 from pytest_modelperf.cluster.station import Station, make_station
 from pytest_modelperf.errors import ClusterError, MeasureError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.cluster.machines import status_line
 from pytest_modelperf.cluster.records import ClusterStatus, Machine, RunningJob
-from pytest_modelperf.cluster.text import status_line
 from pytest_modelperf.profiler.measurements import Progress
 
 MACHINE = Machine(address="tcp://a", host="board-1", key="k", versions={})

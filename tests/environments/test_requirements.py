@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.environments.installing import failure_of
-from pytest_modelperf.environments.requirements import (
+from pytest_modelperf.environments.installing import (
     constraints_of,
+    failure_of,
     is_met,
     read_requirements,
 )

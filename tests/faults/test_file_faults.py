@@ -61,7 +61,7 @@ from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.report.model import Report, Rows
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
-from pytest_modelperf.roofline.store import find_peaks, keep_peaks
+from pytest_modelperf.roofline.peaks import find_peaks, keep_peaks
 from pytest_modelperf.tracing.files.opening import read_stored_profile
 from tests.baselines.test_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
 from tests.profiles.test_profiles import DATE, DOCUMENT, PLACES, named, timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.programs.station.call_record import (
+from pytest_modelperf.programs.station.calls import (
     CallRecord,
     CallSpan,
     Covered,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_modelperf.environments.installing import read_requirements
 from pytest_modelperf.environments.records import Environment
-from pytest_modelperf.environments.requirements import read_requirements
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.programs.trees import (
     changed_requirements,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_modelperf.programs.station.results import first_difference
+from pytest_modelperf.programs.station.callee import first_difference
 
 
 class _Page:

@@ -17,9 +17,14 @@ from pytest_modelperf.profiler.measurements import EngineFacts, Progress
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.records import Case, Profile
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.roofline.peaks import MEASURING, PeakEffort, find_rooflines, measure_peaks
+from pytest_modelperf.roofline.peaks import (
+    MEASURING,
+    PeakEffort,
+    find_peaks,
+    find_rooflines,
+    measure_peaks,
+)
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
-from pytest_modelperf.roofline.store import find_peaks
 from tests.support.command import run
 from tests.support.facts import make_engine
 from tests.support.profiles import measured_cases, measured_classifier, measured_function

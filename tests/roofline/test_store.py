@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.report.document import SCHEMA
+from pytest_modelperf.roofline.peaks import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
-from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
 
 KEY = "linux-x86_64-zen4-2c"
 PEAKS = Peaks(

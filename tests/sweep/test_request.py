@@ -29,9 +29,9 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.sweep.best import look_closer
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.request import SweepRequest
+from pytest_modelperf.sweep.results import look_closer
 from tests.support.small_models import ones, parse
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
-from pytest_modelperf.sweep.best import choose_point
 from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, find_sweet_spot
+from pytest_modelperf.sweep.results import choose_point
 from tests.support.sweeps import make_configuration, make_point, make_ratio, make_side
 
 # Few values, so that ties and bounds that are met exactly come up.

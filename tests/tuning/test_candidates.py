@@ -11,7 +11,7 @@ from pytest_modelperf.tuning.candidates import (
     named_sets,
     usual_sets,
 )
-from pytest_modelperf.tuning.wording import find_warnings
+from pytest_modelperf.tuning.report import find_warnings
 from tests.support.tunings import option_sets
 
 

@@ -12,8 +12,7 @@ from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.tuning.duets import Duets
-from pytest_modelperf.tuning.race import Visit
+from pytest_modelperf.tuning.race import Duets, Visit
 from pytest_modelperf.tuning.records import OptionSet
 from tests.support.small_models import parse
 from tests.support.ssh import HOST, put_in_place_of_ssh

@@ -22,11 +22,9 @@ from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.page import PageStyle, TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.tuning.document import dump_tuning
-from pytest_modelperf.tuning.page_data import tuning_data
-from pytest_modelperf.tuning.pasted import engine_options_table, session_code
+from pytest_modelperf.tuning.pasted import dump_tuning, engine_options_table, session_code
 from pytest_modelperf.tuning.records import Tried, Tuning, TuningLimits
-from pytest_modelperf.tuning.report import tuning_report
+from pytest_modelperf.tuning.report import tuning_data, tuning_report
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
 

@@ -12,8 +12,8 @@ from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pairs.outputs import Sent
 from pytest_modelperf.tuning.race import Visit
 from pytest_modelperf.tuning.records import OptionSet, TunedCase, TuningLimits
+from pytest_modelperf.tuning.report import OUTPUTS_VARY
 from pytest_modelperf.tuning.tuned import Countdown, TuningTerms, tune_case
-from pytest_modelperf.tuning.wording import OUTPUTS_VARY
 from tests.support.tunings import FakeDuets, option_sets
 
 

@@ -9,13 +9,12 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.values import parse_outputs
+from pytest_modelperf.cli.settings import parse_outputs
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.whatif.document import dump_whatif
-from pytest_modelperf.whatif.outputs import judged_lines, with_outputs_judged
-from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf
+from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, dump_whatif
 from pytest_modelperf.whatif.report import WhatIfView, verdict_of
+from pytest_modelperf.whatif.variants import judged_lines, with_outputs_judged
 from tests.support.command import run
 from tests.support.whatifs import (
     make_case,

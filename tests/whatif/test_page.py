@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.report.html.render import dump_data, pack
-from pytest_modelperf.whatif.page_data import whatif_data
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.report import SPEED_ONLY
+from pytest_modelperf.whatif.report_layers import whatif_data
 from tests.support.markup import EVIL, Markup, unpacked_models
 from tests.support.profiles import measured_cases
 from tests.support.rendered import render_profile_page

@@ -16,7 +16,6 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.words import display_width
-from pytest_modelperf.whatif.document import dump_whatif
 from pytest_modelperf.whatif.records import (
     WAITING,
     WHATIF,
@@ -25,6 +24,7 @@ from pytest_modelperf.whatif.records import (
     VariantKind,
     WhatIf,
     WhatIfCase,
+    dump_whatif,
 )
 from pytest_modelperf.whatif.report import SPEED_ONLY, WHATIF_COLUMNS, WhatIfView, failures_of
 from pytest_modelperf.whatif.report_layers import View

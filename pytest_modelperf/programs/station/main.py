@@ -1,13 +1,30 @@
-"""Begins a station: takes its standard streams, sets its import paths, and runs pytest."""
+"""Begins a station: takes its streams, sets its import paths, and runs pytest for one test."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from typing import IO
+from collections.abc import Generator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import IO, Any
 
-from pytest_modelperf.programs.messages import BEGINNINGS, Begin, read_message
+import pytest
+from _pytest.config import Config  # pytest has no public name for the way that xdist uses
+
+from pytest_modelperf.programs.messages import (
+    BEGINNINGS,
+    Begin,
+    IsMissing,
+    NotReached,
+    StationPlace,
+    read_message,
+)
+from pytest_modelperf.programs.station.callee import failure_text, last_lines
+from pytest_modelperf.programs.station.current import STATION
 from pytest_modelperf.programs.station.reads import Reads
+from pytest_modelperf.programs.station.served import ServedTest
 from pytest_modelperf.programs.trees import SideFinder, SideTree
 from pytest_modelperf.systems.process import OWN_PROCESS
 
@@ -31,9 +48,7 @@ def main() -> None:
         OWN_PROCESS.use_processors(place.cores)
     sys.argv = ["pytest", place.test]
     # Imported here: this imports pytest, which is found by the import paths.
-    from pytest_modelperf.programs.station.pytest_run import run_test
-    from pytest_modelperf.programs.station.served import ServedTest
-    from pytest_modelperf.programs.station.serving import Pipe
+    from pytest_modelperf.programs.station.served import Pipe, ServedTest
     from pytest_modelperf.tracing.first_import import when_imported
 
     test = ServedTest(begin, Pipe(orders, answers), tree, reads)
@@ -66,3 +81,169 @@ def _set_import_paths(begin: Begin, tree: SideTree) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# -- runs pytest for one test with the options of the parent
+
+
+_PLUGIN = "pytest_modelperf.plugin"
+_ENTRY_POINT = "modelperf"
+# Options that select tests, stop or repeat runs, distribute them, or write reports.
+OF_ONE_TEST: Mapping[str, object] = {
+    "allure_report_dir": None,
+    "cacheclear": False,
+    "cacheshow": None,
+    "collectonly": False,
+    "color": "no",
+    "cov_source": [],
+    "debug": None,
+    "deselect": None,
+    "dist": "no",
+    "distload": False,
+    "failedfirst": False,
+    "htmlpath": None,
+    "json_report": False,
+    "keyword": "",
+    "last_failed_no_failures": "all",
+    "lf": False,
+    "log_file": None,
+    "looponfail": False,
+    "markexpr": "",
+    "maxfail": 0,
+    "maxprocesses": None,
+    "modelperf": False,
+    "newfirst": False,
+    "no_cov": True,
+    "numprocesses": None,
+    "pastebin": None,
+    "report_log": None,
+    "reruns": 0,
+    "setuponly": False,
+    "setupplan": False,
+    "setupshow": False,
+    "showfixtures": False,
+    "show_fixtures_per_test": False,
+    "stepwise": False,
+    "stepwise_reset": False,
+    "stepwise_skip": False,
+    "tbstyle": "short",
+    "trace": False,
+    "tx": [],
+    "usepdb": False,
+    "xmlpath": None,
+}
+_PLACES = ("confcutdir", "inifilename", "rootdir")
+_NOT_FOUND = re.compile(r"not found:|found no collectors for")
+
+
+def run_test(test: ServedTest, tree: SideTree) -> None:
+    """Run pytest up to the end of the test; the parent gets an answer in every case."""
+    place = test.place
+    file = place.test.partition("::")[0].partition("[")[0]
+    if not os.path.isfile(os.path.join(place.tree, file)):  # noqa: PTH113, PTH118
+        test.answer(IsMissing(f"{file} does not exist there"))
+        return
+    hooks = StationHooks(test)
+    try:
+        argument = os.path.join(place.tree, place.test)  # noqa: PTH118
+        config: Any = Config.fromdictargs(_options(place, tree), [argument])
+        config.stash[STATION] = test
+        config.pluginmanager.register(hooks, "modelperf-station")
+        config.hook.pytest_cmdline_main(config=config)
+    except pytest.UsageError as error:
+        text = "\n".join(map(str, error.args))
+        if _NOT_FOUND.search(text) and not hooks.collect_failure:
+            test.answer(IsMissing(text))
+        test.say_ended(hooks.collect_failure or text)
+    except BaseException as error:
+        test.say_ended(failure_text(error))
+        raise
+    test.say_ended(hooks.collect_failure or "pytest ended without running the test")
+
+
+class StationHooks:
+    """The plugin of a station: one test alone, and why it did not reach the call."""
+
+    def __init__(self, test: ServedTest) -> None:
+        self._test = test
+        self.collect_failure = ""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
+        """Keep the one test; a name without parameters would select all of them."""
+        wanted = self._test.place.test.partition("::")[2]
+        named = [item for item in items if name_in_file(item) == wanted]
+        if items and not named and not self.collect_failure:
+            names = ", ".join(name_in_file(item) for item in items[:5])
+            self._test.answer(IsMissing(f"there are: {names}"))
+        result = yield
+        kept = [item for item in items if item in named]
+        if named and not kept:
+            self._test.answer(NotReached("a conftest or a plugin deselected the test"))
+        items[:] = kept[:1]
+        return result
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed or not self.collect_failure:
+            self.collect_failure = why_not_reached(report) or self.collect_failure
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reason = why_not_reached(report)
+        if reason is not None:
+            self._test.say_ended(reason)
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_timeout_set_timer(self) -> bool:
+        """Set no timer of pytest-timeout: the parent decides how long a station runs."""
+        return True
+
+
+def why_not_reached(report: pytest.CollectReport | pytest.TestReport) -> str | None:
+    """Why a test did not reach the call, if this report shows it."""
+    if report.failed:
+        return last_lines(report.longreprtext)
+    if report.skipped:
+        xfail = getattr(report, "wasxfail", None)
+        if xfail is not None:
+            text = report.longreprtext or xfail
+            return f"the test failed, as it is expected to: {last_lines(text)}"
+        return f"the test was skipped: {_skip_reason(report.longrepr)}"
+    if isinstance(report, pytest.TestReport) and report.when == "call":
+        return "the test ended without calling modelperf.check(function)"
+    return None
+
+
+def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
+    """The parent's options, without those that are not for one test in a process of ours."""
+    options: dict[str, Any] = {**place.options}
+    options |= OF_ONE_TEST
+    # pytest warns of a value that it has not parsed itself.
+    options.pop("file_or_dir", None)
+    for name in _PLACES:
+        given = options.get(name)
+        if isinstance(given, str):
+            options[name] = tree.mapped(given) if os.path.isabs(given) else given  # noqa: PTH117
+    scratch = Path(place.scratch)
+    options["basetemp"] = str(scratch / "tmp")
+    cache = f"cache_dir={scratch / 'cache'}"
+    options["override_ini"] = [*(options.get("override_ini") or ()), cache]
+    plugins = list(options.get("plugins") or ())
+    if not entry_points(group="pytest11", name=_ENTRY_POINT):
+        # This package is not installed in an environment with other versions.
+        plugins = [*(each for each in plugins if each != _ENTRY_POINT), _PLUGIN]
+    options["plugins"] = plugins
+    return options
+
+
+def name_in_file(item: pytest.Item) -> str:
+    """The id of a test after the path of its file; xdist adds a group to the id itself."""
+    chain = item.listchain()
+    last = max(index for index, node in enumerate(chain) if isinstance(node, pytest.File))
+    return "::".join(node.name for node in chain[last + 1 :])
+
+
+def _skip_reason(longrepr: object) -> str:
+    text = longrepr[2] if isinstance(longrepr, tuple) and len(longrepr) == 3 else str(longrepr)
+    return str(text).removeprefix("Skipped: ")

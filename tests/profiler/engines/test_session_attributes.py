@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnxruntime as ort
 import pytest
 
-from pytest_modelperf.profiler.engines.session_attributes import session_attributes
+from pytest_modelperf.profiler.engines.session_facts import session_attributes
 
 
 def test_every_option_has_the_value_that_the_engine_gives_it() -> None:

@@ -1,21 +1,26 @@
-"""A model as a command names it: by a path, by an address with a digest, or by a function."""
+"""A model as a command names it, and help if it does not run at the typed sizes."""
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.spec.case_definitions import COMMAND_GATEWAY, GUESS
+from pytest_modelperf.spec.run_definitions import ENGINE, STATIC_ONLY
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import quoted_text
 
 if TYPE_CHECKING:
     from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.sizing.records import FoundSizes
 
 
 def find_model(name: str, root: Path | None = None) -> str:
@@ -87,3 +92,42 @@ def _failed(origin: ModelOrigin, error: Exception) -> UsageError:
     failed = UsageError(f"{printable(origin.name)} made no model: {printable(what)}")
     failed.details = (f'  File "{printable(last.filename)}", line {last.lineno}, in {last.name}',)
     return failed
+
+
+# -- help for a model that does not run at the sizes that were typed
+
+
+# With these no inference of ONNX Runtime on this machine shows whether the sizes are good.
+_ELSEWHERE = (
+    ENGINE.command_flag, COMMAND_GATEWAY.command_flag, STATIC_ONLY.command_flag, "--requirement",
+)  # fmt: skip
+_NO_RUN = ("shapes",)
+
+
+def find_for(error: ModelPerfError, typed: Sequence[str]) -> FoundSizes | None:
+    """The sizes that help with an error of a command; None if it is about something else."""
+    if error.asked is None:
+        return None
+    from pytest_modelperf.sizing.pasted import sizes_for
+
+    options = {word.partition("=")[0] for word in typed}
+    runs = typed[0] not in _NO_RUN and options.isdisjoint(_ELSEWHERE)
+    return sizes_for(error, runs=runs)
+
+
+def worded_with(error: ModelPerfError, found: FoundSizes, typed: Sequence[str]) -> str:
+    """The error with the whole command that avoids it, or with what was tried."""
+    if not found.is_found:
+        return f"{error.worded(COMMAND_WORDING)}\n{found.error}"
+    from pytest_modelperf.sizing.pasted import render_advice, render_command
+
+    return f"{error.message} {render_advice(found, render_command(found, typed))}"
+
+
+def guessed(found: FoundSizes | None, typed: Sequence[str]) -> tuple[str, ...] | None:
+    """The words of a command with guessed sizes, if it asks for these and there are any."""
+    if found is None or not found.is_found or GUESS.command_flag not in typed:
+        return None
+    from pytest_modelperf.sizing.pasted import with_sizes
+
+    return with_sizes(found, typed)

@@ -1,12 +1,8 @@
-"""Models that came from elsewhere, kept in a folder by their content.
-
-Each model has a folder named by its digest. It arrives in a folder of its own and is renamed when
-it is whole. A job holds a shared lock on a file in the folder of its model. Unlocked models are
-removed to stay within the limit, the least recently used first.
-"""
+"""Models on a cluster: kept in a folder by their content, and sent piece by piece."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -15,12 +11,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.cluster.records import ModelContent
-from pytest_modelperf.errors import MeasureError, ModelPerfError
-from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.cluster.records import ModelContent, SentFile
+from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
+from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
@@ -197,3 +194,100 @@ def _held(file: Path, *, is_shared: bool) -> Iterator[bool]:
         yield is_held
     finally:
         os.close(descriptor)
+
+
+# -- a model as it is sent to a cluster
+
+
+# The bytes of each model that lie in the memory of a process at once while it is sent.
+PIECE_BYTES = 8 << 20
+
+
+class Piece(Struct, frozen=True):
+    """Some bytes of a file of a model, and where they stand in it."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+def read_content(source: ModelSource) -> ModelContent:
+    """The content of a model; ModelError where external data cannot be read."""
+    file = open_model(source)
+    if file.path is None:
+        raise UsageError(f"{printable(file.name)} is no file, and a cluster takes files: save it.")
+    beside = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
+    graph = SentFile(file.path.name, file.size_bytes)
+    # A link is not resolved: the model's external data lies beside the link.
+    return ModelContent(str(file.path.absolute()), file.sha256(), (graph, *beside))
+
+
+def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+    """All bytes of a model, file by file."""
+    folder = Path(content.path).parent
+    names = {content.name: Path(content.path)}
+    for part in content.parts:
+        with names.get(part.name, folder / part.name).open("rb") as file:
+            offset, data = 0, file.read(piece_bytes)
+            # An empty file is one empty piece.
+            yield Piece(part.name, offset, data)
+            while data:
+                offset, data = offset + len(data), file.read(piece_bytes)
+                yield Piece(part.name, offset, data)
+
+
+# -- a model on its way to a machine
+
+
+# The longest that opening a direct connection may take. After it, data goes by the scheduler.
+_CONNECT_S = 3.0
+# At most this many models are sent at the same time, which bounds the pieces in memory.
+_AT_ONCE = 4
+_LOST = "the connection to the machine was lost"
+
+
+class Sender:
+    """Sends models of this client, and other messages, to the workers of a cluster."""
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401  # a Dask client, which has no types
+        self._client = client
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._unreachable: set[str] = set()
+
+    async def send(self, model: ModelContent, address: str, key: str) -> None:
+        """Send a model to the job that waits for it; what goes wrong is told to the job."""
+        async with self._room:
+            error: str | None = None
+            try:
+                pieces = read_pieces(model)
+                while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                    error = await self.ask(
+                        address,
+                        "modelperf_put",
+                        key=key,
+                        name=piece.name,
+                        offset=piece.offset,
+                        data=piece.data,
+                    )
+                    if error is not None:
+                        break
+            except OSError as problem:
+                error = str(problem)
+            await self.ask(address, "modelperf_end", key=key, error=error)
+
+    async def ask(self, address: str, operation: str, **values: object) -> Any:  # noqa: ANN401  # plain values
+        """The answer of a worker; an error if the message did not reach it."""
+        if address not in self._unreachable:
+            try:
+                connected = self._client.rpc.connect(address)
+                self._client.rpc.reuse(address, await asyncio.wait_for(connected, _CONNECT_S))
+                return await getattr(self._client.rpc(address), operation)(**values)
+            except (OSError, asyncio.TimeoutError):
+                self._unreachable.add(address)
+        try:
+            answers = await self._client.scheduler.broadcast(
+                msg={"op": operation, **values}, workers=[address], on_error="ignore"
+            )
+        except OSError:
+            return _LOST
+        return answers.get(address, _LOST)

@@ -1,0 +1,205 @@
+"""Settings as options of click, and their values read from text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import click
+from click.core import ParameterSource
+from msgspec import UNSET
+
+from pytest_modelperf.errors import UsageError, Wording
+from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, DIMS, INPUTS, STATE
+from pytest_modelperf.spec.run_definitions import (
+    ENGINE_OPTION,
+    MAX_SECONDS,
+    STATIC_ONLY,
+    TIMEOUT,
+    TOLERANCE,
+)
+from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.text.quoting import shell_word
+
+Command: TypeAlias = Callable[..., None]
+Option: TypeAlias = Callable[[Command], Command]
+# Kinds of settings with a list of values. Of such an option that is given again, click would keep
+# the last list, and drop the others without a word.
+_LISTS = frozenset({"lengths", "sizes", "tolerance"})
+
+
+def setting_option(  # noqa: PLR0913  # what a command may say of it in another way
+    setting: Setting,
+    *,
+    help: str | None = None,  # noqa: A002  # as click calls it
+    more: str = "",
+    metavar: str | None = None,
+    default: object = None,
+    has_note: bool = False,
+    is_taken: bool = True,
+) -> Option:
+    """The option of a setting, whose value is read and has the name of the field.
+
+    The help is that of the definition, unless the command has its own, with `more` sentences after
+    it. Without the option the value is `default`; UNSET, if there is none, leaves it to the record
+    that takes the value.
+    """
+    shown = setting.default_text if default is None else f"{default}"
+    return click.option(
+        setting.command_flag,
+        setting.field,
+        is_flag=setting.metavar is None,
+        multiple=setting.is_repeatable or setting.kind in _LISTS,
+        type=bool if setting.metavar is None else click.UNPROCESSED,
+        metavar=metavar or setting.metavar,
+        default=False if setting.metavar is None else default,
+        expose_value=is_taken,
+        callback=None if setting.metavar is None else _reads(setting),
+        help=_help(setting, help, more, shown, has_note=has_note),
+    )
+
+
+def _reads(setting: Setting) -> Callable[[click.Context, click.Parameter, object], object]:
+    """A callback that reads what was typed, by the same function as every face."""
+
+    def read_given(context: click.Context, parameter: click.Parameter, value: object) -> object:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is ParameterSource.DEFAULT or value is None:
+            return value or UNSET
+        # Imported here: it imports all readers.
+        from pytest_modelperf.spec.kinds import read_typed
+
+        typed = list(value) if isinstance(value, tuple) else value
+        if isinstance(typed, list) and not setting.is_repeatable:
+            if len(typed) > 1:
+                raise UsageError(f"{setting.command_flag} is given twice: give it once.")
+            (typed,) = typed
+        return read_typed(setting, typed, setting.command_flag)
+
+    return read_given
+
+
+def _help(setting: Setting, own: str | None, more: str, default: str, *, has_note: bool) -> str:
+    """A sentence, with what is used where the option is not given."""
+    clause = setting.typed_help if own is None else own
+    if has_note:
+        clause = f"{clause}; {setting.note}"
+    sentence = f"{clause[0].upper()}{clause[1:]}.{more and f' {more}'}".replace("`", "")
+    usual = f"{default} {setting.unit}".rstrip() if default else setting.usual
+    return f"{sentence}  [default: {usual}]" if usual else sentence
+
+
+# -- the values of options that are lists
+
+
+_DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_BYTES_PER_MB = 1_000_000
+# More than any machine has.
+_MOST_MEGABYTES = 1e12
+
+
+def parse_threshold(option: str, text: str) -> float:
+    """Returns the milliseconds, which may be a fraction."""
+    value = float(text) if _DECIMAL.fullmatch(text.strip()) else 0.0
+    # A text with enough digits is read as 0 or as infinity.
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option} takes milliseconds above 0, such as 20 or 0.5; not {text!r}.")
+    return value
+
+
+def parse_megabytes(option: str, text: str) -> int:
+    """Returns the bytes of a number of megabytes, which may be a fraction."""
+    value = float(text) if _DECIMAL.fullmatch(text.strip()) else 0.0
+    if not 0 < value < _MOST_MEGABYTES:
+        raise UsageError(f"{option} takes megabytes above 0, such as 300 or 12.5; not {text!r}.")
+    return round(value * _BYTES_PER_MB)
+
+
+def parse_outputs(command: str, text: str) -> float:
+    """Returns how far the outputs of a model may differ, from the --tolerance of a command."""
+    from pytest_modelperf.comparing.limits import OUTPUTS, read_share
+
+    name, _, share = text.partition("=")
+    if name.strip() != OUTPUTS or not share:
+        raise UsageError(
+            f"--tolerance of {command} is for outputs alone, such as outputs=0.01; not {text!r}."
+        )
+    return read_share(share, f"--tolerance: {OUTPUTS}")
+
+
+def parse_wanted(option: str, texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Returns the values of each option of an engine that was named, each once."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        key, separator, listed = text.partition("=")
+        values = tuple(value.strip() for value in listed.split(","))
+        if not (key.strip() and separator and all(values)):
+            raise UsageError(
+                f"{option} takes an option of the engine and its values, such as "
+                f"graph_optimization_level=basic,extended; not {text!r}."
+            )
+        found[key.strip()] = tuple(dict.fromkeys((*found.get(key.strip(), ()), *values)))
+    return found
+
+
+def parse_shares(option: str, text: str) -> tuple[float, ...]:
+    """Returns the shares in a comma-separated list, each once, the smallest first."""
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = [-1.0]
+    if not all(0.0 <= share < 1.0 for share in shares):
+        raise UsageError(f"{option} takes shares from 0 to below 1, such as 0.5,0.9; not {text!r}.")
+    return tuple(sorted(set(shares)))
+
+
+def parse_forms(option: str, text: str, known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    names = [part.strip().lower() for part in text.split(",")]
+    if not all(name in known for name in names):
+        raise UsageError(f"{option} takes {', '.join(known)}; not {text!r}.")
+    return tuple(dict.fromkeys(form for name in names for form in known[name]))
+
+
+def parse_interpreter(option: str, path: str | None, *, is_here: bool) -> str | None:
+    """Returns the gateway to a Python interpreter, if one is given.
+
+    One that is not here is a path on the machine that measures, which says if it is not there.
+    """
+    if path is None:
+        return None
+    from pytest_modelperf.profiler.worker.gateway import interpreter_spec, python_spec
+
+    return interpreter_spec(path, option) if is_here else python_spec(path)
+
+
+# -- the settings in errors and advice, as options of a command
+
+
+class CommandWording(Wording):
+    """`--dim seq=SIZE --dim batch=SIZE`."""
+
+    names: Mapping[str, str] = {
+        "baseline_python": "--python-a and --python-b",
+        "batch": BATCH_SIZE.command_flag,
+        "cores": CORES.command_flag,
+        "dims": DIMS.command_flag,
+        "engine_option": ENGINE_OPTION.command_flag,
+        "inputs": INPUTS.command_flag,
+        "json": "--json",
+        "max_seconds": MAX_SECONDS.command_flag,
+        "state": f"{STATE.command_flag} PAST=PRESENT",
+        "static": STATIC_ONLY.command_flag,
+        "timeout": TIMEOUT.command_flag,
+        "tolerance": TOLERANCE.command_flag,
+    }
+
+    def sizes(self, dims: Sequence[str]) -> str:
+        return " ".join(f"{DIMS.command_flag} {shell_word(f'{name}=SIZE')}" for name in dims)
+
+    def value(self, setting: str, value: str) -> str:
+        return f"{self.names[setting]} {shell_word(value)}"
+
+
+COMMAND_WORDING = CommandWording()
