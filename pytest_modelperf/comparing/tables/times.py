@@ -342,5 +342,8 @@ def _stage_interval(stage: StageChange) -> str:
 
 def _stage_mark(stage: StageChange) -> str:
     is_cause = stage.time is not None and stage.time.explains(_MARKED)
-    is_new = stage.before is None and stage.after is not None
-    return f"{MARK} new" if is_new else MARK if is_cause else "" if stage.is_judged else "same work"
+    if stage.before is None and stage.after is not None:
+        return f"{MARK} new"
+    if is_cause:
+        return MARK
+    return "same work" if stage.kind == "session" and not stage.is_judged else ""
