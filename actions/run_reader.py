@@ -17,7 +17,8 @@ from msgspec import Struct
 from workflow import StepError
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.comparing.records import METRIC, CaseComparison, Interval, Metric
+from pytest_modelperf.comparing.changes import Interval
+from pytest_modelperf.comparing.records import METRIC, CaseComparison, Metric
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.picture.layout import SeenBox
 from pytest_modelperf.report.picture.mermaid import MOST_BOXES

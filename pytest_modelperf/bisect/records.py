@@ -7,15 +7,10 @@ from enum import Enum
 
 from msgspec import Struct, field
 
+from pytest_modelperf.comparing.changes import Interval
 from pytest_modelperf.comparing.figures import format_change, format_figure, interval_clause
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import (
-    COMPARED_CASE,
-    CaseComparison,
-    Interval,
-    Metric,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import COMPARED_CASE, CaseComparison, Metric, Verdict
 from pytest_modelperf.files.documents import Figure
 from pytest_modelperf.programs.work import WORK_METRICS
 from pytest_modelperf.report.codec import JsonDocument, JsonObject

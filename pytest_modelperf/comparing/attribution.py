@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import KernelChange, LayerChange, LayerTypeChange
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.merged_kernels import NO_PLANS, merge_kernels
 from pytest_modelperf.comparing.reasons import (
@@ -19,16 +20,7 @@ from pytest_modelperf.comparing.reasons import (
     lower_bounds,
     reasons_of_graphs,
 )
-from pytest_modelperf.comparing.records import (
-    MEDIAN,
-    TOTAL,
-    CaseComparison,
-    KernelChange,
-    LayerChange,
-    LayerTypeChange,
-    Metric,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import MEDIAN, TOTAL, CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.fusion import kernels_of_case
 from pytest_modelperf.profiler.records import CaseProfile
 

@@ -16,15 +16,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import ModelBaseline, StoredStatic
 from pytest_modelperf.comparing.attribution import explain, with_causes
+from pytest_modelperf.comparing.changes import LayerTypeChange
 from pytest_modelperf.comparing.limits import Tolerances, allowed_growth
 from pytest_modelperf.comparing.reasons import causes_by_counts, lower_bounds, reasons_of_counts
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    Comparison,
-    LayerTypeChange,
-    Metric,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile, StoredInputs

@@ -18,6 +18,7 @@ from pytest_modelperf.comparing.changed_parts import (
     in_order,
     part_changes,
 )
+from pytest_modelperf.comparing.changes import FirstDifference, OutputChange
 from pytest_modelperf.comparing.differences import summing_to
 from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
 from pytest_modelperf.comparing.first_difference import SearchedOutputs, search_difference
@@ -38,15 +39,7 @@ from pytest_modelperf.comparing.output_changes import compare_outputs, judge_out
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.reasons.collecting import slower_members
-from pytest_modelperf.comparing.records import (
-    MEMBER,
-    CaseComparison,
-    Comparison,
-    FirstDifference,
-    Metric,
-    OutputChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import MEMBER, CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.comparing.settled import (
     cannot_run_apart,
     compare_counts,

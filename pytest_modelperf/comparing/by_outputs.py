@@ -7,15 +7,11 @@ import time
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.first_difference import SearchedOutputs, search_difference
 from pytest_modelperf.comparing.judged_case import bind_pairs
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    Comparison,
-    Metric,
-    OutputChange,
-)
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
 from pytest_modelperf.comparing.settled import as_unchanged
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import MeasureError

@@ -8,17 +8,12 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.comparing.attribution import Explanation, explain
+from pytest_modelperf.comparing.changes import KernelCounts, PartChange, TimeChange
 from pytest_modelperf.comparing.differences import Doubt
 from pytest_modelperf.comparing.judged_case import JudgedRounds
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.reasons import Graphs, MeasuredParts
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    How,
-    KernelCounts,
-    PartChange,
-    TimeChange,
-)
+from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.comparing.settled import describe_same_plan
 from pytest_modelperf.comparing.short_runs import describe_slowdown
 from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, SideTimes, share_out

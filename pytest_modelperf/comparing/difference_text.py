@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from pytest_modelperf.comparing.changes import FirstDifference, OutputChange, TensorDifference
 from pytest_modelperf.comparing.figures import format_figure
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    FirstDifference,
-    OutputChange,
-    TensorDifference,
-)
+from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of, shorten_list
 

@@ -10,11 +10,12 @@ from itertools import zip_longest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange, TimeChange
 from pytest_modelperf.comparing.layer_pairs import match_layers
-from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement, RowKind
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.rows import LayerRow
 
 
 class CaseLayers(Struct, frozen=True):

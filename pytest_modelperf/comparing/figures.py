@@ -11,8 +11,9 @@ from pytest_modelperf.comparing.budgets import (
     SLOWEST,
     FigureSource,
 )
+from pytest_modelperf.comparing.changes import TimeChange
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, LEAST_SIZE_BYTES, OUTPUTS
-from pytest_modelperf.comparing.records import IMPROVEMENT, MEMBER, TOTAL, Metric, TimeChange
+from pytest_modelperf.comparing.records import IMPROVEMENT, MEMBER, TOTAL, Metric
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from pytest_modelperf.comparing.changes import FirstDifference, OutputChange, TensorDifference
 from pytest_modelperf.comparing.output_changes import compare_outputs
-from pytest_modelperf.comparing.records import FirstDifference, OutputChange, TensorDifference
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.copies import can_be_watched
 from pytest_modelperf.graph.deciding_inputs import find_random

@@ -8,10 +8,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import KernelChange, LayerChange
+from pytest_modelperf.comparing.changes import KernelChange, LayerChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import GraphKernel
-from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.report.picture.records import BoxState
 
 Kernels = Sequence[GraphKernel]

@@ -9,7 +9,8 @@ import numpy as np
 
 from pytest_modelperf.baselines.output_sketch import least_difference
 from pytest_modelperf.baselines.records import TensorSketch
-from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
+from pytest_modelperf.comparing.changes import OutputChange
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.pairs.outputs import MAX_BYTES, Sent
 from pytest_modelperf.text.units import format_bytes, format_shape
 

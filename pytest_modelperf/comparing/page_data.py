@@ -8,22 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.figures import LATENCY
-from pytest_modelperf.comparing.records import (
+from pytest_modelperf.comparing.changes import (
     CallChange,
-    CaseComparison,
-    Comparison,
-    How,
     KernelChange,
     LayerChange,
     LayerTypeChange,
     TimeChange,
 )
+from pytest_modelperf.comparing.figures import LATENCY
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, How
 from pytest_modelperf.comparing.verdict_lines import describe_verdict, rank_case, verdict_word
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.fusion import is_layout
 from pytest_modelperf.profiler.measurements import SideRun
-from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import (
     LABELS,

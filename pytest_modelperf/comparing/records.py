@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from pytest_modelperf.comparing.changes import (
+    CALL,
+    ELSEWHERE,
+    FIRST_DIFFERENCE,
+    LAYER_CHANGE,
+    LAYER_TYPE_CHANGE,
+    OUTPUT,
+    PART,
+    STAGE,
+    CallChange,
+    FirstDifference,
+    Interval,
+    KernelChange,
+    LayerChange,
+    LayerTypeChange,
+    OutputChange,
+    PartChange,
+    StageChange,
+    TimeChange,
+)
 from pytest_modelperf.comparing.speedup import Speedup
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number
-from pytest_modelperf.profiler.counting.records import LAYER_TYPE, LayerType
-from pytest_modelperf.profiler.measurements import GraphKernel, SideRun
-from pytest_modelperf.profiler.records import LAYER, Case, LayerRow, ModelFacts
+from pytest_modelperf.profiler.measurements import SideRun
+from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.notebook import Shown
-from pytest_modelperf.report.picture.records import BoxState
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import signed_percent
 
-# The bounds of a figure in a document: null if unknown, and a bound that is infinite is null.
-Interval: TypeAlias = tuple[Figure | None, Figure | None] | None
 # A record may have a figure that is infinite, which its document has not.
 _FIGURE: Any = Figure | None
 
@@ -154,296 +169,6 @@ METRIC = JsonObject(
     after_interval=Interval,
     confidence=Confidence | None,
 )
-
-
-class TimeChange(Struct, frozen=True, kw_only=True):
-    """How much longer something takes now, with its interval.
-
-    `share` is its share of the whole difference; None if the whole difference is within the noise.
-    What is shown is the `explained` share.
-    """
-
-    ns: float
-    low_ns: float | None = None
-    high_ns: float | None = None
-    share: float | None = None
-
-    @property
-    def interval_ms(self) -> tuple[float, float] | None:
-        if self.low_ns is None or self.high_ns is None:
-            return None
-        return self.low_ns / 1e6, self.high_ns / 1e6
-
-    @property
-    def is_within_noise(self) -> bool:
-        """Whether the interval holds 0; False without an interval."""
-        found = self.interval_ms
-        return found is not None and found[0] <= 0.0 <= found[1]
-
-    @property
-    def explained(self) -> Figure | None:
-        """The share of the difference that it explains; a change within the noise explains none."""
-        return None if self.share and self.is_within_noise else self.share
-
-    def explains(self, least: float) -> bool:
-        """Whether it is at least this share of the difference and more than noise."""
-        return self.explained is not None and self.explained >= least
-
-
-_CHANGE_KEYS = "change_ms=time.ns change_interval_ms=time.interval_ms explains=time.explained"
-ELSEWHERE = JsonObject(
-    TimeChange,
-    "change_ms=ns interval_ms",
-    about="How much longer the whole model takes than the parts that changed.",
-    change_ms=Figure | None,
-    interval_ms=Interval,
-)
-
-
-class LayerTypeChange(Struct, frozen=True):
-    """All layers of one operator on both sides; None for a side without any."""
-
-    op: str
-    before: LayerType | None
-    after: LayerType | None
-    time: TimeChange | None = None
-
-    @property
-    def known(self) -> LayerType | None:
-        """The layers of one side, now if there are any."""
-        return self.after or self.before
-
-    @property
-    def added_macs(self) -> int:
-        return _macs_of(self.after) - _macs_of(self.before)
-
-    @property
-    def added_ops(self) -> int:
-        return _ops_of(self.after) - _ops_of(self.before)
-
-    @property
-    def is_equal(self) -> bool:
-        return self.before == self.after
-
-
-LAYER_TYPE_CHANGE = JsonObject(
-    LayerTypeChange,
-    f"op_type=known.op_type domain=known.counts.domain {_CHANGE_KEYS} before after",
-    change_ms=Figure | None,
-    change_interval_ms=Interval,
-    before=LAYER_TYPE,
-    after=LAYER_TYPE,
-)
-
-
-class LayerChange(Struct, frozen=True):
-    """One layer on both sides; None for a side without it.
-
-    Its row has no time on a side where it runs inside the kernel of another layer.
-    """
-
-    before: LayerRow | None
-    after: LayerRow | None
-    time: TimeChange | None = None
-
-
-LAYER_CHANGE = JsonObject(
-    LayerChange,
-    f"{_CHANGE_KEYS} before after",
-    change_ms=Figure | None,
-    change_interval_ms=Interval,
-    before=LAYER,
-    after=LAYER,
-)
-
-
-class OutputChange(Struct, frozen=True, kw_only=True):
-    """One output of both models on the same inputs.
-
-    `difference` is the reason why they cannot be compared; there are no figures then, and
-    `is_other` claims that they differ in more than their values. `largest` is the largest value
-    before, without its sign. With `is_least` the difference is known to be at least that large.
-    """
-
-    name: str
-    max_absolute: float | None = None
-    max_relative: float | None = None
-    cosine: float | None = None
-    difference: str | None = None
-    is_other: bool = False
-    largest: float | None = None
-    is_least: bool = False
-
-    @property
-    def share(self) -> Figure | None:
-        """The largest difference as a share of the largest value before."""
-        if self.max_absolute is None or self.largest is None:
-            return None
-        if self.max_absolute == 0:
-            return 0.0
-        return self.max_absolute / self.largest if self.largest else math.inf
-
-
-OUTPUT = JsonObject(
-    OutputChange,
-    "name max_absolute max_relative cosine difference",
-)
-
-
-class TensorDifference(Struct, frozen=True, kw_only=True):
-    """A tensor inside of a model on both sides; `layer` and `op_type` name the node that makes it.
-
-    `values` tells how far it differs, as of an output.
-    """
-
-    layer: str
-    op_type: str
-    values: OutputChange
-
-    @property
-    def name(self) -> str:
-        return self.values.name
-
-
-TENSOR = JsonObject(
-    TensorDifference,
-    "name layer op_type share=values.share max_absolute=values.max_absolute"
-    " largest=values.largest difference=values.difference",
-    about="A tensor inside both models; `share` is its difference by its largest value before.",
-)
-
-
-class FirstDifference(Struct, frozen=True, kw_only=True):
-    """Where the outputs of two models begin to differ by more than `allowed`.
-
-    `output` is the output that was followed back to `tensor`, and `inputs` are the tensors that the
-    node of `tensor` computes it from, as far as they were compared; none of them differs by more.
-    `others` are nodes between both that could not be told apart. With `is_fused` the difference is
-    gone where the result of `tensor` is an output, which breaks the fusions around it; `readers`
-    are then the layers that read it. `runs` is how often each side ran.
-    """
-
-    allowed: float
-    output: str
-    tensor: TensorDifference
-    inputs: tuple[TensorDifference, ...] = ()
-    others: tuple[str, ...] = ()
-    is_fused: bool = False
-    readers: tuple[str, ...] = ()
-    runs: Count
-
-
-FIRST_DIFFERENCE = JsonObject(
-    FirstDifference,
-    "allowed output tensor inputs others fused=is_fused readers runs",
-    tensor=TENSOR,
-    inputs=TENSOR,
-)
-
-
-class KernelCounts(Struct, frozen=True, kw_only=True):
-    """The number of kernels of a part on both sides."""
-
-    before: Count
-    after: Count
-
-
-class PartChange(Struct, frozen=True, kw_only=True):
-    """Kernels that differ between the plans of both sides, and how much longer they take now.
-
-    `time` is the difference of the times that were measured in turn. `reasons` are sentences on
-    what changed in the part.
-    """
-
-    kernels: KernelCounts
-    before_ns: float
-    after_ns: float
-    time: TimeChange
-    reasons: tuple[str, ...]
-
-
-PART = JsonObject(
-    PartChange,
-    "kernels before_ms=before_ns after_ms=after_ns change_ms=time.ns interval_ms=time.interval_ms"
-    " reasons",
-    before_ms=Figure | None,
-    after_ms=Figure | None,
-    change_ms=Figure | None,
-    interval_ms=Interval,
-)
-
-
-class KernelChange(Struct, frozen=True, kw_only=True):
-    """One kernel of both plans, seen as one graph; None for a side without it.
-
-    `inputs` are the kernels that feed it on either side, by their indexes; `only_before` and
-    `only_after` are those of them that feed a kernel of both sides on one alone. `part` is the part
-    that it changed in, by its index.
-    """
-
-    before: GraphKernel | None
-    after: GraphKernel | None
-    state: BoxState
-    inputs: tuple[int, ...] = ()
-    only_before: tuple[int, ...] = ()
-    only_after: tuple[int, ...] = ()
-    part: int | None = None
-
-
-StageKind: TypeAlias = Literal["session", "rest", "label", "input"]
-
-
-class StageTime(Struct, frozen=True, kw_only=True):
-    """The calls of a stage or a function in one call of its program, and the time of them all."""
-
-    calls: Number
-    ns: float
-
-
-class StageChange(Struct, frozen=True, kw_only=True):
-    """A stage of a program on both sides; None for a side without it.
-
-    A session is all inferences of one model, and the rest is the time outside of sessions; both
-    add up to the call. A label is a part of the rest, and an input one of a workload. With
-    `is_judged` the verdict depends on the stage: its work differs, or it is the rest.
-    """
-
-    name: str
-    kind: StageKind
-    before: StageTime | None
-    after: StageTime | None
-    time: TimeChange | None = None
-    is_judged: bool = False
-
-
-_STAGE_TIME = JsonObject(StageTime, "calls ms=ns", ms=Figure)
-STAGE = JsonObject(
-    StageChange,
-    "name kind judged=is_judged before after change_ms=time.ns interval_ms=time.interval_ms"
-    " explains=time.explained",
-    before=_STAGE_TIME,
-    after=_STAGE_TIME,
-    change_ms=Figure | None,
-    interval_ms=Interval,
-)
-
-
-class CallChange(Struct, frozen=True, kw_only=True):
-    """A function in the tree of calls of a program; None for a side that does not call it.
-
-    Its times include those of the functions that it calls. A tree is a tuple in the order in which
-    calls begin: the functions that one calls follow it, one `level` deeper. Small functions are one
-    entry, whose `place` is `12 others`. What a function calls is not known of a side on which it
-    takes less than 0.01 % of the call.
-    """
-
-    place: str
-    level: Count
-    before: StageTime | None
-    after: StageTime | None
-
-
-CALL = JsonObject(CallChange, "place level before after", before=_STAGE_TIME, after=_STAGE_TIME)
 
 
 class CaseComparison(Struct, frozen=True):
@@ -659,14 +384,6 @@ COMPARISON = JsonDocument(
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict of several together: the first of them in `VERDICT_ORDER`."""
     return min(verdicts, key=VERDICT_ORDER.index, default=Verdict.PASSED)
-
-
-def _macs_of(kind: LayerType | None) -> int:
-    return (kind.macs or 0) if kind is not None else 0
-
-
-def _ops_of(kind: LayerType | None) -> int:
-    return (kind.elementwise_ops or 0) if kind is not None else 0
 
 
 # The word for a case that became the new baseline.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from pytest_modelperf.comparing.changes import PartChange
 from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import (
     LATENCY,
@@ -38,7 +39,6 @@ from pytest_modelperf.comparing.records import (
     Comparison,
     How,
     Metric,
-    PartChange,
     Verdict,
 )
 from pytest_modelperf.errors import Wording

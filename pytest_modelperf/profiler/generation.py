@@ -15,7 +15,8 @@ from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import GenerationCounts
 from pytest_modelperf.profiler.hookspecs import Operators
-from pytest_modelperf.profiler.records import CaseProfile, GenerationFigures
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.rows import GenerationFigures
 
 
 class NamedFigures(Struct, frozen=True):

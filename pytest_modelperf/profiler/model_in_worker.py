@@ -37,17 +37,10 @@ from pytest_modelperf.profiler.measurements import (
 from pytest_modelperf.profiler.prepare import Model, PreparedModel, complete
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.profiler.request import model_facts
+from pytest_modelperf.profiler.sampling.kernels import Profiled, observe_shapes, run_kernels
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import (
-    Profiled,
-    Rig,
-    Workload,
-    observe_shapes,
-    run_kernels,
-    set_up,
-    start_worker,
-)
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up, start_worker
 from pytest_modelperf.profiler.shown.conditions import noise_of
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local

@@ -8,11 +8,12 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
+from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler import measurements
 from pytest_modelperf.profiler.counting.records import LAYER_TYPE, TOTALS
 from pytest_modelperf.profiler.machine.facts import MACHINE
-from pytest_modelperf.profiler.records import LAYER, PROFILE, Case, CaseProfile, Profile
+from pytest_modelperf.profiler.records import PROFILE, Case, CaseProfile, Profile
+from pytest_modelperf.profiler.rows import LAYER
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.roofline.records import Roofline
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import TimeChange
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.page_data import ShownComparison, compared_case, engine_of_runs
-from pytest_modelperf.comparing.records import CaseComparison, TimeChange
+from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.comparing.tables import (
     INTERVAL,
     format_layer_ms,
@@ -21,7 +22,8 @@ from pytest_modelperf.comparing.tables import (
     without_column,
 )
 from pytest_modelperf.profiler.counting.records import LayerType
-from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
     ModelRow,

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
 from pytest_modelperf.profiler.machine.facts import MachineFacts

@@ -15,11 +15,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import judge_rounds, side_run, with_failure
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
-from pytest_modelperf.comparing.records import CaseComparison, How, OutputChange, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
 from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model

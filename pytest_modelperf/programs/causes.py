@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.records import CallChange, StageTime
+from pytest_modelperf.comparing.changes import CallChange, StageTime
 from pytest_modelperf.programs.records import CALL_PLACE, CallNode, CallProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import change_decimals, format_ms

@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import CallWork, ProgramSources, StoredProgram
+from pytest_modelperf.comparing.changes import CallChange
 from pytest_modelperf.comparing.gates import Gate, median_gate
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import CallChange, CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.worker.working_folder import working_folder

@@ -14,17 +14,11 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import StageChange, StageKind, StageTime, TimeChange
 from pytest_modelperf.comparing.gates import Gate, judged_metric
 from pytest_modelperf.comparing.judged_case import JudgedRounds, judge_rounds
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
-from pytest_modelperf.comparing.records import (
-    Metric,
-    StageChange,
-    StageKind,
-    StageTime,
-    TimeChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import (
     Block,
     DuetRound,

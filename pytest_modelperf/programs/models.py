@@ -10,8 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.changes import TimeChange
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.records import MEDIAN, CaseComparison, How, TimeChange
+from pytest_modelperf.comparing.records import MEDIAN, CaseComparison, How
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import InputSpec

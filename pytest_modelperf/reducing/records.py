@@ -7,13 +7,8 @@ from enum import Enum
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    Interval,
-    KernelCounts,
-    Metric,
-    Verdict,
-)
+from pytest_modelperf.comparing.changes import Interval, KernelCounts
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.graph.plans.parts import describe_change
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.report.codec import JsonDocument, JsonObject

@@ -33,8 +33,8 @@ from pytest_modelperf.profiler.model_in_worker import (
 from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.kernels import kernel_run_of
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import kernel_run_of
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.report.document import SCHEMA, dump_document
 from pytest_modelperf.roofline.records import (

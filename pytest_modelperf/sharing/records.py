@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.recording import is_far, is_near
 from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
-from pytest_modelperf.comparing.records import Interval
+from pytest_modelperf.comparing.changes import Interval
 from pytest_modelperf.profiler.doctor.records import CHECKUP, Checkup
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import LATENCY

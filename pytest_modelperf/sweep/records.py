@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.records import COMPARISON, Comparison, Interval
+from pytest_modelperf.comparing.changes import Interval
+from pytest_modelperf.comparing.records import COMPARISON, Comparison
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, LATENCY, EngineFacts
 from pytest_modelperf.profiler.records import (

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
     from pytest_modelperf.profiler.measurements import Measurement
-    from pytest_modelperf.profiler.records import Case, CaseProfile, GenerationFigures, LayerRow
+    from pytest_modelperf.profiler.records import Case, CaseProfile
+    from pytest_modelperf.profiler.rows import GenerationFigures, LayerRow
     from pytest_modelperf.spec.case_words import CaseWords
     from pytest_modelperf.stats.records import Latency
     from pytest_modelperf.testing.case_check import CaseCheck

@@ -29,7 +29,8 @@ from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, 
 from pytest_modelperf.profiler.counting.records import TOTALS_KEYS
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import LATENCY
-from pytest_modelperf.profiler.records import GENERATION, GenerationFigures, ModelFacts
+from pytest_modelperf.profiler.records import ModelFacts
+from pytest_modelperf.profiler.rows import GENERATION, GenerationFigures
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.picture.layout import SeenBox
 from pytest_modelperf.stats.records import Latency

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import Measurement, Round
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile
+from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.chrome_trace import TraceWriter

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from pytest_modelperf.comparing.records import OUTPUT, Interval, Metric, OutputChange, Verdict
+from pytest_modelperf.comparing.changes import OUTPUT, Interval, OutputChange
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts
 from pytest_modelperf.profiler.records import Case, ModelFacts

@@ -14,10 +14,11 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.figures import describe_outputs
 from pytest_modelperf.comparing.gates import block_pairs
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
-from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts
 from pytest_modelperf.profiler.model_in_worker import CasePlace

@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_modelperf.comparing.records import OUTPUT, Interval, Metric, OutputChange, Verdict
+from pytest_modelperf.comparing.changes import OUTPUT, Interval, OutputChange
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, RowKind
-from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow, ModelFacts
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.report.notebook import Shown

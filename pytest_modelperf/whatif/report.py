@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.comparing.tables import OUTPUT_COLUMNS
-from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.page_data import (
     CASE_DRAWINGS,

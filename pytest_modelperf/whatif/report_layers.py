@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
-from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.operator_kinds import kind_of
 from pytest_modelperf.profiler.shown.page_data import (
     case_entry,

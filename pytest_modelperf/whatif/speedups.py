@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.differences import Differences
-from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import CaseProfile

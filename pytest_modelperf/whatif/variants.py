@@ -9,11 +9,12 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.figures import describe_outputs, format_figure
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate, latency_metrics, median_gate
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
-from pytest_modelperf.comparing.records import OutputChange, Verdict
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import (
     BindingError,
     ChangedModelError,

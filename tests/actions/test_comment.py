@@ -20,7 +20,8 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 from run_reader import MAX_ZIP_BYTES, Artifact
 
-from pytest_modelperf.comparing.records import CaseComparison, KernelChange, Metric, Verdict
+from pytest_modelperf.comparing.changes import KernelChange
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
 from pytest_modelperf.profiler.records import Case

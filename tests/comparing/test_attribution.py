@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
+from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange, TimeChange
 from pytest_modelperf.comparing.differences import Differences, Doubt, summing_to
 from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
@@ -23,14 +24,7 @@ from pytest_modelperf.comparing.providers import provider_metrics, uncounted_pro
 from pytest_modelperf.comparing.reasons import Graphs
 from pytest_modelperf.comparing.reasons.plans import MeasuredParts, part_reasons
 from pytest_modelperf.comparing.reasons.reason import Reason
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    LayerChange,
-    LayerTypeChange,
-    Metric,
-    TimeChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode, Shape
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted

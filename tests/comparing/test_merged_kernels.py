@@ -5,11 +5,11 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
+from pytest_modelperf.comparing.changes import KernelChange, LayerChange
 from pytest_modelperf.comparing.merged_kernels import NO_PLANS, KnownPlans, merge_kernels
-from pytest_modelperf.comparing.records import KernelChange, LayerChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import GraphKernel, LayerTime, RowKind
-from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.report.picture.layout import lay_out
 from pytest_modelperf.report.picture.records import BoxState
 from tests.support.comparisons import row

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.baselines.output_sketch import sketch_tensors
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import describe_outputs
 from pytest_modelperf.comparing.output_changes import (
@@ -16,7 +17,7 @@ from pytest_modelperf.comparing.output_changes import (
     compare_with_sketch,
     judge_outputs,
 )
-from pytest_modelperf.comparing.records import CaseComparison, OutputChange, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_metric
 from pytest_modelperf.profiler.pairs.outputs import Sent
 from pytest_modelperf.profiler.records import Case

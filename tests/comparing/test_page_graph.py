@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.comparing.page_data import comparison_picture, ordered_layers
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    How,
+from pytest_modelperf.comparing.changes import (
     KernelChange,
     KernelCounts,
     LayerChange,
     PartChange,
     TimeChange,
 )
+from pytest_modelperf.comparing.page_data import comparison_picture, ordered_layers
+from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.profiler.measurements import GraphKernel, LayerTime, RowKind
-from pytest_modelperf.profiler.records import Case, LayerRow
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.report.picture.records import BoxState
 from tests.support.comparisons import change, row
 

@@ -15,18 +15,9 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.comparing.changes import KernelCounts, LayerTypeChange, PartChange, TimeChange
 from pytest_modelperf.comparing.page_data import comparison_layers, comparison_types
-from pytest_modelperf.comparing.records import (
-    COMPARISON,
-    CaseComparison,
-    How,
-    KernelCounts,
-    LayerTypeChange,
-    Metric,
-    PartChange,
-    TimeChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.comparing.records import CaseComparison, StageChange, StageTime, TimeChange
+from pytest_modelperf.comparing.changes import StageChange, StageTime, TimeChange
+from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.comparing.tables.times import stage_table
 from pytest_modelperf.profiler.records import Case
 

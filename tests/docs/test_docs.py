@@ -29,8 +29,8 @@ from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
 from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
 from pytest_modelperf.profiler.inputs.made import make_inputs
+from pytest_modelperf.profiler.sampling.kernels import MAX_LAYER_RUNS
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
-from pytest_modelperf.profiler.sampling.worker_bench import MAX_LAYER_RUNS
 from pytest_modelperf.profiler.shown.conditions import (
     MAX_OTHERS,
     MAX_STOLEN,

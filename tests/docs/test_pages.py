@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.budgets import FIGURES, read_budgets
 from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.changes import LayerTypeChange, OutputChange, PartChange, TimeChange
 from pytest_modelperf.comparing.figures import LAYERS_ON
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
@@ -33,11 +34,7 @@ from pytest_modelperf.comparing.records import (
     TOTAL,
     VERDICT_ORDER,
     CaseComparison,
-    LayerTypeChange,
     Metric,
-    OutputChange,
-    PartChange,
-    TimeChange,
     Verdict,
 )
 from pytest_modelperf.comparing.report import COMPARISON_COLUMNS
@@ -49,7 +46,8 @@ from pytest_modelperf.profiler.counting.records import (
     Uncounted,
 )
 from pytest_modelperf.profiler.hookspecs import PROJECT
-from pytest_modelperf.profiler.records import Case, CaseProfile, LayerRow
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS

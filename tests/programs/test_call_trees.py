@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.comparing.records import CallChange, StageTime
+from pytest_modelperf.comparing.changes import CallChange, StageTime
 from pytest_modelperf.programs.causes import merged_calls
 from pytest_modelperf.programs.records import CallNode, CallProfile
 

@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
+from pytest_modelperf.comparing.changes import TimeChange
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import LOAD, Tolerances
-from pytest_modelperf.comparing.records import TimeChange, Verdict
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.programs.causes import grown_functions
 from pytest_modelperf.programs.judging import (
     REST,

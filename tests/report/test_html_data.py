@@ -22,23 +22,18 @@ from msgspec.structs import replace
 
 import pytest_modelperf
 from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.changes import CallChange, LayerChange, LayerTypeChange, StageTime
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.page_data import comparison_data
-from pytest_modelperf.comparing.records import (
-    CallChange,
-    CaseComparison,
-    Comparison,
-    LayerChange,
-    LayerTypeChange,
-    StageTime,
-)
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.counting.records import Sparsity, StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
-from pytest_modelperf.profiler.records import Case, LayerRow
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import profile_model
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.page_data import profile_data
 from pytest_modelperf.profiler.shown.page_latency import (
     RanFigures,

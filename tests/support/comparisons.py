@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    Comparison,
-    How,
+from pytest_modelperf.comparing.changes import (
     LayerChange,
     LayerTypeChange,
-    Metric,
     OutputChange,
     TimeChange,
-    Verdict,
 )
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, How, Metric, Verdict
 from pytest_modelperf.profiler.counting.records import LayerType, StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
-from pytest_modelperf.profiler.records import Case, LayerRow
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.text.escaping import printable
 from tests.support.facts import make_kind, make_model
 

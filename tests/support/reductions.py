@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import KernelCounts, PartChange
 from pytest_modelperf.comparing.judged_case import side_run
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    KernelCounts,
-    Metric,
-    PartChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.reducing.records import (
     ReduceStep,

@@ -15,15 +15,8 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     UpdatePlan,
 )
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    How,
-    LayerChange,
-    LayerTypeChange,
-    Metric,
-    OutputChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange, OutputChange
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 from tests.support.comparisons import BROKEN, BUDGET, FASTER, OPEN, SAME, SLOWER, change, kind, row

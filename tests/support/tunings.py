@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
+from pytest_modelperf.comparing.changes import OutputChange
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.profiler.model_in_worker import CasePlace

@@ -14,14 +14,8 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.settings import COMMAND_WORDING
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    Comparison,
-    LayerTypeChange,
-    Metric,
-    TimeChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.changes import LayerTypeChange, TimeChange
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
 from pytest_modelperf.report.csv import render_csv

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.settings import parse_outputs
-from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, dump_whatif
 from pytest_modelperf.whatif.report import WhatIfView, verdict_of

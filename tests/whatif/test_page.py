@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase

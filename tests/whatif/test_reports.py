@@ -11,7 +11,8 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import Metric, OutputChange, Verdict
+from pytest_modelperf.comparing.changes import OutputChange
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import Ratio

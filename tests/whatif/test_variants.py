@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,

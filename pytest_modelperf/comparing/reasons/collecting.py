@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange, TimeChange
 from pytest_modelperf.comparing.differences import Differences, row_times
 from pytest_modelperf.comparing.figures import format_change, format_interval, metric_title
 from pytest_modelperf.comparing.layer_pairs import is_alike
@@ -35,14 +36,7 @@ from pytest_modelperf.comparing.reasons.reason import (
     pairs_by_operator,
     pairs_in_order,
 )
-from pytest_modelperf.comparing.records import (
-    MEMBER,
-    LayerChange,
-    LayerTypeChange,
-    Metric,
-    TimeChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import MEMBER, Metric, Verdict
 from pytest_modelperf.graph.structure import Graph, PlanGraph
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.text.escaping import printable

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import LayerTypeChange
 from pytest_modelperf.comparing.differences import CaseLayers, Differences
 from pytest_modelperf.comparing.layer_pairs import is_alike
 from pytest_modelperf.comparing.reasons.reason import (
@@ -20,7 +21,6 @@ from pytest_modelperf.comparing.reasons.reason import (
     reason_about_layers,
     reason_about_pairs,
 )
-from pytest_modelperf.comparing.records import LayerTypeChange
 from pytest_modelperf.graph.plans.parts import describe_change
 from pytest_modelperf.graph.structure import Graph, PlanGraph, Tensor
 from pytest_modelperf.profiler.counting.records import LayerType, StaticLayer, StaticProfile

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import TimeChange
 from pytest_modelperf.comparing.differences import CaseLayers, Differences, Doubt, row_times
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.reasons.reason import (
@@ -19,11 +20,10 @@ from pytest_modelperf.comparing.reasons.reason import (
     pairs_in_order,
     reason_about_pairs,
 )
-from pytest_modelperf.comparing.records import TimeChange
 from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import EngineFacts, RowKind, provider_name
-from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from pytest_modelperf.comparing.changes import TimeChange
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.figures import describe_change
-from pytest_modelperf.comparing.records import TimeChange
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.cutting import cut_middle

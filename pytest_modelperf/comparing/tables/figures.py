@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.baselines.records import StoredStatic
+from pytest_modelperf.comparing.changes import LayerTypeChange, OutputChange
 from pytest_modelperf.comparing.difference_text import is_equal
 from pytest_modelperf.comparing.figures import (
     LATENCY,
@@ -21,15 +22,7 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.comparing.records import (
-    RECORDED,
-    XFAILED,
-    CaseComparison,
-    LayerTypeChange,
-    Metric,
-    OutputChange,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import RECORDED, XFAILED, CaseComparison, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     SEVERITY,

@@ -7,19 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange, StageChange, TimeChange
 from pytest_modelperf.comparing.figures import format_signed_ms
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    LayerChange,
-    LayerTypeChange,
-    StageChange,
-    TimeChange,
-)
+from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.comparing.tables.figures import INTERVAL, MARK, layer_counts, without_column
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.measurements import RowKind
-from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.text.units import change_decimals, format_ms, ms_decimals, table_decimals
 from pytest_modelperf.text.words import count_of

@@ -34,13 +34,9 @@ from pytest_modelperf.graph.plans.plan import (
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.profiler.measurements import KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.sampling.kernels import run_plan_kernels
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
-from pytest_modelperf.profiler.sampling.worker_bench import (
-    PlacedPart,
-    Rig,
-    measure_rounds,
-    run_plan_kernels,
-)
+from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, measure_rounds
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 
 # The runtime keeps the weights twice while it saves a plan, and they are written to the disk.

@@ -50,8 +50,9 @@ from pytest_modelperf.profiler.sampling.duet import (
     StartRig,
     failing_as,
 )
+from pytest_modelperf.profiler.sampling.kernels import read_kernels
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import Rig, read_kernels, set_up, sum_up
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, sum_up
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, Weighed, weigh
 

@@ -25,7 +25,6 @@ from pytest_modelperf.profiler.inputs.mixture import ONE_STEP, StepFeeds
 from pytest_modelperf.profiler.measurements import (
     Block,
     EngineFacts,
-    KernelRun,
     Load,
     Measurement,
     Noise,
@@ -46,17 +45,6 @@ from pytest_modelperf.stats.records import PartTurns, Turns
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms
 
-# The most runs of the profiled sessions of a fast model.
-MAX_LAYER_RUNS = 100
-# Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
-MAX_KERNEL_CALLS = 200_000
-# The share of a case's time that the runs of its profiled sessions may take, and how many sessions
-# share it. Sessions of one model differ by a percent or so.
-_LAYER_SHARE = 0.25
-_LAYER_SESSIONS = 5
-# A second session may be open beside the first if so many times its weights are free.
-_SESSION_FACTOR = 3
-
 # Where interpreters have their modules, below their prefix.
 _LIBRARIES = ("lib", "lib64", "dlls")
 
@@ -67,7 +55,7 @@ _FEWEST_TICKS = 200
 _DISTURBED_SHARE = 0.05
 
 _NS_PER_S = 1_000_000_000
-_BESIDE, _STILL = " beside", " still"
+_STILL = " still"
 # Its multiples fill the range from 0 to 1 evenly, however many there are.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _BYTES_OF_TIME = 8
@@ -496,137 +484,3 @@ def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool)
         every_ns=rig.every_ns,
         streams=rig.streams,
     )
-
-
-class Profiled(Struct, frozen=True):
-    """A model whose kernels are to be timed, and its size.
-
-    `named` is a copy of the model in which every node has a name of its own, where that is needed.
-    """
-
-    rig: Rig
-    named: Path | None
-    nodes: int
-    weight_bytes: int
-
-
-# A profile of plans only shares out what was measured otherwise, so it is short.
-_PLAN_PROFILE_NS = _NS_PER_S // 2
-
-
-def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[KernelRun] | None:
-    """The times of the kernels of plans that run as they are, in turn.
-
-    `plans` has the paths of their files in the worker, by the inputs that they run on.
-    """
-    answers = rig.ask(
-        "layers",
-        "in a profiled session of its plan",
-        limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
-        models=[
-            {"model": path, "folder": None, "feed": feed, "beside": None}
-            for feed, path in plans.items()
-        ],
-        warmup_ns=_PLAN_PROFILE_NS,
-        limits=[
-            (rig.setup.policy.min_slow_layer_runs, None),
-            (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, kernels)), _PLAN_PROFILE_NS),
-        ],
-        are_plans=True,
-    )
-    return None if answers is None else [kernel_run_of(answer) for answer in answers]
-
-
-def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
-    """The times of the kernels of models in one worker, whose runs take turns.
-
-    None where the engine tells none.
-    """
-    rig = models[0].rig
-    policy = rig.setup.policy
-    short_ns, whole_ns = (
-        int(share * policy.max_seconds * _NS_PER_S) for share in (_LAYER_SHARE, 1.0)
-    )
-    nodes = sum(model.nodes for model in models)
-    has_room = _has_room(rig, sum(model.weight_bytes for model in models))
-    beside = {model.rig.side: f"{model.rig.side}{_BESIDE}" for model in models if has_room}
-    for model in models:
-        if model.rig.side in beside:
-            model.rig.open_as(beside[model.rig.side], model.rig.still_feed)
-    answers = rig.ask(
-        "layers",
-        "in its profiled session",
-        limit_s=rig.setup.limit_s + policy.max_seconds,
-        models=[_profiled(model, beside.get(model.rig.side)) for model in models],
-        warmup_ns=short_ns,
-        limits=[
-            (policy.min_slow_layer_runs, None),
-            (policy.min_layer_runs, whole_ns),
-            (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes)), short_ns),
-        ],
-        sessions=_LAYER_SESSIONS,
-    )
-    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
-    for name in beside.values():
-        rig.close_as(name)
-    return None if answers is None else [kernel_run_of(answer) for answer in answers]
-
-
-def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
-    workload = _told_apart(model.rig, model.named)
-    return {
-        "model": str(workload.model),
-        "folder": workload.folder,
-        "feed": model.rig.still_feed,
-        "beside": beside,
-    }
-
-
-def read_kernels(rig: Rig) -> KernelRun | None:
-    """The kernels of an engine that saves no plan, by one inference; None where it tells none."""
-    answer = rig.ask(
-        "kernels",
-        "as its kernels were read",
-        model=str(rig.workload.model),
-        folder=rig.workload.folder,
-        feed=rig.still_feed,
-    )
-    if answer is None:
-        return None
-    return kernel_run_of({**answer, "run_ns": (), "sessions": (), "plain_ns": ()})
-
-
-def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
-    """The shapes of every node in one unoptimized run; None if the engine cannot tell."""
-    workload = _told_apart(rig, named)
-    found: list[dict[str, Any]] | None = rig.worker.ask(
-        "shapes",
-        "in a run to see its shapes",
-        model=workload.model,
-        folder=workload.folder,
-        options=dict(rig.setup.options),
-        feed=rig.still_feed,
-    )
-    return found
-
-
-def _told_apart(rig: Rig, named: Path | None) -> Workload:
-    """The workload, with the copy that has names if there is one."""
-    workload = rig.workload
-    if named is None:
-        return workload
-    copy = rig.worker.send_file(named, named.name)
-    return replace(
-        workload, model=copy, folder=workload.folder or str(Path(str(workload.model)).parent)
-    )
-
-
-def _has_room(rig: Rig, weight_bytes: int) -> bool:
-    """Whether the memory that is free holds another session."""
-    free = rig.worker.ask("memory", "as its memory was asked for")["available_bytes"]
-    return free is None or weight_bytes * _SESSION_FACTOR < free
-
-
-def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
-    """The kernel run in a worker's answer."""
-    return msgspec.convert({**answer, "engine_peak_bytes": answer["peak_bytes"]}, KernelRun)

@@ -32,7 +32,6 @@ from pytest_modelperf.profiler.measurements import (
 )
 from pytest_modelperf.profiler.records import (
     CASE,
-    LAYER,
     PROFILE,
     Case,
     CaseMember,
@@ -41,6 +40,7 @@ from pytest_modelperf.profiler.records import (
     Outcome,
     Profile,
 )
+from pytest_modelperf.profiler.rows import LAYER
 from pytest_modelperf.report.document import Json, dump_document
 from pytest_modelperf.stats.records import PERCENTS, Latency, Members, Percentile
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile
+from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.profiler.rows import LayerRow
 
 _DECIMALS = 6
 # From little to much, as stops of Model Explorer.

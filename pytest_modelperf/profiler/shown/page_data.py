@@ -14,14 +14,8 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.fusion import is_layout, kernels_of_case
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import GraphKernel, Measurement, RowKind
-from pytest_modelperf.profiler.records import (
-    Case,
-    CaseProfile,
-    LayerRow,
-    ModelFacts,
-    Outcome,
-    Profile,
-)
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.profiler.shown.page_latency import (
     Entry,

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.counting.records import Attribute, LayerType, StaticLayer
 from pytest_modelperf.profiler.measurements import provider_name
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.operator_kinds import kind_of
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS

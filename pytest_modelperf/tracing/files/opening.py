@@ -21,7 +21,8 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, FileAdvice
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import PROFILE, CaseProfile, LayerRow, Profile
+from pytest_modelperf.profiler.records import PROFILE, CaseProfile, Profile
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.document import read_profile
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.text.escaping import printable

@@ -13,15 +13,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.sampling.duet import SharedDuet, SplitDuet, StartRig
+from pytest_modelperf.profiler.sampling.kernels import Profiled, run_kernels
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import (
-    PlacedPart,
-    Profiled,
-    Rig,
-    Workload,
-    run_kernels,
-)
+from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, Workload
 from pytest_modelperf.profiler.worker.gateway import Worker
 from tests.support.facts import make_engine
 

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.records import LayerRow, ModelFacts, Profile
+from pytest_modelperf.profiler.records import ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import ModelRow, models_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (

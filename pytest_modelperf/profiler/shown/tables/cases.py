@@ -12,8 +12,8 @@ from pytest_modelperf.profiler.generation import (
     named_figures,
     whole_generations,
 )
-from pytest_modelperf.profiler.records import (
-    CaseProfile,
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.rows import (
     GenerationFigures,
     LayerRow,
     MemberFigures,

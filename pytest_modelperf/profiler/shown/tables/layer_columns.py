@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.profiler.measurements import LayerTime, provider_name
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from pytest_modelperf.profiler.counting.records import StaticProfile
-from pytest_modelperf.profiler.records import CaseProfile, LayerRow, ModelFacts
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
+from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
     DEFAULT_COLUMNS,
