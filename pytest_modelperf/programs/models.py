@@ -16,6 +16,9 @@ from pytest_modelperf.comparing.records import MEDIAN, CaseComparison, How
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import InputSpec
+from pytest_modelperf.graph.load import declared_inputs
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.programs.checked import ProgramCheck
 from pytest_modelperf.programs.sides import WatchedWork
@@ -43,10 +46,13 @@ class MacsCounter:
     def __call__(self, sha256: str, inputs: Sequence[str]) -> int | None:
         """The MACs of one inference; None if they cannot be counted."""
         model = self._models.get(sha256, "")
-        path, specs = self._files.get(model), _specs(inputs)
-        if path is None or specs is None:
+        path = self._files.get(model)
+        if path is None:
             return None
         try:
+            specs = _specs(inputs, path)
+            if specs is None:
+                return None
             (case,) = profile_model(path, ProfileRequest(inputs=specs)).cases
         except ModelPerfError as error:
             self._failures.setdefault(model, error.message)
@@ -84,7 +90,7 @@ def compare_versions(
     old, new = pair.before, pair.after
     if old is None or new is None or old.model not in paths[0] or new.model not in paths[1]:
         return None
-    specs = _specs(new.inferences[0].inputs) if new.inferences else None
+    specs = _specs(new.inferences[0].inputs, paths[1][new.model]) if new.inferences else None
     if specs is None:
         return None
     policy = replace(asked.setup.policy, max_seconds=MODEL_SECONDS)
@@ -120,13 +126,18 @@ def _change_of(found: CaseComparison, calls: int) -> TimeChange | None:
     )
 
 
-def _specs(inputs: Sequence[str]) -> tuple[InputSpec, ...] | None:
-    """The inputs of an inference for a request; None if a shape is unknown."""
+def _specs(inputs: Sequence[str], model: Path) -> tuple[InputSpec, ...] | None:
+    """The inputs of an inference for a request; None if a shape is unknown.
+
+    A list has no type of its own: the runtime takes it for the type that the model declares.
+    """
+    declared = {each.name: each.dtype for each in declared_inputs(open_model(model).proto)}
     found = []
     for text in inputs:
         match = _INPUT.match(text)
         if match is None:
             return None
         shape = tuple(int(size) for size in match["shape"].split("x"))
-        found.append(InputSpec(match["name"], match["dtype"], shape))
+        dtype = match["dtype"] if match["dtype"] in BITS else declared.get(match["name"])
+        found.append(InputSpec(match["name"], dtype or match["dtype"], shape))
     return tuple(found)
