@@ -239,19 +239,21 @@ def judge_with_models(
     """Judge again by what duets of changed models show, in place of their sessions' times.
 
     A session differs from process to process by more than its model does from the other version.
-    All else that changed keeps its own bounds. The answer stays open if the whole contradicts it.
+    All else that changed keeps its own bounds. A duet whose bounds are outside of those that the
+    session has in the program is not believed: the model may run on other values there.
     """
     p50, parts = judged.rounds.p50, judged.rounds.parts
-    if not p50.is_open or p50.interval is None or parts is None or not parts.figures:
+    if not p50.is_open or parts is None or not parts.figures:
         return judged
     rest, *sessions = (_bounded(figure) for figure in parts.figures)
     pairs = _judged_pairs(work)
-    found = [changes.get(pair.name, own) for pair, own in zip(pairs, sessions, strict=True)]
+    found = [
+        known if (known := changes.get(pair.name)) and _overlap(known, own) else own
+        for pair, own in zip(pairs, sessions, strict=True)
+    ]
     ratio, low, high = (
         1.0 + sum(each) / parts.calm_ns for each in zip(*map(_three, (rest, *found)), strict=True)
     )
-    if low > p50.interval[1] or high < p50.interval[0]:
-        return judged
     metric = replace(
         p50,
         after=None if p50.before is None else p50.before * ratio,
@@ -274,6 +276,11 @@ def judge_with_models(
 
 def _bounded(figure: PartFigure) -> TimeChange:
     return TimeChange(ns=figure.shift_ns, low_ns=figure.low_ns, high_ns=figure.high_ns)
+
+
+def _overlap(one: TimeChange, other: TimeChange) -> bool:
+    (_, low, high), (_, least, most) = _three(one), _three(other)
+    return low <= most and least <= high
 
 
 def _three(change: TimeChange) -> tuple[float, float, float]:

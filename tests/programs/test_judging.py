@@ -120,11 +120,11 @@ def _with_other_model() -> WorkComparison:
 @pytest.mark.parametrize(
     ("model_ms", "verdict"),
     [
-        ((1.3, 1.6), Verdict.REGRESSED),
+        ((1.0, 1.2), Verdict.REGRESSED),
         ((-0.1, 0.3), Verdict.PASSED),
         ((-2.0, -1.5), Verdict.IMPROVED),
         ((0.5, 1.2), Verdict.INCONCLUSIVE),
-        # The whole says that a call does not take three times as long.
+        # In the program, the session does not take three times as long.
         ((30.0, 31.0), Verdict.INCONCLUSIVE),
     ],
 )
