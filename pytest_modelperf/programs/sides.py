@@ -137,7 +137,11 @@ class SideStation:
                 **TREES.popen_options(),
             )
         self._tree = TREES.tree_of(self._process.pid)
-        self._send(Begin(place=place, started_ns=started_ns))
+        try:
+            self._send(Begin(place=place, started_ns=started_ns))
+        except BaseException:
+            self.kill()
+            raise
 
     def __enter__(self) -> SideStation:  # noqa: PYI034  # Python 3.10 has no Self
         return self

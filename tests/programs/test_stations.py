@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.programs import sides
 from pytest_modelperf.programs.sides import TestMissingError
 from tests.programs.conftest import Project
 
@@ -475,3 +480,25 @@ def test_it(modelperf):
     with pytest.raises(MeasureError, match="ValueError: third"):
         station.call(1, 0)
     assert len(station.call(1, 0)) == 1
+
+
+def test_a_station_that_ends_before_it_is_told_its_test_leaves_nothing_open(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(_command: object, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401  # any
+        process = subprocess.Popen([sys.executable, "-c", ""], **options)
+        started.append(process)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(sides, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+    project.write({"test_program.py": "def test_it(modelperf): modelperf.check(int)\n"})
+    with pytest.raises(MeasureError, match="test_it in the work tree ended with 0"):
+        project.start()
+    (process,) = started
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdin.closed
+    assert process.stdout.closed

@@ -260,6 +260,12 @@ class ProcessWorker:
                     self._process.wait(GRACE_S)
             if self._channel is not None:
                 self._channel.close()
+            elif self._process is not None:
+                # The start was interrupted before the channel had the pipes.
+                for pipe in (self._process.stdin, self._process.stdout):
+                    if pipe is not None:
+                        with suppress(OSError):
+                            pipe.close()
         finally:
             # Also if another interrupt comes.
             self._working_folder.remove()

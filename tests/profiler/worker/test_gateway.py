@@ -24,6 +24,7 @@ from pytest_modelperf.profiler.engines.source import (
     compile_source,
     find_source,
 )
+from pytest_modelperf.profiler.worker import gateway
 from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
     ProcessWorker,
@@ -653,3 +654,19 @@ def test_a_lock_that_cannot_be_one_is_told(tmp_path: Path, name: str, reason: st
         measuring_alone(path=tmp_path / name),
     ):
         pass
+
+
+def test_a_start_that_is_interrupted_leaves_no_pipe_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gateway, "find_source", interrupt)
+    worker = ProcessWorker(WorkerRequest())
+    with pytest.raises(KeyboardInterrupt), worker:
+        pass
+    process = worker._process
+    assert process is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdin.closed
+    assert process.stdout.closed
