@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 
 if TYPE_CHECKING:
@@ -156,6 +157,14 @@ def same_examples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if settings.default is not None and settings.default.derandomize:
             patch.setattr(providers, "_get_local_constants", Constants)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test finds what this user's own runs have kept, and none adds to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("caches")))
         yield
 
 

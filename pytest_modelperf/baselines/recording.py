@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -183,7 +183,7 @@ def _width(ratio: Ratio) -> float:
 
 
 # The number of processes that are recorded if the twin is not trusted, the fewest for a verdict.
-# Each of them gets its share of the time.
+# Each of them gets its share of the time, and the first, which may remain the only one, half of it.
 PROCESSES = 5
 # A few runs suffice for the stored times of layer types, which are only shown.
 _LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
@@ -216,14 +216,14 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     # Processes differ by more than the precision that more rounds of one process would add.
     policy = coarsened(setup.policy, setup.policy.precision)
+    share = setup.policy.max_seconds / PROCESSES
     policy = replace(
         policy,
-        max_seconds=setup.policy.max_seconds / PROCESSES,
+        max_seconds=share / 2.0,
         min_layer_runs=_LAYER_RUNS,
         min_slow_layer_runs=_SLOW_LAYER_RUNS,
     )
-    shared = replace(setup, policy=policy)
-    first = _measure(model, shared, place, takes_layers=True)
+    first = _measure(model, replace(setup, policy=policy), place, takes_layers=True)
     model, profiles = first.model, [first.profile]
     measured = first.profile.measured
     here = _machine()
@@ -231,6 +231,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     stand_in = twin.bind(model)
     compared = None if stand_in is None else _compare(model, stand_in, setup, place)
     fidelity = lack_twin(twin.problem) if compared is None else compared.fidelity
+    shared = replace(setup, policy=replace(policy, max_seconds=share))
     while not fidelity.is_trusted and len(profiles) < PROCESSES:
         profiles.append(_measure(model, shared, place, takes_layers=False).profile)
     provenance = replace(_provenance(date, here, profiles[0]), machine=machine.key)
@@ -332,6 +333,26 @@ class RebuiltTwin(Struct, frozen=True):
         if self.file is None:
             return None
         return Model.bind_whole(self.file, model.binding, model.request, model.extensions)
+
+
+class TwinKeeper:
+    """The rebuilt twin of the model whose cases are recorded one after the other."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[str, RebuiltTwin] | None = None
+        self._folder = ExitStack()
+
+    def twin_of(self, file: ModelFile) -> RebuiltTwin:
+        """The twin of a model; that of the model before is removed."""
+        key = file.sha256()
+        if self._kept is None or self._kept[0] != key:
+            self.close()
+            self._kept = (key, self._folder.enter_context(rebuilt_twin(file)))
+        return self._kept[1]
+
+    def close(self) -> None:
+        self._kept = None
+        self._folder.close()
 
 
 @contextmanager

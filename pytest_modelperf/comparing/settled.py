@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from statistics import median
 from threading import Thread
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from pytest_modelperf.baselines.recorded import (
     require_recorded_counts,
     require_recorded_structure,
 )
-from pytest_modelperf.baselines.records import StoredCase, StoredLatency, StoredPlan
+from pytest_modelperf.baselines.records import StoredCase, StoredLatency
 from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
 from pytest_modelperf.comparing.engine_change import installed_builds
 from pytest_modelperf.comparing.gates import (
@@ -34,7 +35,12 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.model_in_worker import CasePlace, see_shapes_if_told, started_rig
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    StartRig,
+    see_shapes_if_told,
+    started_rig,
+)
 from pytest_modelperf.profiler.pairs.plans import measure_shortly, save_plan
 from pytest_modelperf.profiler.prepare import Model, Pair, PairOf, PreparedModel, prepare
 from pytest_modelperf.profiler.records import Case, CaseProfile
@@ -49,6 +55,7 @@ from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, weigh
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
+_RECORDED_START = "load and first inference are those of the baseline"
 _NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
 
 
@@ -186,13 +193,14 @@ def as_unchanged(counted: CaseComparison) -> CaseComparison:
 _NS_PER_MS = 1e6
 
 
-def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, for whom, after which cases
+def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, for whom, after which cases, where
     before: Side,
     after: Model,
     setup: Setup,
     gate: Gate,
     place: CasePlace,
     slowdowns: Slowdowns,
+    start: StartRig = started_rig,
 ) -> JudgedCase | Suspicion | None:
     """The case as it passed because the engine still makes the recorded plan of the model.
 
@@ -214,10 +222,12 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, 
         return None
     begun = time.monotonic()
     try:
-        found = _measure_plan(stored, stored.plan, prepare(after), setup, place)
+        found = _measure_plan(
+            stored, before.recorded(stored.id), prepare(after), setup, place, start
+        )
         suspicion = None
         if found is not None:
-            suspicion = _find_suspicion(found, before, setup, place, slowdowns)
+            suspicion = _find_suspicion(found, before, setup, place, slowdowns, start)
     except MeasureError:
         # The duet meets the same error, and reports it.
         return None
@@ -231,22 +241,29 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, 
     return judge_same_plan(counted, found.profile, stored.plan.kernels, gate, seconds)
 
 
-def _measure_plan(
-    stored: StoredCase, plan: StoredPlan, model: PreparedModel, setup: Setup, place: CasePlace
+def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
+    stored: StoredCase,
+    recorded: StoredLatency | None,
+    model: PreparedModel,
+    setup: Setup,
+    place: CasePlace,
+    start: StartRig,
 ) -> MeasuredCase | None:
     """A short run of the model; None if it is not shown to do the work of the recorded one.
 
     The engine has to make the recorded plan of it. If a run completes the counts, these have to be
-    the recorded ones: they show sizes and, if data decides which bodies run, which ones did.
+    the recorded ones: they show sizes and, if data decides which bodies run, which ones did. The
+    session that makes the plan is the one that runs, if the time of its load is known otherwise.
     """
-    graph = model.bound.graph
-    if find_data_dependence(graph, after_run=True) is not None:
+    graph, plan = model.bound.graph, stored.plan
+    if plan is None or find_data_dependence(graph, after_run=True) is not None:
         return None
-    with started_rig(model, setup, place) as rig:
+    with start(model, setup, place) as rig:
         # This process only waits for the plan, and nothing is timed meanwhile.
         loading = Thread(target=load_quantiles)
         loading.start()
-        saved = save_plan(rig, model.static.weight_bytes)
+        has_start = recorded is not None and recorded.is_of(rig.facts)
+        saved = save_plan(rig, model.static.weight_bytes, keeps_session=has_start)
         loading.join()
         if saved is None or saved.plan.digest.value != plan.digest:
             return None
@@ -256,12 +273,34 @@ def _measure_plan(
         needs_run = find_data_dependence(graph) is not None or saved.plan.find_data() is not None
         if not _ran_alike(stored, known, needs_run=needs_run):
             return None
-        profile = CaseProfile(place.case, known.static, measure_shortly(rig, place))
-        return MeasuredCase(profile, known)
+        measured = measure_shortly(rig, place)
+        if recorded is not None and has_start:
+            measured = _with_recorded_start(measured, recorded)
+        return MeasuredCase(CaseProfile(place.case, known.static, measured), known)
 
 
-def _find_suspicion(
-    found: MeasuredCase, before: Side, setup: Setup, place: CasePlace, slowdowns: Slowdowns
+def _with_recorded_start(measured: Measurement, recorded: StoredLatency) -> Measurement:
+    """The measurement with the load and the first inference of the baseline."""
+    load_ns, first_ns = (
+        round(median(each[0] for each in figures))
+        for figures in (
+            [process.load_ns for process in recorded.processes],
+            [process.first_ns for process in recorded.processes],
+        )
+    )
+    rounds = tuple(
+        replace(made, load_ns=load_ns, first_ns=first_ns, starts=None) for made in measured.rounds
+    )
+    return replace(measured, rounds=rounds, notes=(*measured.notes, _RECORDED_START))
+
+
+def _find_suspicion(  # noqa: PLR0913, PLR0917  # the same
+    found: MeasuredCase,
+    before: Side,
+    setup: Setup,
+    place: CasePlace,
+    slowdowns: Slowdowns,
+    start: StartRig,
 ) -> Suspicion | None:
     """Why the recorded times contradict the plan; otherwise the slowdown of the case is noted."""
     recorded, measured = before.recorded(place.case.id), found.profile.measured
@@ -271,7 +310,7 @@ def _find_suspicion(
 
     def looks() -> Iterator[ShortLook]:
         yield first
-        with started_rig(found.model, setup, place) as rig:
+        with start(found.model, setup, place) as rig:
             second = look_at(recorded, measure_shortly(rig, place))
         yield from () if second is None else (second,)
 

@@ -36,7 +36,8 @@ class Slowdowns(Struct):
     def of_others(self, place: DriftPlace, model: str) -> tuple[float, ...]:
         """The slowdown of each other model there: what slows all cases of one is no drift."""
         models = self._found.get(place, {})
-        return tuple(median(own) for name, own in models.items() if name != model)
+        # Another thread may add one meanwhile.
+        return tuple(median(own) for name, own in list(models.items()) if name != model)
 
 
 class Suspicion(Struct, frozen=True, kw_only=True):

@@ -171,11 +171,14 @@ class ModelFile(Struct, frozen=True, eq=False):
 
         The files beside it that were used belong to it.
         """
-        if self.seen is not None:
-            self.seen.require_unchanged()
-        for beside in self._beside:
-            for seen in beside.values():
-                seen.require_unchanged()
+        for seen in self.seen_files:
+            seen.require_unchanged()
+
+    @property
+    def seen_files(self) -> tuple[SeenFile, ...]:
+        """The file, and those beside it that were used so far."""
+        own = () if self.seen is None else (self.seen,)
+        return (*own, *(seen for beside in self._beside for seen in beside.values()))
 
     def piece(self, start: int, stop: int) -> bytes:
         """Bytes of the file; their mapped pages are released at once.

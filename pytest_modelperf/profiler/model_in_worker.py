@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -47,6 +47,7 @@ from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 
 Watch: TypeAlias = Callable[[Progress], None]
+StartRig: TypeAlias = Callable[[PreparedModel, Setup, "CasePlace"], AbstractContextManager[Rig]]
 
 
 class Stopwatch:

@@ -216,10 +216,10 @@ PRUNE = Setting(
 NO_CACHE = Setting(
     "no_cache",
     "flag",
-    "make models again that functions return, even if nothing changed that they were made from",
+    "take nothing from earlier runs: make models that functions return, and plans, again",
     places=RUN,
     default=False,
-    guide="late-models.md#from-a-function",
+    guide="parts.md#what-the-next-run-takes-from-this-one",
 )
 JSON = Setting(
     "json",

@@ -8,10 +8,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.document import store_static
+from pytest_modelperf.baselines.recording import TwinKeeper
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
 from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.engine_change import (
@@ -95,6 +96,10 @@ class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
         other = replace(self, model=model, request=request, setup=setup)
         return cast("CheckOf[_OtherModel]", other)
 
+    def is_same(self, other: CheckOf[_Model]) -> bool:
+        """Whether it is that check of its test, which may check other models before."""
+        return self.request is other.request and self.gate == other.gate
+
     @property
     def is_function(self: CaseCheck) -> bool:
         """Whether the model is Python code: nothing in it can be counted or stored."""
@@ -121,7 +126,9 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     `against` is a path or a git ref whose model replaces the baseline, and `older` is that model if
     it was sent along; `baseline_python` is the interpreter that the side before runs in, and
-    `baseline_requirements` the packages in it. `history` is the folder of the history.
+    `baseline_requirements` the packages in it. `history` is the folder of the history. The
+    `slowdowns` are those of the cases so far that their plans settled, and `twins` has the one that
+    is recorded.
     """
 
     store: ReadsBaselines
@@ -138,6 +145,8 @@ class CheckContext(Struct, frozen=True, dict=True):
     keeps_samples: bool = False
     history: Path | None = None
     watch: Watch = lambda _: None
+    slowdowns: Slowdowns = field(default_factory=Slowdowns)
+    twins: TwinKeeper = field(default_factory=TwinKeeper)
 
     @cached_property
     def machine(self) -> MachineFacts:
@@ -155,11 +164,6 @@ class CheckContext(Struct, frozen=True, dict=True):
     @cached_property
     def last_tag(self) -> Tag | None:
         return find_last_tag(self.root)
-
-    @cached_property
-    def slowdowns(self) -> Slowdowns:
-        """Those of the cases so far that their plans settled."""
-        return Slowdowns()
 
     def past_runs(self, name: str, machine: str) -> PastRuns:
         """The history of a model on machines of this kind; UsageError if none is set."""
@@ -202,6 +206,16 @@ class CheckContext(Struct, frozen=True, dict=True):
     def open_twin(self) -> Callable[[bytes], ModelFile]:
         """Opens a twin, once for all cases of its model: they come one after the other."""
         return lru_cache(maxsize=1)(open_model)
+
+
+def baseline_of_case(stored: Baseline, case_id: str) -> Baseline:
+    """The part of a baseline for one case."""
+    cases = tuple(case for case in stored.model.cases if case.id == case_id)
+    machines = tuple(
+        replace(machine, cases={key: c for key, c in machine.cases.items() if key == case_id})
+        for machine in stored.machines
+    )
+    return replace(stored, model=replace(stored.model, cases=cases), machines=machines)
 
 
 class BoundCheck(Struct, frozen=True):

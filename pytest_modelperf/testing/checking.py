@@ -8,16 +8,17 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
+from pytest_modelperf.baselines.recording import record_case, record_counts
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.model_in_worker import Stopwatch, check_cores
+from pytest_modelperf.profiler.model_in_worker import StartRig, Stopwatch, check_cores
 from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile
@@ -28,7 +29,7 @@ from pytest_modelperf.testing.budget_figures import measure_for_budgets, require
 from pytest_modelperf.testing.case_budgets import require_history, with_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.function_check import check_function, count_function, run_function
-from pytest_modelperf.testing.judging import judge_case, with_link
+from pytest_modelperf.testing.judging import judge_case, settle_alone, with_link
 from pytest_modelperf.testing.outcome_of_check import make_outcome
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.sketching import sketch_outputs, with_sketch_judged
@@ -44,8 +45,8 @@ def record_check(bound: BoundCheck, *, runs_for_budgets: bool) -> CaseResult:
         return CaseResult(new, bound.counted, recording)
     model, sketch = prepare(bound.model), None
     try:
-        with rebuilt_twin(bound.file) as twin:
-            recorded = record_case(name, model, twin, setup, context.today, bound.place)
+        twin = context.twins.twin_of(bound.file)
+        recorded = record_case(name, model, twin, setup, context.today, bound.place)
         if bound.check.sketches_outputs:
             sketch = sketch_outputs(model, setup, bound.place)
         # The processes of a recording are short, and budgets take the time that they need.
@@ -95,6 +96,18 @@ class Checked(Struct, frozen=True):
         return (self.outcome,) if self.upgrade is None else (self.outcome, self.upgrade)
 
 
+class SettledCheck(Struct, frozen=True):
+    """A case that passed without a measurement of its own, and the files of its model."""
+
+    checked: Checked
+    files: tuple[SeenFile, ...]
+
+    def require_unchanged(self) -> None:
+        """Raise ChangedModelError if the model is no longer the one that passed."""
+        for seen in self.files:
+            seen.require_unchanged()
+
+
 class ChecksCases(Protocol):
     """The checker of the cases of a run: this machine, or a cluster."""
 
@@ -136,6 +149,35 @@ class Checker(Struct, frozen=True):
         outcome = make_outcome(self.context, check, facts, result, stopwatch.seconds)
         checked = Checked(outcome, result.profile, result.before)
         return checked if bound is None else _with_upgrade(checked, bound)
+
+    def settle(self, check: CaseCheck, start: StartRig) -> SettledCheck | None:
+        """A case that passes without a measurement of its own; None for any other.
+
+        Ask `may_settle` before.
+        """
+        context = self.context
+        check = self._with_limits_here(check)
+        require_history(context, check)
+        stopwatch = Stopwatch(context.watch)
+        bound = BoundCheck.bind(context, check, stopwatch)
+        stored = context.baseline(str(check.baseline), bound.machine.key)
+        if stored is None or bound.timed_budgets:
+            return None
+        settled = settle_alone(bound, stored, start)
+        if settled is None:
+            return None
+        result = with_budgets(bound, settled)
+        outcome = make_outcome(context, check, bound.facts, result, stopwatch.seconds)
+        checked = _with_upgrade(Checked(outcome, result.profile, result.before), bound)
+        return SettledCheck(checked, bound.file.seen_files)
+
+    def may_settle(self, check: CaseCheck) -> bool:
+        """Whether a plan could be all that the check needs."""
+        context = self.context
+        is_compared = check.baseline is not None and context.against is None
+        is_plain = not (context.is_static or context.judges_upgrades or check.sketches_outputs)
+        is_recorded = context.update is UpdateMode.ALL
+        return is_compared and is_plain and not is_recorded and not check.is_bound_here
 
     def _with_limits_here(self, check: CaseCheck) -> CaseCheck:
         """The check with the limits of the machine that it runs on."""

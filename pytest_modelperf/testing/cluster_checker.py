@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,11 +37,17 @@ from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.spec.run_definitions import CLUSTER, UpdateMode
 from pytest_modelperf.testing.budget_figures import require_measured
-from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf
+from pytest_modelperf.testing.case_check import (
+    CaseCheck,
+    CheckContext,
+    CheckOf,
+    baseline_of_case,
+)
 from pytest_modelperf.testing.checking import Checked, Checker, compare_request
 from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
-from pytest_modelperf.testing.outcomes import NOT_SENT, CaseOutcome
+from pytest_modelperf.testing.outcome_of_check import of_model
+from pytest_modelperf.testing.outcomes import NOT_SENT
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 
@@ -86,7 +92,8 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
         )
         setup = replace(self.model.setup, wording=PYTHON_WORDING)
         check: CaseCheck = self.check.of(self.model.source, self.request, setup)
-        checked = checker.check(check)
+        with closing(checker.context.twins):
+            checked = checker.check(check)
         outcome = checked.outcome
         if outcome.machine is None:
             # Nothing ran, and whoever reads the answer knows no other machine.
@@ -143,13 +150,7 @@ def _has_layers(checked: Checked) -> bool:
 
 def _pack(stored: Baseline, case_id: str) -> bytes:
     """The part of a baseline for one case; the samples take a third of their room."""
-    cases = tuple(case for case in stored.model.cases if case.id == case_id)
-    machines = tuple(
-        replace(machine, cases={key: c for key, c in machine.cases.items() if key == case_id})
-        for machine in stored.machines
-    )
-    own = replace(stored, model=replace(stored.model, cases=cases), machines=machines)
-    return zlib.compress(msgspec.msgpack.encode(own))
+    return zlib.compress(msgspec.msgpack.encode(baseline_of_case(stored, case_id)))
 
 
 def _unpack(data: bytes) -> Baseline:
@@ -186,10 +187,6 @@ class _Submitted(Struct, frozen=True):
 
     check: CaseCheck
     future: Future[str]
-
-    def is_of(self, check: CaseCheck) -> bool:
-        """Whether the check is that one: a fixture may check another model before."""
-        return check.request is self.check.request and check.gate == self.check.gate
 
 
 class ClusterChecker(Struct, frozen=True):
@@ -239,12 +236,12 @@ class ClusterChecker(Struct, frozen=True):
         if check.is_bound_here:
             return _measured_here(self.here.check(_without_machine(check)), check)
         submitted = self._ahead.get(check.test)
-        if submitted is not None and submitted.is_of(check):
+        if submitted is not None and submitted.check.is_same(check):
             future = self._ahead.pop(check.test).future
         else:
             future = self.cluster.submit(self._check_job(check))
         checked = from_text(self._wait(future), Checked)
-        return replace(checked, outcome=_of_model(checked.outcome, check.graph))
+        return replace(checked, outcome=of_model(checked.outcome, check.graph))
 
     def measure(self, check: CaseCheck) -> CaseProfile:
         """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""
@@ -367,18 +364,6 @@ class ClusterChecker(Struct, frozen=True):
         if not path.exists():
             path.write_bytes(file.data)
         return path
-
-
-def _of_model(outcome: CaseOutcome, source: ModelSource) -> CaseOutcome:
-    """The outcome with the name and path that the model has here, not those on its machine."""
-    path = Path(source) if isinstance(source, str | os.PathLike) else None
-    name = open_model(source).name if path is None else path.name
-    model = replace(outcome.model, name=name, path=None if path is None else str(path))
-    recording = outcome.recording
-    if recording is not None:
-        facts = replace(recording.model, name=name, path=model.path)
-        recording = replace(recording, model=facts)
-    return replace(outcome, model=model, recording=recording)
 
 
 def _without_machine(check: CaseCheck) -> CaseCheck:

@@ -288,9 +288,11 @@ class RunHooks:
         self.is_whole = True
         with ExitStack() as stack:
             stack.enter_context(lost_interrupts_raised())
+            stack.callback(self.run.close)
             if runs_tests(session):
                 try:
                     self._find_machines(session.items, stack)
+                    self._settle_ahead(session.items)
                 except ModelPerfError as error:
                     self._refuse(in_table(error))
             return (yield)
@@ -312,6 +314,12 @@ class RunHooks:
             reporter = self.config.pluginmanager.get_plugin("terminalreporter")
             if reporter is not None and reporter.verbosity >= 0:
                 reporter.write_line(self.cluster.describe())
+
+    def _settle_ahead(self, items: Sequence[pytest.Item]) -> None:
+        """Settle the cases together that need no measurement."""
+        judges = self.cluster is None and self.settings.runs_beside_baselines
+        if judges and any(map(case_of, items)):
+            self.run.settle_ahead(items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

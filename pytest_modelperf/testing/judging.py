@@ -30,6 +30,7 @@ from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import BindingError, MeasureError, ModelPerfError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.profiler.model_in_worker import StartRig, started_rig
 from pytest_modelperf.profiler.prepare import Model, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
@@ -70,6 +71,19 @@ def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
     )
 
 
+def settle_alone(bound: BoundCheck, stored: Baseline, start: StartRig) -> CaseResult | None:
+    """The case if no duet and no budget has to run: unchanged, or settled by its plan."""
+    found = settle_case(bound, stored) or _settle_by_plan(bound, stored, start)
+    if not isinstance(found, JudgedCase) or found.comparison.outcome is Verdict.NEW:
+        return None
+    return CaseResult(
+        found.comparison,
+        found.profile or bound.counted,
+        before=found.before,
+        observed=found.observed,
+    )
+
+
 def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
     """The comparison with the older version or the baseline; an empty one if there is neither."""
     context, case = bound.context, bound.case
@@ -99,13 +113,17 @@ def _compare_suspected(bound: BoundCheck, stored: Baseline, why: Suspicion) -> J
     return replace(found, comparison=replace(found.comparison, notes=notes))
 
 
-def _settle_by_plan(bound: BoundCheck, stored: Baseline) -> JudgedCase | Suspicion | None:
+def _settle_by_plan(
+    bound: BoundCheck, stored: Baseline, start: StartRig = started_rig
+) -> JudgedCase | Suspicion | None:
     """The case as it passed by the plan of its baseline; None if that does not settle it."""
     if bound.context.is_static:
         return None
     before, check = _stored_side(bound, stored), bound.check
     slowdowns = bound.context.slowdowns
-    return settle_by_plan(before, bound.model, check.setup, bound.gate, bound.place, slowdowns)
+    return settle_by_plan(
+        before, bound.model, check.setup, bound.gate, bound.place, slowdowns, start
+    )
 
 
 def _stored_side(bound: BoundCheck, stored: Baseline) -> Side:

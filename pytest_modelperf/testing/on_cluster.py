@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -16,15 +16,14 @@ from pytest_modelperf.cluster.connection import check_cluster_extra
 from pytest_modelperf.cluster.machines import status_line
 from pytest_modelperf.cluster.places import parse_place
 from pytest_modelperf.cluster.records import ClusterStatus
-from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.hookspecs import is_hook_name
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.spec.run_definitions import CLUSTER
-from pytest_modelperf.testing.case_check import CaseCheck
 from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.cluster_checker import ClusterChecker, ClusterTerms
-from pytest_modelperf.testing.pytest_internals import distributes, is_skipped
-from pytest_modelperf.testing.run import Run, case_of
+from pytest_modelperf.testing.pytest_internals import distributes
+from pytest_modelperf.testing.run import Run
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of, shorten_list
 
@@ -108,7 +107,7 @@ def measuring_on_cluster(
             show=show,
         )
         checker = ClusterChecker(here, cluster, terms)
-        checks = list(_checks(run, items))
+        checks = list(run.first_checks(items))
         checker.require(checks)
         checker.submit(checks)
         run.checker = checker
@@ -116,18 +115,6 @@ def measuring_on_cluster(
             yield ClusterRun(cluster, checker, sum(not check.is_bound_here for check in checks))
         finally:
             run.checker = here
-
-
-def _checks(run: Run, items: Iterable[pytest.Item]) -> Iterator[CaseCheck]:
-    """The check that each of these tests begins with, unless its markers skip it.
-
-    What is wrong with one is told by its test.
-    """
-    for item in items:
-        case = case_of(item)
-        if case is not None and case.origin is None and not is_skipped(item):
-            with suppress(ModelPerfError):
-                yield run.first_check(item, case)
 
 
 def _extension_modules(config: pytest.Config) -> Iterator[str]:

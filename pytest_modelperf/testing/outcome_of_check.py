@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -95,3 +100,15 @@ def _generation_options(request: ProfileRequest) -> tuple[str, ...]:
 
 def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:
     return () if profile.measured is None else tuple(r.times_ns for r in profile.measured.rounds)
+
+
+def of_model(outcome: CaseOutcome, source: ModelSource) -> CaseOutcome:
+    """The outcome with the name and path that the model has here, not those of another place."""
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    name = open_model(source).name if path is None else path.name
+    model = replace(outcome.model, name=name, path=None if path is None else str(path))
+    recording = outcome.recording
+    if recording is not None:
+        facts = replace(recording.model, name=name, path=model.path)
+        recording = replace(recording, model=facts)
+    return replace(outcome, model=model, recording=recording)

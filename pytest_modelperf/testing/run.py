@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from pytest_modelperf.testing.markers import FindModel, path_below, read_mark_bu
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIXES
 from pytest_modelperf.testing.outcome_names import failed_outcome, source_of
 from pytest_modelperf.testing.outcomes import CaseOutcome
-from pytest_modelperf.testing.pytest_internals import functions_of
+from pytest_modelperf.testing.pytest_internals import functions_of, is_skipped
 from pytest_modelperf.testing.run_lines import record
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
@@ -121,7 +121,25 @@ class Run(Struct):
     def checker(self, checker: ChecksCases) -> None:
         self._checker = checker
 
+    def close(self) -> None:
+        """Remove what was kept for the next test."""
+        if self._checker is not None:
+            self._checker.context.twins.close()
+
     # -- cases to check
+
+    def settle_ahead(self, items: Iterable[pytest.Item]) -> None:
+        """Settle what needs no measurement of these tests, before the first one runs."""
+        from pytest_modelperf.testing.ahead import settle_ahead
+        from pytest_modelperf.testing.checking import Checker
+        from pytest_modelperf.testing.settled_cache import SettledCache
+
+        run = getattr(self.config, "workerinput", {}).get("testrunuid")
+        cache = None if self.settings.no_cache else SettledCache.of_user(run)
+        checker = self.checker
+        # A worker of pytest-xdist has all tests, and learns only later which of them it runs.
+        if isinstance(checker, Checker) and (cache is not None or run is None):
+            self.checker = settle_ahead(checker, self.first_checks(items), cache)
 
     def begin(self, item: pytest.Item) -> None:
         """Note that a test starts, perhaps for the second time."""
@@ -152,9 +170,16 @@ class Run(Struct):
         self._checks += 1
         return self._with_level(item, check, self._checks)
 
-    def first_check(self, item: pytest.Item, case: SizedCase) -> CaseCheck:
-        """The check that a test begins with, before it runs."""
-        return self._with_level(item, self.case_check(item, case), 1)
+    def first_checks(self, items: Iterable[pytest.Item]) -> Iterator[CaseCheck]:
+        """The check that each of these tests begins with, unless its markers skip it.
+
+        What is wrong with one is told by its test.
+        """
+        for item in items:
+            case = case_of(item)
+            if case is not None and case.origin is None and not is_skipped(item):
+                with suppress(ModelPerfError):
+                    yield self._with_level(item, self.case_check(item, case), 1)
 
     def _with_level(self, item: pytest.Item, check: CaseCheck, number: int) -> CaseCheck:
         judged = self._judged_by(item)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.document import store_case
 from pytest_modelperf.baselines.recorded import has_claimed_work, has_lost_its_twin
-from pytest_modelperf.baselines.recording import lack_twin, rebuilt_twin
+from pytest_modelperf.baselines.recording import TwinKeeper, lack_twin, rebuilt_twin
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
@@ -29,6 +29,7 @@ from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.facts import make_fidelity, make_provenance
+from tests.support.project import write_dense
 from tests.support.small_models import ones, parse
 
 DENSE = "g (float[N,64] x) => (float[N,{width}] y) {{ y = MatMul(x, w) }}"
@@ -243,3 +244,23 @@ def test_a_case_without_a_twin_has_lost_none_if_none_could_be_made() -> None:
     assert not has_lost_its_twin(stored.model, opened(stored), case)
     assert has_lost_its_twin(stored.model, None, case)
     assert not has_lost_its_twin(stored.model, None, replace(case, fidelity=lack_twin("too large")))
+
+
+def test_the_twin_of_a_model_is_made_once_and_goes_with_the_next_model(tmp_path: Path) -> None:
+    files = []
+    for seed in (1, 2):
+        path = tmp_path / f"m{seed}.onnx"
+        write_dense(path, seed)
+        files.append(open_model(path))
+    keeper = TwinKeeper()
+    first = keeper.twin_of(files[0])
+    assert first.file is not None
+    assert first.file.path is not None
+    assert keeper.twin_of(files[0]) is first
+    second = keeper.twin_of(files[1])
+    assert second is not first
+    assert not first.file.path.exists()
+    keeper.close()
+    assert second.file is not None
+    assert second.file.path is not None
+    assert not second.file.path.exists()

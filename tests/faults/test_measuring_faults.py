@@ -726,7 +726,7 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 
 @pytest.mark.usefixtures("heard_interrupts")
 @pytest.mark.parametrize(
-    "place", ["baselines.recording.store_case", "testing.checking.rebuilt_twin"]
+    "place", ["baselines.recording.store_case", "baselines.recording.rebuilt_twin"]
 )
 def test_an_interrupt_while_a_case_is_recorded_stores_nothing(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str

@@ -10,10 +10,12 @@ import pytest
 # A run inside of this process forgets the modules that it loaded, and numpy cannot be loaded twice:
 # so all that a run may need is loaded here.
 import pytest_modelperf
+import pytest_modelperf.testing.ahead
 import pytest_modelperf.testing.checking
 import pytest_modelperf.testing.formats
 import pytest_modelperf.testing.hooks
 import pytest_modelperf.testing.report
+from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.stats.quantiles import load_quantiles
 from tests.support.project import write_dense, write_linear
 
@@ -30,6 +32,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin -p no:cacheprovider")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv(FOLDER_VARIABLE, f"{pytester.path}-cache")
     # Where these tests run is none of what they test.
     for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)

@@ -177,6 +177,15 @@ class Engine(Protocol):
         """
         ...
 
+    def load_and_save_plan(
+        self, model: ModelRef, threads: int, options: Mapping[str, str], folder: str
+    ) -> tuple[Session, str | None]:
+        """A session as `load` makes it, whose plan it also writes as `save_plan` does.
+
+        Without this function, a model whose plan is looked at is loaded once more to run.
+        """
+        ...
+
     def runs_parts(self, options: Mapping[str, str]) -> bool:
         """Whether a part of a plan takes by itself the time that it takes in the model.
 

@@ -145,16 +145,37 @@ def load_profiled(
 
 def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder: str) -> str | None:
     """See `Engine`. There is none for a provider that compiles parts of a plan."""
-    if not _PLANNED.issuperset(name for name, _ in _providers(options)):
+    if not _can_save_plan(options):
         return None
     path = Path(folder) / _PLAN_FILE
-    made = _session_options(threads, options)
-    made.optimized_model_filepath = str(path)
+    made = _saving_options(threads, options, path)
     # This session never runs, so its weights need not be packed.
     made.add_session_config_entry("session.disable_prepacking", "1")
-    _keep_weights_apart(made)
     _open(model, made, options)
     return str(path) if path.exists() else None
+
+
+def load_and_save_plan(
+    model: ModelRef, threads: int, options: Mapping[str, str], folder: str
+) -> tuple[_Session, str | None]:
+    """See `Engine`."""
+    if not _can_save_plan(options):
+        return load(model, threads, options), None
+    path = Path(folder) / _PLAN_FILE
+    session = _Session(_open(model, _saving_options(threads, options, path), options))
+    return session, str(path) if path.exists() else None
+
+
+def _can_save_plan(options: Mapping[str, str]) -> bool:
+    return _PLANNED.issuperset(name for name, _ in _providers(options))
+
+
+def _saving_options(threads: int, options: Mapping[str, str], path: Path) -> ort.SessionOptions:
+    """The options of a session that writes its plan, with the weights in a file beside it."""
+    made = _session_options(threads, options)
+    made.optimized_model_filepath = str(path)
+    _keep_weights_apart(made)
+    return made
 
 
 def runs_parts(options: Mapping[str, str]) -> bool:

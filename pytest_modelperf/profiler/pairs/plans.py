@@ -35,19 +35,24 @@ from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.profiler.measurements import KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.sampling.kernels import run_plan_kernels
-from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, measure_rounds
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 
 # The runtime keeps the weights twice while it saves a plan, and they are written to the disk.
 MAX_WEIGHT_BYTES = 2 << 30
-# One session of 130 inferences or 0.3 s, whichever ends first, but as many as a median takes. It
-# judges nothing.
+# One session of 130 inferences or 0.3 s, whichever ends first, but as many as a median takes if
+# these fit into a second. It judges nothing.
 SHORT_POLICY = SamplingPolicy(
-    max_seconds=0.3, min_rounds=1, max_rounds=1, stretch_rounds=1, max_block=130
+    max_seconds=0.3,
+    stretch_seconds=1.0,
+    min_rounds=1,
+    max_rounds=1,
+    stretch_rounds=1,
+    max_block=130,
+    min_slow_window=DUET_POLICY.min_slow_window,
+    warm_after_seconds=DUET_POLICY.warm_after_seconds,
 )
-# What the median of a slow model may take of that.
-_SHORT_SECONDS = 3.0
 # Where kernels changed that take more of the time, the parts are most of the model, and the whole
 # tells as much.
 _MOST_CHANGED = 0.5
@@ -71,8 +76,12 @@ class SavedPlan(Struct, frozen=True, eq=False):
     runs_parts: bool
 
 
-def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
-    """The plan of a rig; None where the engine tells none or the model is too large to save."""
+def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> SavedPlan | None:
+    """The plan of a rig; None where the engine tells none or the model is too large to save.
+
+    With `keeps_session` the first session of the rig is the one that made the plan, so that its
+    load takes longer.
+    """
     if weight_bytes > MAX_WEIGHT_BYTES:
         return None
     answer = rig.ask(
@@ -81,6 +90,7 @@ def save_plan(rig: Rig, weight_bytes: int) -> SavedPlan | None:
         model=str(rig.workload.model),
         folder=rig.workload.folder,
         name=_folder_of(rig),
+        side=rig.side if keeps_session else None,
     )
     if answer is None:
         return None
@@ -112,7 +122,7 @@ def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
 
     Its peak of memory is not known: saving the plan took more than running the model.
     """
-    longest = min(rig.setup.policy.max_seconds, _SHORT_SECONDS)
+    longest = min(rig.setup.policy.max_seconds, SHORT_POLICY.stretch_seconds or 0.0)
     policy = replace(SHORT_POLICY, stretch_seconds=longest)
     short = replace(rig, setup=replace(rig.setup, policy=policy), watches=True)
     measured = measure_rounds(short, place.tell_round)

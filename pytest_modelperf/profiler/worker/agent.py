@@ -96,12 +96,13 @@ class Agent(ModelSessions):
         paths: Sequence[str] = (),
         is_whole_path: bool = False,  # noqa: FBT001, FBT002  # the same
         inherited: Sequence[str] = (),
+        place: int = 0,
     ) -> dict[str, Any]:
         """Make this process ready: its own group, its log, its processors, its modules.
 
-        Without `cores`, it is not pinned. The `paths` are all of `sys.path` or come after what
-        this interpreter has installed. The `inherited` ones, which it found in its environment,
-        come last.
+        Without `cores`, it is not pinned; for `place` see `pin`. The `paths` are all of `sys.path`
+        or come after what this interpreter has installed. The `inherited` ones, which it found in
+        its environment, come last.
         """
         self._is_child = is_child
         if is_child:
@@ -124,7 +125,7 @@ class Agent(ModelSessions):
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
         self._affinity = OWN_PROCESS.allowed_processors()
         told = describe_platform()
-        pinned, why = pin(cores) if cores else (None, None)
+        pinned, why = pin(cores, place) if cores else (None, None)
         self._cores = 0 if pinned is None else len(pinned)
         self._other_threads = other_threads()
         self._meter = Meter(tuple(cgroup_files), pinned)
@@ -251,12 +252,19 @@ class Agent(ModelSessions):
             )
         return reports
 
-    def do_plan(
-        self, model: str, folder: str | None, threads: int, options: Mapping[str, str], name: str
+    def do_plan(  # noqa: PLR0913, PLR0917  # the same
+        self,
+        model: str,
+        folder: str | None,
+        threads: int,
+        options: Mapping[str, str],
+        name: str,
+        side: str | None = None,
     ) -> dict[str, Any] | None:
         """The plan that the engine makes of a model; None where it tells none.
 
-        It is written into a folder of this name, with the file of its weights beside it.
+        It is written into a folder of this name, with the file of its weights beside it. If the
+        engine can, the session that made the plan is kept for the next `open` of a `side`.
         """
         engine = self._require_engine()
         if not hasattr(engine, "save_plan"):
@@ -264,7 +272,13 @@ class Agent(ModelSessions):
         own = os.path.join(self._folder, name)  # noqa: PTH118  # paths are texts on this side
         shutil.rmtree(own, ignore_errors=True)
         os.makedirs(own)  # noqa: PTH103
-        path = engine.save_plan(ModelLocation(model, folder), threads, dict(options), own)
+        ref = ModelLocation(model, folder)
+        if side is not None and hasattr(engine, "load_and_save_plan"):
+            path = self._load(
+                side, lambda: engine.load_and_save_plan(ref, threads, dict(options), own)
+            )
+        else:
+            path = engine.save_plan(ref, threads, dict(options), own)
         if path is None:
             return None
         with open(path, "rb") as file:  # noqa: PTH123

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -110,12 +110,14 @@ class Worker(Protocol):
 class WorkerRequest(Struct, frozen=True, kw_only=True):
     """The settings that a worker is started with.
 
-    Without `cores` it is not pinned. The `paths` come after the packages of its interpreter, or
-    with `is_whole_path` they are all that it imports from.
+    Without `cores` it is not pinned; workers that run at the same time have different places. The
+    `paths` come after the packages of its interpreter, or with `is_whole_path` they are all that it
+    imports from.
     """
 
     spec: str = LOCAL
     cores: int = 1
+    place: int = 0
     limit_s: float = DEFAULT_LIMIT_S
     least_start_limit_s: float = LEAST_START_LIMIT_S
     cgroup_files: Sequence[str] = ()
@@ -124,12 +126,20 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
 
 
 class ProcessWorker:
-    """A worker in a process of its own, as a context: no process is left behind."""
+    """A worker in a process of its own, as a context: no process is left behind.
+
+    While this process does nothing but wait for it, `waiting` is entered.
+    """
 
     is_own_process = True
 
-    def __init__(self, request: WorkerRequest) -> None:
+    def __init__(
+        self,
+        request: WorkerRequest,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._request = request
+        self._waiting = waiting
         self.is_local = is_local(request.spec)
         self._start_limit_s = max(request.limit_s, request.least_start_limit_s)
         self._process: subprocess.Popen[bytes] | None = None
@@ -192,7 +202,8 @@ class ProcessWorker:
         try:
             while answer is None:
                 # None is a heartbeat: the worker is still busy.
-                answer = self._channel.receive(limit_s)
+                with self._waiting():
+                    answer = self._channel.receive(limit_s)
         except TimeoutError:
             self._give_up()
         except EOFError:
@@ -296,6 +307,7 @@ class ProcessWorker:
             paths=list(self._request.paths) if self.is_local else [],
             is_whole_path=self._request.is_whole_path,
             inherited=_inherited_path(self._request.spec),
+            place=self._request.place,
         )
         if self.is_local:
             # A program that is started as a Python may start another one.

@@ -73,13 +73,16 @@ def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
-def pin(cores: int) -> tuple[list[int] | None, str | None]:
-    """Pin this process to so many processors: which, or why not."""
+def pin(cores: int, place: int = 0) -> tuple[list[int] | None, str | None]:
+    """Pin this process to so many processors: which, or why not.
+
+    Processes with different places get different processors, as far as there are enough.
+    """
     allowed = OWN_PROCESS.allowed_processors()
     if allowed is None:
         return None, f"{sys.platform} has no way to pin a process"
     slow = OWN_PROCESS.slow_processors()
-    wanted = choose_processors(cores, allowed, OWN_PROCESS.siblings_of, slow)
+    wanted = choose_processors(cores, allowed, OWN_PROCESS.siblings_of, slow, place)
     try:
         OWN_PROCESS.use_processors(wanted)
     except OSError as error:
@@ -116,10 +119,13 @@ def choose_processors(
     allowed: Sequence[int],
     siblings_of: Callable[[int], frozenset[int]],
     slow: Collection[int] = (),
+    place: int = 0,
 ) -> list[int]:
     """The last of the allowed processors, one of each physical core first, and `slow` ones later.
 
-    The last, because systems tend to use the first for their own work.
+    The last, because systems tend to use the first for their own work. A later `place` gets those
+    that come after the choice of the place before; if too few are left, it gets the choice of the
+    first.
     """
     first: list[int] = []
     second: list[int] = []
@@ -130,7 +136,9 @@ def choose_processors(
         else:
             first.append(processor)
             taken.add(processor)
-    return sorted((first + second)[:cores])
+    ranked = first + second
+    begin = place * cores if (place + 1) * cores <= len(ranked) else 0
+    return sorted(ranked[begin : begin + cores])
 
 
 def describe_platform() -> dict[str, str | int | None]:

@@ -64,6 +64,8 @@ class ModelSessions:
         self._other_threads: frozenset[str] = frozenset()
         self._engine: Engine | None = None
         self._sessions: dict[str, Session] = {}
+        # When each of these began to load, how long that took, and the session.
+        self._loaded: dict[str, tuple[int, int, Session]] = {}
         # One function for each request that runs at once.
         self._infer: dict[str, list[Callable[[], Any]]] = {}
         self._feeds: dict[str, FeedArrays] = {}
@@ -107,11 +109,11 @@ class ModelSessions:
         chosen = dict(options)
         if streams > 1 and hasattr(engine, "stream_options"):
             chosen = {**engine.stream_options(streams, chosen), **chosen}
-        gc.collect()
         load = engine.load_part if is_part else engine.load
-        start = self._clock()
-        session = load(ModelLocation(model, folder), threads, chosen)
-        load_ns = self._clock() - start
+        ref = ModelLocation(model, folder)
+        if side not in self._loaded:
+            self._load(side, lambda: (load(ref, threads, chosen), None))
+        start, load_ns, session = self._loaded.pop(side)
         self._sessions[side] = session
         fed = self._feeds[feed]
         if streams > 1 and fed.steps is None and not hasattr(session, "prepare_another"):
@@ -131,6 +133,14 @@ class ModelSessions:
             # Only a Python function is read from a file of its own choice.
             "file": getattr(session, "file", None),
         }
+
+    def _load(self, side: str, load: Callable[[], tuple[Session, str | None]]) -> str | None:
+        """Load a session for the next `open` of a side; returns what came with it."""
+        gc.collect()
+        start = self._clock()
+        session, path = load()
+        self._loaded[side] = (start, self._clock() - start, session)
+        return path
 
     def do_close(self, side: str) -> None:
         self._infer.pop(side, None)

@@ -461,6 +461,16 @@ def test_slower_processors_are_taken_after_every_core_of_the_faster(
     assert choose_processors(cores, range(6), siblings_of, frozenset({4, 5})) == chosen
 
 
+@pytest.mark.parametrize(
+    ("cores", "place", "chosen"),
+    [(1, 1, [5]), (2, 1, [1, 3]), (3, 1, [1, 4, 6])],
+)
+def test_processes_in_other_places_get_other_processors_as_far_as_there_are_any(
+    cores: int, place: int, chosen: list[int]
+) -> None:
+    assert choose_processors(cores, range(8), pairs, place=place) == chosen
+
+
 def test_no_more_processors_are_chosen_than_there_are() -> None:
     assert choose_processors(5, [2, 3], pairs) == [2, 3]
 

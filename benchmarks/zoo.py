@@ -1,0 +1,331 @@
+"""How long a check of a hundred models takes that were only trained again, and of one slower one.
+
+    python benchmarks/zoo.py                      all of it, some half an hour
+    python benchmarks/zoo.py --seeds 1            20 models in place of 100
+    python benchmarks/zoo.py --loads quiet        without neighbours
+    python benchmarks/zoo.py --folder f           keep the models and what is found, and go on
+
+Twenty architectures are built with five seeds each: the models of real.py that take 1 to 80 ms
+here, and the two graphs of scale.py. Each is recorded on one core. Then all are replaced by
+themselves with other weights, and these runs of `pytest --modelperf` follow, with nothing kept
+before the first:
+
+- *retrained*: all models are checked
+- *again*: the same once more
+- *one slower*: one model got a load that takes some 3 % of it, at a tolerance of 1 %
+- *one alone*: one retrained model in a run of its own, once for each architecture
+
+A time is that of the whole process. *One alone* is what the check adds to a run without a check,
+which starts Python, pytest and the plugin, and reads the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import results
+import soak
+from kept_rows import keep_row, read_rows
+from parts import loaded
+from parts_results import BUSY, QUIET
+from real import duet, first_rows, next_rows, ratio_of, twin_of
+from real_variants import add_load
+from results import Expectation, Result, Start, conclude, list_names, markdown
+from scale_models import Recipe, write_attention, write_chain
+
+from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.graph.rebuild import rebuild
+
+TWINS = (
+    "bert_4", "bert_4_int8", "convnext_t", "gpt2_4", "llama_4", "lstm", "mobilenet_v2",
+    "mobilenet_v2_qdq", "resnet50", "unet", "vit_6", "bvlc_alexnet", "densenet121", "inception_v1",
+    "inception_v2", "light_resnet50", "shufflenet", "squeezenet",
+)  # fmt: skip
+GRAPHS: Mapping[str, Callable[[Recipe, Path], None]] = {
+    "chain": write_chain,
+    "attention": write_attention,
+}
+GRAPH_NODES = 1000
+NAMES = (*TWINS, *GRAPHS)
+LOADS = (QUIET, BUSY)
+SLOWER = "resnet50"
+# By how much it gets slower, and how near a trial has to come.
+PLANTED, PRECISION, TRIALS = 0.03, 0.2, 4
+TOLERANCE = "1 %"
+RETRAINED, AGAIN, ONE_SLOWER, ALONE = "retrained", "again", "one slower", "one alone"
+RECORDING = "recording"
+# The most seconds of a run of 100 models, by load; of one model beyond a run without a check.
+MOST_SECONDS = {
+    (RETRAINED, QUIET): 60.0,
+    (RETRAINED, BUSY): 120.0,
+    (AGAIN, QUIET): 5.0,
+    (ONE_SLOWER, QUIET): 70.0,
+}
+MOST_ALONE = 0.6
+MOST_RECORDING = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One run: its seconds, and how many of its cases have each verdict by each way.
+
+    `slower` is the verdict of the model that got slower, and `ratio` by how much it did. `cases`
+    has the seconds of each case of a recording.
+    """
+
+    load: str
+    step: str
+    models: int
+    seconds: float
+    ways: Mapping[str, int]
+    model: str | None = None
+    slower: str | None = None
+    ratio: float | None = None
+    cases: Sequence[float] = ()
+
+
+def main() -> int:
+    options = _options()
+    start = Start.now("zoo")
+    with tempfile.TemporaryDirectory() as name:
+        zoo = Zoo((options.folder or Path(name)).resolve(), options.seeds)
+        zoo.record()
+        for load in options.loads:
+            with loaded(load):
+                zoo.measure(load)
+        rows = [asdict(row) for row in zoo.done() if row.load in {RECORDING, *options.loads}]
+    return conclude(start.finish({"runs": rows}), tables, expectations, options.json)
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """A project with the models, and their baselines."""
+
+    folder: Path
+    seeds: int
+
+    @cached_property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def files(self) -> list[str]:
+        return [f"{name}-{seed}.onnx" for name in NAMES for seed in range(self.seeds)]
+
+    def done(self) -> list[Done]:
+        return [Done(**row) for row in read_rows(self.folder, "runs")]
+
+    def record(self) -> None:
+        """Record all models, and replace each by itself with other weights."""
+        self.project.mkdir(parents=True, exist_ok=True)
+        (self.project / "pyproject.toml").write_text("[tool.modelperf]\n")
+        if (self.folder / "models").exists():
+            return
+        self._write_models(0)
+        self._run(RECORDING, RECORDING, "--modelperf-update-baseline")
+        self._write_models(self.seeds)
+        (self.folder / "models").touch()
+
+    def measure(self, load: str) -> None:
+        known = {(row.load, row.step) for row in self.done()}
+        if (load, AGAIN) not in known:
+            shutil.rmtree(self._cache, ignore_errors=True)
+            self._run(load, RETRAINED)
+            self._run(load, AGAIN)
+        if (load, ONE_SLOWER) not in known:
+            self._measure_slower(load)
+        for name in NAMES:
+            if all((row.load, row.model) != (load, name) for row in self.done()):
+                self._measure_alone(load, name)
+
+    def _measure_slower(self, load: str) -> None:
+        path = self.project / f"{SLOWER}-0.onnx"
+        kept = self.folder / "kept.onnx"
+        shutil.copy(path, kept)
+        slower, ratio = self._slower(kept)
+        shutil.rmtree(self._cache, ignore_errors=True)
+        shutil.copy(slower, path)
+        try:
+            tolerance = f"--modelperf-tolerance={TOLERANCE}"
+            ran = self._check(load, ONE_SLOWER, tolerance, *self.files)
+            self._keep(replace(ran, ratio=ratio))
+        finally:
+            shutil.copy(kept, path)
+
+    def _slower(self, before: Path) -> tuple[Path, float]:
+        """The model with a load, and by how much that makes it slower; found once."""
+        place = self.folder / "slower.onnx"
+        known = [row.ratio for row in self.done() if row.ratio is not None]
+        if place.exists() and known:
+            return place, known[0]
+        twin = twin_of(SLOWER)
+        rows = first_rows(_milliseconds(before), PLANTED)
+        for _ in range(TRIALS):
+            rebuild(type(twin)(SLOWER, add_load(twin.proto, rows)), place, self.seeds)
+            ratio = ratio_of(duet(before, place, 1, PLANTED / 30, 20.0)).value
+            if abs(ratio - 1.0 - PLANTED) <= PRECISION * PLANTED:
+                break
+            rows = next_rows(rows, ratio - 1.0, PLANTED)
+        return place, round(ratio, 4)
+
+    def _measure_alone(self, load: str, name: str) -> None:
+        """What the check of one model adds to a run that only collects it."""
+        shutil.rmtree(self._cache, ignore_errors=True)
+        file = f"{name}-0.onnx"
+        begun = time.monotonic()
+        soak.run_pytest(self.project, "--collect-only", file)
+        empty = time.monotonic() - begun
+        ran = self._check(load, ALONE, file)
+        self._keep(replace(ran, seconds=round(ran.seconds - empty, 2), model=name))
+
+    def _run(self, load: str, step: str, *options: str) -> None:
+        self._keep(self._check(load, step, *options, *self.files))
+
+    def _check(self, load: str, step: str, *options: str) -> Done:
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        os.environ[FOLDER_VARIABLE] = str(self._cache)
+        begun = time.monotonic()
+        told = soak.run_pytest(self.project, f"--modelperf-json={report}", *options)
+        seconds = time.monotonic() - begun
+        if not report.exists():
+            raise RuntimeError(f"the models were not checked:\n{told}")
+        cases = json.loads(report.read_text("utf-8"))["cases"]
+        slower = [c["verdict"] for c in cases if c["model"]["name"] == f"{SLOWER}-0.onnx"]
+        return Done(
+            load,
+            step,
+            len(cases),
+            round(seconds, 2),
+            dict(Counter(f"{case['verdict']}, {case['how']}" for case in cases)),
+            slower=slower[0] if step == ONE_SLOWER else None,
+            cases=[round(case["seconds"], 2) for case in cases] if step == RECORDING else (),
+        )
+
+    def _keep(self, row: Done) -> None:
+        keep_row(self.folder, "runs", asdict(row))
+        print(f"{row.load}, {row.step}: {row.seconds} s {row.ways}", file=sys.stderr, flush=True)
+
+    @property
+    def _cache(self) -> Path:
+        return self.folder / "cache"
+
+    def _write_models(self, first_seed: int) -> None:
+        for name in NAMES:
+            twin = None if name in GRAPHS else twin_of(name)
+            for seed in range(self.seeds):
+                path = self.project / f"{name}-{seed}.onnx"
+                if twin is None:
+                    GRAPHS[name](Recipe(nodes=GRAPH_NODES, seed=first_seed + seed), path)
+                else:
+                    rebuild(twin, path, first_seed + seed)
+
+
+def _milliseconds(model: Path) -> float:
+    rounds = duet(model, model, 1, None, 2.0)
+    return statistics.median(ns for each in rounds for ns in each.before.times_ns) / 1e6
+
+
+# -- results
+
+
+def rows_of(result: Result) -> list[Done]:
+    return [Done(**row) for row in result.rows["runs"]]
+
+
+def tables(result: Result) -> Mapping[str, str]:
+    rows = rows_of(result)
+    lines = []
+    for row in rows:
+        if row.step in {RETRAINED, AGAIN, ONE_SLOWER}:
+            ways = ", ".join(f"{count} {way}" for way, count in sorted(row.ways.items()))
+            lines.append((row.load, row.step, str(row.models), f"{row.seconds:.1f}", ways))
+    for load, seconds in alone(rows).items():
+        shown = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
+        lines.append((load, ALONE, str(len(seconds)), shown, "median (least to most)"))
+    recorded = [seconds for row in rows for seconds in row.cases]
+    if recorded:
+        shown = f"{statistics.fmean(recorded):.1f} a case"
+        lines.append((QUIET, RECORDING, str(len(recorded)), shown, "mean"))
+    table = markdown(("load", "run", "models", "s", "verdicts"), lines, "llrrl")
+    return {"zoo": table, f"zoo{results.SHORT}": table}
+
+
+def alone(rows: Sequence[Done]) -> dict[str, list[float]]:
+    """The seconds of each run of one model, by load."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.step == ALONE:
+            found.setdefault(row.load, []).append(row.seconds)
+    return found
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    return tuple(_expectations(rows_of(result)))
+
+
+def _expectations(rows: Sequence[Done]) -> Iterator[Expectation]:
+    for row in rows:
+        most = MOST_SECONDS.get((row.step, row.load))
+        if most is not None and row.models == len(NAMES) * 5:
+            what = f"{row.models} models, {row.step}, {row.load}"
+            is_met = row.seconds <= most
+            yield Expectation(what, f"at most {most:g} s", f"{row.seconds:.1f} s", is_met)
+        if row.step == ONE_SLOWER:
+            others = row.models - 1
+            settled = sum(count for way, count in row.ways.items() if way == "passed, plan")
+            yield Expectation(
+                f"the slower of {row.models} models, {row.load}",
+                "regressed, all others settled by their plans",
+                f"{row.slower}, {settled} of {others} others settled",
+                row.slower == "regressed" and settled == others,
+            )
+    for load, seconds in alone(rows).items():
+        if load == QUIET:
+            found = statistics.median(seconds)
+            yield Expectation(
+                "one retrained model beyond pytest's start and imports, median",
+                f"at most {MOST_ALONE:g} s",
+                f"{found:.2f} s",
+                found <= MOST_ALONE,
+            )
+    recorded = [seconds for row in rows for seconds in row.cases]
+    if recorded:
+        found = statistics.fmean(recorded)
+        yield Expectation(
+            "recording a case, mean",
+            f"at most {MOST_RECORDING:g} s",
+            f"{found:.1f} s",
+            found <= MOST_RECORDING,
+        )
+
+
+def _options() -> argparse.Namespace:
+    parser = results.parser(__doc__)
+    parser.add_argument("--seeds", type=int, default=5, help="models of each architecture")
+    parser.add_argument(
+        "--loads",
+        nargs="+",
+        choices=LOADS,
+        metavar="LOAD",
+        default=list(LOADS),
+        help=list_names(LOADS),
+    )
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""A worker for one model after another, where no time of theirs is judged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Condition
+
+from msgspec.structs import replace
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.machine.describe import ROOT, cgroup_folders
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    adding_notes,
+    check_cores,
+    make_workload,
+    unchanged,
+)
+from pytest_modelperf.profiler.prepare import PreparedModel
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, worker_request
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+
+# A runtime keeps some memory of each model, and more of a large one.
+_MOST_KEPT_BYTES = 256 << 20
+# The weights of a model, their copy in the runtime, and the plan with another one.
+_COPIES = 3
+
+
+class SharedTime:
+    """Threads that take turns: one runs, and the others wait for their workers or for memory.
+
+    What they call need not be made for several threads, such as the first reading of a type.
+    `limit_bytes` is the memory that the models of all workers may take together.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._limit_bytes = limit_bytes
+        self._taken_bytes = 0
+        self._turn = Condition()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Run while no other thread does."""
+        with self._turn:
+            yield
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let another thread run meanwhile."""
+        self._turn.release()
+        try:
+            yield
+        finally:
+            self._turn.acquire()
+
+    @contextmanager
+    def memory(self, weight_bytes: int) -> Iterator[None]:
+        """Memory for a model with these weights; one that needs more than all runs by itself."""
+        wanted = _COPIES * weight_bytes
+        self._turn.wait_for(lambda: self._fits(wanted))
+        self._taken_bytes += wanted
+        try:
+            yield
+        finally:
+            self._taken_bytes -= wanted
+            self._turn.notify_all()
+
+    def _fits(self, wanted: int) -> bool:
+        if self._limit_bytes is None or not self._taken_bytes:
+            return True
+        return self._taken_bytes + wanted <= self._limit_bytes
+
+
+class SharedWorker:
+    """A worker that stays for the next model; its process starts when the first one comes.
+
+    Whoever judges times gives each model a process of its own: this one may keep memory and threads
+    of the models before. Several of these run at the same time, in different places, each for a
+    thread that has its turn.
+    """
+
+    def __init__(self, place: int, time: SharedTime) -> None:
+        self._place = place
+        self._time = time
+        self._worker: ProcessWorker | None = None
+        self._request: WorkerRequest | None = None
+        self._is_over = False
+
+    @contextmanager
+    def rig(self, model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
+        """A rig as `started_rig` makes it, but not alone on this machine."""
+        check_cores(place.case.cores, setup)
+        weight_bytes = model.static.weight_bytes
+        with unchanged(model), self._time.memory(weight_bytes):
+            try:
+                worker = self._ready(setup, place.case.cores)
+                workload = make_workload(model, worker)
+                with adding_notes(workload.notes):
+                    yield set_up(worker, setup, place.case.cores, workload)
+            except BaseException:
+                self._stop()
+                raise
+            if weight_bytes > _MOST_KEPT_BYTES:
+                self._stop()
+            else:
+                _remove_models(worker)
+
+    def end(self) -> None:
+        """End the process; a rig that another thread still uses fails."""
+        self._is_over = True
+        self._stop()
+
+    def _ready(self, setup: Setup, cores: int) -> ProcessWorker:
+        stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT)]
+        request = replace(worker_request(setup, cores, stats), place=self._place)
+        if self._worker is None or request != self._request:
+            self._stop()
+            if self._is_over:
+                raise MeasureError("the run has ended.")
+            worker = ProcessWorker(request, self._time.waiting)
+            self._worker, self._request = worker, request
+            worker.__enter__()
+        return self._worker
+
+    def _stop(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.end()
+
+
+def _remove_models(worker: ProcessWorker) -> None:
+    """Remove the copies and the plans of a model, but not what the worker printed."""
+    for path in worker.folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.suffix == ".onnx":
+            with suppress(OSError):
+                path.unlink()

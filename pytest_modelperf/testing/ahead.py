@@ -1,0 +1,156 @@
+"""Cases that need no measurement, settled together before the first test runs.
+
+Making a plan is no measurement, so several workers make the plans of different models at the same
+time. What a plan does not settle is checked by its test, alone on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, suppress
+from queue import SimpleQueue
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.machine.describe import cores_available
+from pytest_modelperf.profiler.measurements import WAITING, Progress
+from pytest_modelperf.profiler.model_in_worker import StartRig
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker
+from pytest_modelperf.profiler.worker.lock import measuring_alone
+from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.systems.process import OWN_PROCESS
+from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
+from pytest_modelperf.testing.checking import Checked, Checker, SettledCheck
+from pytest_modelperf.testing.settled_cache import SettledCache
+
+# The share of the available memory that models may take while they are planned.
+_MEMORY_SHARE = 0.5
+
+
+class SettledAhead(Struct, frozen=True):
+    """A checker that knows the answers of some cases; `here` checks all others."""
+
+    here: Checker
+    settled: dict[str, tuple[CaseCheck, SettledCheck]]
+
+    @property
+    def context(self) -> CheckContext:
+        return self.here.context
+
+    def check(self, check: CaseCheck) -> Checked:
+        asked, found = self.settled.pop(check.test, (None, None))
+        if asked is not None and found is not None and asked.is_same(check):
+            # A fixture may have written the model since.
+            with suppress(ModelPerfError):
+                found.require_unchanged()
+                return found.checked
+        return self.here.check(check)
+
+    def measure(self, check: CaseCheck) -> CaseProfile:
+        return self.here.measure(check)
+
+    def count(self, check: CaseCheck) -> CaseProfile:
+        return self.here.count(check)
+
+    def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
+        return self.here.compare(before, after)
+
+
+def settle_ahead(
+    checker: Checker, checks: Iterable[CaseCheck], cache: SettledCache | None
+) -> SettledAhead:
+    """Settle what plans alone can settle of these checks, one for each test.
+
+    The `cache` has the outcomes of earlier runs.
+    """
+    by_cores: dict[int, list[CaseCheck]] = {}
+    for check in checks:
+        (cores,) = check.request.cores
+        by_cores.setdefault(cores, []).append(check)
+    settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
+    watch = checker.context.watch
+    quiet = Checker(replace(checker.context, watch=lambda _: None))
+    for cores, group in by_cores.items():
+        places = max(1, (cores_available().cores or 1) // cores)
+        settled.update(_settle_group(quiet, group, min(places, len(group)), watch, cache))
+    if cache is not None:
+        cache.prune()
+    return SettledAhead(checker, settled)
+
+
+def _settle_group(
+    checker: Checker,
+    checks: Sequence[CaseCheck],
+    places: int,
+    watch: Callable[[Progress], None],
+    cache: SettledCache | None,
+) -> Mapping[str, tuple[CaseCheck, SettledCheck]]:
+    """Settle cases of one number of cores, `places` of them at the same time."""
+    settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
+
+    def tell(done: int, step: str) -> None:
+        watch(Progress(case_id="plans", case_number=done, cases=len(checks), step=step))
+
+    available = OWN_PROCESS.available_bytes()
+    time = SharedTime(None if available is None else round(_MEMORY_SHARE * available))
+    # Not in a thread beside others.
+    load_quantiles()
+    with measuring_alone(lambda holder: tell(0, f"{WAITING} {holder}")), ExitStack() as stack:
+        pool = ThreadPoolExecutor(places, "modelperf-plan")
+        stack.callback(pool.shutdown, cancel_futures=True)
+        idle: SimpleQueue[SharedWorker] = SimpleQueue()
+        for place in range(places):
+            worker = SharedWorker(place, time)
+            # An interrupt ends the workers first, so that no thread waits for one.
+            stack.callback(worker.end)
+            idle.put(worker)
+
+        def settle(check: CaseCheck) -> SettledCheck | None:
+            worker = idle.get()
+            try:
+                with time.turn():
+                    return _settle(checker, check, worker.rig, cache)
+            except Exception:  # noqa: BLE001  # its test meets the error, and reports it
+                return None
+            finally:
+                idle.put(worker)
+
+        futures = {pool.submit(settle, check): check for check in checks}
+        for done, future in enumerate(as_completed(futures), 1):
+            check, found = futures[future], future.result()
+            if found is not None:
+                settled[check.test] = (check, found)
+            with time.turn():
+                tell(done, "comparing")
+    return settled
+
+
+def _settle(
+    checker: Checker, check: CaseCheck, start: StartRig, cache: SettledCache | None
+) -> SettledCheck | None:
+    """The case as an earlier run settled it, or as its plan settles it now."""
+    if not checker.may_settle(check):
+        return None
+    key, file = None, open_model(check.graph)
+    if cache is not None:
+        context = checker.context
+        stored = context.baseline(str(check.baseline), context.machine_of(check.setup).key)
+        key = None if stored is None else cache.key(check, context, stored, file.sha256())
+        if key is not None and cache.is_unsettled(key):
+            return None
+        known = None if key is None else cache.read(key, check)
+        if known is not None:
+            return SettledCheck(known, file.seen_files)
+    found = checker.settle(check, start)
+    if cache is not None and key is not None:
+        if found is None:
+            cache.note_unsettled(key)
+        else:
+            cache.write(key, found.checked)
+    return found

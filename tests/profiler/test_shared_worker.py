@@ -1,0 +1,159 @@
+"""A worker that stays for the next model, and the memory that such workers share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.pairs.plans import save_plan
+from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig
+from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker
+from tests.support.project import write_dense
+
+TIME = SharedTime()
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedWorker]:
+    worker = SharedWorker(0, TIME)
+    yield worker
+    worker.end()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> PreparedModel:
+    path = tmp_path / "dense.onnx"
+    write_dense(path)
+    return prepare(Model.load(path, ProfileRequest(), Extensions()))
+
+
+@contextmanager
+def rig_of(shared: SharedWorker, model: PreparedModel) -> Iterator[Rig]:
+    place = CasePlace(model.case(1), 1, 1, lambda _: None)
+    with TIME.turn(), shared.rig(model, Setup(), place) as rig:
+        yield rig
+
+
+def pid_of(rig: Rig) -> int:
+    process = getattr(rig.worker, "_process")  # noqa: B009  # which of them runs
+    return int(process.pid)
+
+
+def test_the_next_model_has_the_same_process_and_no_file_of_the_one_before(
+    shared: SharedWorker, model: PreparedModel
+) -> None:
+    with rig_of(shared, model) as rig:
+        first, folder = pid_of(rig), rig.worker.folder
+        assert save_plan(rig, 0) is not None
+        assert [*folder.glob("plan*")]
+    assert not [*folder.glob("*plan*"), *folder.glob("*.onnx")]
+    with rig_of(shared, model) as rig:
+        assert pid_of(rig) == first
+        rig.open()
+        assert rig.take(1, 0)
+
+
+def test_after_an_error_the_next_model_has_another_process(
+    shared: SharedWorker, model: PreparedModel
+) -> None:
+    folders: list[Path] = []
+    pids: list[int] = []
+
+    def fail() -> None:
+        with rig_of(shared, model) as rig:
+            folders.append(rig.worker.folder)
+            pids.append(pid_of(rig))
+            raise MeasureError("out of order")
+
+    with pytest.raises(MeasureError, match="out of order"):
+        fail()
+    assert not folders[0].exists()
+    with rig_of(shared, model) as rig:
+        assert pid_of(rig) not in pids
+
+
+def test_a_worker_that_is_over_starts_no_process(model: PreparedModel) -> None:
+    shared = SharedWorker(0, TIME)
+    shared.end()
+    with pytest.raises(MeasureError, match="the run has ended"), rig_of(shared, model):
+        pass
+
+
+def test_the_session_that_made_the_plan_runs(shared: SharedWorker, model: PreparedModel) -> None:
+    with rig_of(shared, model) as rig:
+        saved = save_plan(rig, 0, keeps_session=True)
+        (load,) = rig.open()
+        (block,) = rig.take(3, 1_000_000_000)
+        rig.close()
+        assert saved is not None
+        assert len(block.times_ns) == 3
+        # The next session is loaded by itself, and makes the same plan.
+        (again,) = rig.open()
+        assert again.begun_ns is not None
+        assert load.begun_ns is not None
+        assert again.begun_ns > load.begun_ns
+        plain = save_plan(rig, 0)
+        assert plain is not None
+        assert plain.plan.digest.value == saved.plan.digest.value
+
+
+# -- turns and memory
+
+
+@pytest.mark.parametrize(("limit", "waits"), [(None, False), (60, False), (59, True)])
+def test_models_that_do_not_fit_together_come_one_after_another(
+    limit: int | None, *, waits: bool
+) -> None:
+    time = SharedTime(limit)
+    has_room = threading.Event()
+
+    def take() -> None:
+        with time.turn(), time.memory(10):
+            has_room.set()
+
+    other = threading.Thread(target=take)
+    with time.turn(), time.memory(10):
+        other.start()
+        with time.waiting():
+            if not waits:
+                assert has_room.wait(60)
+        assert has_room.is_set() is not waits
+    other.join(60)
+    assert has_room.is_set()
+
+
+def test_a_model_that_is_too_large_comes_alone() -> None:
+    time = SharedTime(1)
+    with time.turn(), time.memory(1 << 40):
+        pass
+
+
+def test_one_thread_runs_until_it_waits() -> None:
+    time = SharedTime()
+    steps: list[str] = []
+    has_run = threading.Event()
+
+    def run() -> None:
+        with time.turn():
+            steps.append("other")
+            has_run.set()
+
+    other = threading.Thread(target=run)
+    with time.turn():
+        other.start()
+        steps.append("own")
+        with time.waiting():
+            assert has_run.wait(60)
+        steps.append("own again")
+    other.join(60)
+    assert steps == ["own", "other", "own again"]
