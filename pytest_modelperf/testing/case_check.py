@@ -96,6 +96,11 @@ class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
         other = replace(self, model=model, request=request, setup=setup)
         return cast("CheckOf[_OtherModel]", other)
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The test, which may check several cases, and the case."""
+        return self.test, self.case_id
+
     def is_same(self, other: CheckOf[_Model]) -> bool:
         """Whether it is that check of its test, which may check other models before."""
         return self.request is other.request and self.gate == other.gate
@@ -127,8 +132,8 @@ class CheckContext(Struct, frozen=True, dict=True):
     `against` is a path or a git ref whose model replaces the baseline, and `older` is that model if
     it was sent along; `baseline_python` is the interpreter that the side before runs in, and
     `baseline_requirements` the packages in it. `history` is the folder of the history. The
-    `slowdowns` are those of the cases so far that their plans settled, and `twins` has the one that
-    is recorded.
+    `slowdowns` are those of the cases so far that their plans settled, `unsettled` has the keys of
+    those that no plan settles, and `twins` the twin of the model that is recorded.
     """
 
     store: ReadsBaselines
@@ -146,6 +151,7 @@ class CheckContext(Struct, frozen=True, dict=True):
     history: Path | None = None
     watch: Watch = lambda _: None
     slowdowns: Slowdowns = field(default_factory=Slowdowns)
+    unsettled: set[tuple[str, str]] = field(default_factory=set)
     twins: TwinKeeper = field(default_factory=TwinKeeper)
 
     @cached_property

@@ -74,6 +74,8 @@ def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
 def settle_alone(bound: BoundCheck, stored: Baseline, start: StartRig) -> CaseResult | None:
     """The case if no duet and no budget has to run: unchanged, or settled by its plan."""
     found = settle_case(bound, stored) or _settle_by_plan(bound, stored, start)
+    if found is None:
+        bound.context.unsettled.add(bound.check.key)
     if not isinstance(found, JudgedCase) or found.comparison.outcome is Verdict.NEW:
         return None
     return CaseResult(
@@ -117,7 +119,7 @@ def _settle_by_plan(
     bound: BoundCheck, stored: Baseline, start: StartRig = started_rig
 ) -> JudgedCase | Suspicion | None:
     """The case as it passed by the plan of its baseline; None if that does not settle it."""
-    if bound.context.is_static:
+    if bound.context.is_static or bound.check.key in bound.context.unsettled:
         return None
     before, check = _stored_side(bound, stored), bound.check
     slowdowns = bound.context.slowdowns

@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.profiler.pairs.plans import save_plan
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.settled_cache import SettledCache
 from tests.support.recordings import record_baseline
@@ -138,6 +140,25 @@ def test_a_changed_model_is_checked_by_its_test(
     check(retrained)
     assert checked_here == ["two.onnx::b64-c1"]
     assert [case["how"] for case in cases(retrained)].count("plan") == 2
+
+
+def test_a_plan_that_differs_is_made_once_before_the_duet(
+    retrained: pytest.Pytester, checked_here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = retrained.path / "baselines/two/model.json"
+    document = json.loads(path.read_text())
+    document["cases"]["b64-c1"]["plan"]["digest"] = "0" * 32
+    path.write_text(json.dumps(document))
+    saved: list[str] = []
+
+    def save(rig: Rig, *arguments: Any, **options: Any) -> object:  # noqa: ANN401  # as the function
+        saved.append(str(rig.workload.model))
+        return save_plan(rig, *arguments, **options)
+
+    monkeypatch.setattr("pytest_modelperf.comparing.settled.save_plan", save)
+    check(retrained)
+    assert checked_here == ["two.onnx::b64-c1"]
+    assert len(saved) == 3
 
 
 def test_a_model_that_a_fixture_writes_is_checked_as_it_is_then(
