@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -138,7 +137,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
     work: WorkComparison
     metrics: tuple[Metric, ...]
     notes: tuple[str, ...]
-    paths: tuple[Mapping[str, Path], Mapping[str, Path]]
+    watched: tuple[WatchedWork, WatchedWork]
     gate: Gate
     timed: _Timed | None = None
 
@@ -164,7 +163,7 @@ def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
             work=work,
             metrics=metrics,
             notes=(*_work_notes(watched), *dict.fromkeys(uncounted)),
-            paths=(old.models, watched.models),
+            watched=(old, watched),
             gate=_gate_for(asked.gate, work),
         )
         if any(metric.verdict is Verdict.REGRESSED for metric in metrics):
@@ -190,10 +189,16 @@ def _conclude(asked: ProgramCheck, seen: _Seen) -> CheckedProgram:
             pair.name: duet
             for pair in seen.work.pairs
             if pair.is_other_model
-            and (duet := compare_versions(asked, pair, seen.paths, _model_gate(seen, timed, pair)))
+            and (
+                duet := compare_versions(asked, pair, seen.watched, _model_gate(seen, timed, pair))
+            )
         }
         changes = {name: duet.change for name, duet in duets.items() if duet.change is not None}
         judged = judge_with_models(timed.judged, seen.work, changes, seen.gate)
+        if judged != timed.judged:
+            names = ", ".join(map(printable, changes))
+            note = f"what changed in {names} was judged by a duet of both versions"
+            seen = replace(seen, notes=(*seen.notes, note))
         timed = replace(timed, judged=judged)
         reasons = (*reasons, *(reason for duet in duets.values() for reason in duet.reasons))
     return _compared(asked, seen, timed, (*reasons, *timed.causes.functions))

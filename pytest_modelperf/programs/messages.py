@@ -100,11 +100,15 @@ Order: TypeAlias = TimeCalls | Watch | ProfileCalls | GiveSeen | GiveResult | Co
 
 
 class ModelPlace(Struct, frozen=True, kw_only=True):
-    """The source of a model: its file, or for a model in memory a copy of it and its digest."""
+    """The source of a model: its file, or for a model in memory a copy of it and its digest.
+
+    `numbers` are the inputs of the watched call that are single numbers.
+    """
 
     path: str | None
     sha256: Digest | None = None
     is_copy: bool = False
+    numbers: Mapping[str, float] = {}
 
 
 class IsReached(Struct, frozen=True, tag=True):

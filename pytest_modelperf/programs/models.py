@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,7 +29,8 @@ from pytest_modelperf.text.escaping import printable
 MODEL_SECONDS = 10.0
 _NS_PER_MS = 1e6
 _MOST_REASONS = 4
-_INPUT = re.compile(r"^(?P<name>.*): (?P<shape>\d+(x\d+)*) (?P<dtype>\w+)$")
+_SCALAR = "scalar"
+_INPUT = re.compile(rf"^(?P<name>.*): (?P<shape>\d+(x\d+)*|{_SCALAR}) (?P<dtype>\w+)$")
 
 
 class MacsCounter:
@@ -41,6 +43,7 @@ class MacsCounter:
             if session.sha256 is not None
         }
         self._files = watched.models
+        self._numbers = watched.numbers
         self._failures: dict[str, str] = {}
 
     def __call__(self, sha256: str, inputs: Sequence[str]) -> int | None:
@@ -50,7 +53,7 @@ class MacsCounter:
         if path is None:
             return None
         try:
-            specs = _specs(inputs, path)
+            specs = _specs(inputs, path, self._numbers.get(model, {}))
             if specs is None:
                 return None
             (case,) = profile_model(path, ProfileRequest(inputs=specs)).cases
@@ -80,7 +83,7 @@ class ModelDuet(Struct, frozen=True):
 def compare_versions(
     asked: ProgramCheck,
     pair: SessionPair,
-    paths: tuple[Mapping[str, Path], Mapping[str, Path]],
+    seen: tuple[WatchedWork, WatchedWork],
     gate: Gate,
 ) -> ModelDuet | None:
     """Compare both versions of a changed model by a duet, as models alone are compared.
@@ -88,16 +91,20 @@ def compare_versions(
     None if their files or inputs are unknown.
     """
     old, new = pair.before, pair.after
-    if old is None or new is None or old.model not in paths[0] or new.model not in paths[1]:
+    if old is None or new is None or not new.inferences:
         return None
-    specs = _specs(new.inferences[0].inputs, paths[1][new.model]) if new.inferences else None
+    files = seen[0].models.get(old.model), seen[1].models.get(new.model)
+    if files[0] is None or files[1] is None:
+        return None
+    numbers = seen[1].numbers.get(new.model, {})
+    specs = _specs(new.inferences[0].inputs, files[1], numbers)
     if specs is None:
         return None
     policy = replace(asked.setup.policy, max_seconds=MODEL_SECONDS)
     setup = replace(asked.setup, policy=policy)
     asked.show_step(f"compare both versions of {new.model}")
     request, extensions = ProfileRequest(inputs=specs), asked.extensions
-    before, after = Side(paths[0][old.model], setup), Side(paths[1][new.model], setup)
+    before, after = Side(files[0], setup), Side(files[1], setup)
     name = printable(new.model)
     try:
         found = compare_models(before, after, request, gate, extensions, asked.watch).cases[0]
@@ -126,10 +133,13 @@ def _change_of(found: CaseComparison, calls: int) -> TimeChange | None:
     )
 
 
-def _specs(inputs: Sequence[str], model: Path) -> tuple[InputSpec, ...] | None:
+def _specs(
+    inputs: Sequence[str], model: Path, numbers: Mapping[str, float]
+) -> tuple[InputSpec, ...] | None:
     """The inputs of an inference for a request; None if a shape is unknown.
 
-    A list has no type of its own: the runtime takes it for the type that the model declares.
+    A list has no type of its own: the runtime takes it for the type that the model declares. The
+    `numbers` are the values of inputs that are single numbers.
     """
     declared = {each.name: each.dtype for each in declared_inputs(open_model(model).proto)}
     found = []
@@ -137,7 +147,9 @@ def _specs(inputs: Sequence[str], model: Path) -> tuple[InputSpec, ...] | None:
         match = _INPUT.match(text)
         if match is None:
             return None
-        shape = tuple(int(size) for size in match["shape"].split("x"))
-        dtype = match["dtype"] if match["dtype"] in BITS else declared.get(match["name"])
-        found.append(InputSpec(match["name"], dtype or match["dtype"], shape))
+        name, sizes = match["name"], match["shape"]
+        shape = () if sizes == _SCALAR else tuple(int(size) for size in sizes.split("x"))
+        value = (numbers[name],) if name in numbers and prod(shape) == 1 else None
+        dtype = match["dtype"] if match["dtype"] in BITS else declared.get(name)
+        found.append(InputSpec(name, dtype or match["dtype"], shape, value))
     return tuple(found)

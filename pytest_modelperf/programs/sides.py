@@ -104,12 +104,18 @@ class WatchedWork:
     """The work of a call, whether the next one did the same, and the files of the models."""
 
     def __init__(
-        self, work: CallWork, next_work: CallWork | None, models: Mapping[str, Path]
+        self,
+        work: CallWork,
+        next_work: CallWork | None,
+        models: Mapping[str, Path],
+        numbers: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         self.work = work
         self.next_work = next_work
         # By `SessionWork.model`, to count their MACs; a model in memory was copied.
         self.models = models
+        # The inputs of each model that are single numbers.
+        self.numbers = numbers or {}
 
 
 class SideStation:
@@ -178,6 +184,7 @@ class SideStation:
             self._with_digests(watched.work, watched.models),
             None if following is None else self._with_digests(following, watched.models),
             {name: Path(place.path) for name, place in watched.models.items() if place.path},
+            {name: place.numbers for name, place in watched.models.items()},
         )
 
     def profile(self, calls: int) -> CallProfile:

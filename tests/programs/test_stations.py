@@ -205,6 +205,35 @@ def test_it(modelperf):
     assert watched.models[made.model].read_bytes() == watched.models["model.onnx"].read_bytes()
 
 
+def test_the_numbers_among_the_inputs_are_known_by_their_values(project: Project) -> None:
+    save = """
+import onnx
+from onnx import parser
+
+TEXT = "g (float[n, 3] x, int64 rate, float[1] scale) => (float[n, 3] y) { y = Mul (x, scale) }"
+MODEL = '<ir_version: 8, opset_import: ["" : 17]> ' + TEXT
+onnx.save(parser.parse_model(MODEL), "rate.onnx")
+"""
+    station = project.reach(
+        _ARRAY
+        + save
+        + """
+def test_it(modelperf):
+    session = ort.InferenceSession("rate.onnx")
+    feed = {"x": np.ones((2, 3), np.float32), "rate": np.array(16000), "scale": np.float32([0.5])}
+    value = ort.OrtValue.ortvalue_from_numpy
+    values = {name: value(np.asarray(each)) for name, each in feed.items()}
+
+    def read():
+        session.run(None, feed)
+        session.run_with_ort_values(None, values)
+
+    modelperf.check(read)
+"""
+    )
+    assert station.watch().numbers["rate.onnx"] == {"rate": 16000.0, "scale": 0.5}
+
+
 def test_a_cache_shows_as_other_work_of_the_next_call(project: Project) -> None:
     station = project.reach(
         _ARRAY

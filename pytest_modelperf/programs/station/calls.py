@@ -225,6 +225,8 @@ class SessionGroup:
         self.name = name
         self.source = source
         self.options = options
+        # The inputs of a watched call that are single numbers: a model may choose its way by them.
+        self.numbers: dict[str, float] = {}
 
     @functools.cached_property
     def digest(self) -> str | None:
@@ -299,8 +301,10 @@ class Sessions:
             copy = self._scratch / f"{group.digest}.onnx"
             if not copy.exists():
                 copy.write_bytes(group.source)
-            return ModelPlace(path=str(copy), sha256=group.digest, is_copy=True)
-        return ModelPlace(path=group.source)
+            return ModelPlace(
+                path=str(copy), sha256=group.digest, is_copy=True, numbers=group.numbers
+            )
+        return ModelPlace(path=group.source, numbers=group.numbers)
 
     # -- wrappers
 
@@ -329,6 +333,7 @@ class Sessions:
             group = getattr(session, _GROUP, None) or self._group(session, None)
             if record.is_watched:
                 record.inferences.append((group, input_texts(find_shapes(arguments, named))))
+                group.numbers.update(_single_numbers((*arguments, *named.values())))
             is_own = get_ident() == record.thread
             if is_own:
                 waited_ns, cpu_ns = record.waited(), cpu_clock()
@@ -361,6 +366,7 @@ class Sessions:
                 from pytest_modelperf.profiler.engines.onnxruntime_sessions import feed_shapes
 
                 record.inferences.append((group, input_texts(feed_shapes(input_feed))))
+                group.numbers.update(_single_numbers((input_feed,)))
             start_ns = time.perf_counter_ns()
 
             def ended(results: Any, data: Any, problem: str) -> Any:  # noqa: ANN401
@@ -391,3 +397,18 @@ class Sessions:
                 group = self._groups[key] = SessionGroup(shown, model, options)
         setattr(session, _GROUP, group)
         return group
+
+
+def _single_numbers(arguments: Iterable[object]) -> dict[str, float]:
+    """The inputs of one number in the feed among the arguments of an inference."""
+    # The runtime that is called has loaded it.
+    import numpy as np
+
+    found: dict[str, float] = {}
+    for feed in arguments:
+        for name, value in feed.items() if isinstance(feed, dict) else ():
+            # An OrtValue has its array as a method.
+            array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+            if array.size == 1 and array.dtype.kind in "biuf":
+                found[str(name)] = float(array.item())
+    return found
