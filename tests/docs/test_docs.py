@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from configparser import ConfigParser
 from pathlib import Path
 
 import click
@@ -284,13 +285,14 @@ def test_the_versions_of_python_are_those_of_the_package(page: str) -> None:
 
 def contract_layers(container: str) -> list[str]:
     """The modules of an import contract, the top first."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (contract,) = (
-        each
-        for each in settings["tool"]["importlinter"]["contracts"]
-        if each.get("containers") == [container]
+    contracts = ConfigParser()
+    contracts.read(ROOT / ".importlinter", encoding="utf-8")
+    (layers,) = (
+        contracts[name]["layers"]
+        for name in contracts.sections()
+        if contracts[name].get("containers", "").split() == [container]
     )
-    return list(contract["layers"])
+    return layers.split("\n")[1:]
 
 
 @pytest.mark.parametrize(
