@@ -26,8 +26,7 @@ _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
     """The memory of both sides, with a verdict, alone on this machine.
 
-    Without `goes_on` only the usual processes run, or the fewest ones if these are slow: another
-    figure has decided the case.
+    Without `goes_on` only the fewest processes run: another figure has decided the case.
     """
     pair, place = asked.pair, asked.place
     most_seconds = pair.after_setup.policy.max_seconds
@@ -61,7 +60,7 @@ def judge_memory(
     """
     pairs: list[tuple[float, float]] = []
     is_named = gate.tolerances.names(MEMORY)
-    least = _NAMED_PAIRS if is_named and goes_on else _USUAL_PAIRS
+    least = _NAMED_PAIRS if is_named else _USUAL_PAIRS
     while True:
         pairs.append(measure(len(pairs) + 1))
         if len(pairs) < FEWEST_PAIRS:
@@ -69,8 +68,7 @@ def judge_memory(
         rule = _rule(pairs, gate)
         decision = judge_processes(pairs, rule)
         may_go_on = goes_on and has_time() and (is_named or once_a_round_looks_worse(pairs, rule))
-        is_over = not goes_on and not has_time()
-        is_last = is_over or len(pairs) >= (MOST_PAIRS if may_go_on else least)
+        is_last = not goes_on or len(pairs) >= (MOST_PAIRS if may_go_on else least)
         if is_last or not decision.is_open:
             before, after = (median(each[side] for each in pairs) for side in (0, 1))
             # An allocator takes memory in steps: more processes would not decide so small a growth.
