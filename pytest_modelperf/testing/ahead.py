@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import CaseComparison
-from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.errors import MeasureError, ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.machine.describe import cores_available
 from pytest_modelperf.profiler.measurements import WAITING, Progress
@@ -31,6 +31,8 @@ from pytest_modelperf.testing.settled_cache import SettledCache
 
 # The share of the available memory that models may take while they are planned.
 _MEMORY_SHARE = 0.5
+# This process reads the graph and the plan of each model, which takes about a quarter of the time.
+_MOST_WORKERS = 8
 
 
 class SettledAhead(Struct, frozen=True):
@@ -70,15 +72,17 @@ def settle_ahead(
     The `cache` has the outcomes of earlier runs.
     """
     by_cores: dict[int, list[CaseCheck]] = {}
-    for check in checks:
+    for check in filter(checker.may_settle, checks):
         (cores,) = check.request.cores
         by_cores.setdefault(cores, []).append(check)
     settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
     watch = checker.context.watch
     quiet = Checker(replace(checker.context, watch=lambda _: None))
     for cores, group in by_cores.items():
-        places = max(1, (cores_available().cores or 1) // cores)
-        settled.update(_settle_group(quiet, group, min(places, len(group)), watch, cache))
+        places = min(max(1, (cores_available().cores or 1) // cores), _MOST_WORKERS)
+        # If this machine cannot be used, each test reports the error.
+        with suppress(MeasureError):
+            settled.update(_settle_group(quiet, group, min(places, len(group)), watch, cache))
     if cache is not None:
         cache.prune()
     return SettledAhead(checker, settled)
@@ -135,8 +139,6 @@ def _settle(
     checker: Checker, check: CaseCheck, start: StartRig, cache: SettledCache | None
 ) -> SettledCheck | None:
     """The case as an earlier run settled it, or as its plan settles it now."""
-    if not checker.may_settle(check):
-        return None
     key, file = None, open_model(check.graph)
     if cache is not None:
         context = checker.context

@@ -284,6 +284,15 @@ def test_workers_of_one_run_plan_each_model_once(
     assert sorted(settled) == [f"{name}.onnx::b64-c1" for name in sorted(NAMES)]
 
 
+def test_a_machine_that_cannot_be_used_is_reported_by_each_test(
+    retrained: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, checked_here: list[str]
+) -> None:
+    monkeypatch.setenv("MODELPERF_LOCK", str(retrained.path / "one.onnx" / "lock"))
+    result = check(retrained)
+    result.assert_outcomes(failed=3)
+    assert len(checked_here) == 3
+
+
 def test_an_interrupt_ends_the_workers(
     retrained: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
