@@ -62,9 +62,10 @@ class Tensor(Struct, frozen=True, eq=False):
     @property
     def dims(self) -> tuple[int, ...]:
         """The shape, every dimension known; raises UnknownShapeError otherwise."""
-        if not self.has_known_shape:
+        shape = self.shape
+        if shape is None or None in shape:
             raise UnknownShapeError(self.name)
-        return self.shape  # type: ignore[return-value]  # no None is left in it
+        return shape  # type: ignore[return-value]  # no None is left in it
 
     @property
     def rank(self) -> int:
@@ -80,9 +81,11 @@ class Tensor(Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int | None:
         """Bytes in memory; None if the shape or the element size is unknown."""
-        if self.dtype is None or self.dtype not in BITS or not self.has_known_shape:
+        shape, dtype = self.shape, self.dtype
+        # As `has_known_shape`, but this is asked several times of every tensor.
+        if dtype is None or dtype not in BITS or shape is None or None in shape:
             return None
-        return byte_size(self.dtype, self.size)
+        return byte_size(dtype, prod(shape))  # type: ignore[arg-type]  # no None is left in it
 
     @property
     def has_known_shape(self) -> bool:
