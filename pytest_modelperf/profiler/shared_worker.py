@@ -99,7 +99,10 @@ class SharedWorker:
                 worker = self._ready(setup, place.case.cores)
                 workload = make_workload(model, worker)
                 with adding_notes(workload.notes):
-                    yield set_up(worker, setup, place.case.cores, workload)
+                    rig = set_up(worker, setup, place.case.cores, workload)
+                    yield rig
+                # A session may have made a plan and not run.
+                rig.close()
             except BaseException:
                 self._stop()
                 raise

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
 import pytest
 
 from pytest_modelperf.errors import MeasureError
@@ -19,6 +20,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker
 from tests.support.project import write_dense
+from tests.support.small_models import parse
 
 TIME = SharedTime()
 
@@ -105,6 +107,21 @@ def test_the_session_that_made_the_plan_runs(shared: SharedWorker, model: Prepar
         plain = save_plan(rig, 0)
         assert plain is not None
         assert plain.plan.digest.value == saved.plan.digest.value
+
+
+def test_a_session_that_made_a_plan_and_did_not_run_is_none_of_the_next_model(
+    shared: SharedWorker, model: PreparedModel, tmp_path: Path
+) -> None:
+    with rig_of(shared, model) as rig:
+        assert save_plan(rig, 0, keeps_session=True) is not None
+    wide = tmp_path / "wide.onnx"
+    onnx.save(parse("g (float[1, 7] x) => (float[1, 7] y) { y = Relu (x) }"), wide)
+    other = prepare(Model.load(wide, ProfileRequest(), Extensions()))
+    with rig_of(shared, other) as rig:
+        # Its inputs fit no other session.
+        rig.open()
+        (block,) = rig.take(2, 1_000_000_000)
+        assert len(block.times_ns) == 2
 
 
 # -- turns and memory

@@ -147,6 +147,8 @@ class ModelSessions:
         session = self._sessions.pop(side, None)
         if session is not None:
             session.close()
+        if side in self._loaded:
+            self._loaded.pop(side)[-1].close()
 
     def do_block(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
         self,
