@@ -130,7 +130,7 @@ class Run(Struct):
 
     def settle_ahead(self, items: Iterable[pytest.Item]) -> None:
         """Settle what needs no measurement of these tests, before the first one runs."""
-        from pytest_modelperf.testing.ahead import settle_ahead
+        from pytest_modelperf.baselines.store import BaselineStore
         from pytest_modelperf.testing.checking import Checker
         from pytest_modelperf.testing.settled_cache import SettledCache
 
@@ -138,8 +138,18 @@ class Run(Struct):
         cache = None if self.settings.no_cache else SettledCache.of_user(run)
         checker = self.checker
         # A worker of pytest-xdist has all tests, and learns only later which of them it runs.
-        if isinstance(checker, Checker) and (cache is not None or run is None):
-            self.checker = settle_ahead(checker, self.first_checks(items), cache)
+        if not isinstance(checker, Checker) or (cache is None and run is not None):
+            return
+        try:
+            stored = set(BaselineStore(self.settings.baseline_dir).names())
+        except ModelPerfError:
+            # Each test reports the folder that cannot be read.
+            return
+        checks = [check for check in self.first_checks(items) if check.baseline in stored]
+        if checks:
+            from pytest_modelperf.testing.ahead import settle_ahead
+
+            self.checker = settle_ahead(checker, checks, cache)
 
     def begin(self, item: pytest.Item) -> None:
         """Note that a test starts, perhaps for the second time."""
