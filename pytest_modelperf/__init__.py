@@ -8,7 +8,8 @@ A traced process loads this module before pytest does, which would warn of that:
 
 import os
 
-# As `typing` has it; every run of pytest loads this module, and some need no `typing` yet.
+# Same as in `typing`, but not imported: every run of pytest loads this module, and some do not need
+# `typing` yet.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pytest_modelperf.errors import (
@@ -49,7 +50,7 @@ __all__ = [
     "trace",
 ]
 
-# The modules of the names that are not errors.
+# The modules of all names that are not errors.
 _HOMES = {
     "BudgetWords": "spec.case_words",
     "CaseWords": "spec.case_words",
@@ -63,13 +64,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    # Imported when it is asked for, for the same reason.
+    # Imported only when it is used, for the same reason.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-    # Kept, because a program may ask for `label` in each of its calls.
+    # Cached, because a program may use `label` in each of its calls.
     globals()[name] = found
     return found
 
@@ -79,5 +80,5 @@ def __dir__() -> list[str]:
 
 
 if os.environ.get("MODELPERF_TRACE"):
-    # Its import begins the tracing, also where no hook is installed.
+    # Its import starts the tracing, even if no hook is installed.
     import pytest_modelperf.tracing.autostart  # noqa: F401

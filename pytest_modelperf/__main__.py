@@ -1,6 +1,6 @@
-"""The `modelperf` command as a process, also as `python -m pytest_modelperf`.
+"""The `modelperf` command as a process, also started by `python -m pytest_modelperf`.
 
-An interrupt can come at any moment. So this file imports next to nothing before it can tell one.
+An interrupt can come at any moment. So this file imports next to nothing before it can report one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import gc
 import os
 import sys
 
-# As `typing` has it, whose import is long enough for an interrupt.
+# Same as in `typing`, whose import takes long enough for an interrupt to come.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-# Importing makes hundreds of thousands of objects that stay, so looking for garbage finds none.
+# Importing makes hundreds of thousands of objects that stay, so collecting garbage finds none.
 _OBJECTS_BEFORE_COLLECTION = 100_000
 # The exit code that a shell gives to a program ended by SIGINT.
 _INTERRUPTED = 130
@@ -30,7 +30,7 @@ def run() -> None:
     try:
         _end(_exit_code())
     except KeyboardInterrupt:
-        # A second one, which does not wait for what is registered for the end.
+        # A second interrupt does not wait for the functions that are registered for the end.
         os._exit(_tell_interrupt())
 
 
@@ -42,7 +42,7 @@ def _exit_code() -> int:
     except SystemExit as ended:
         if isinstance(ended.code, int):
             return ended.code
-        # A stream that cannot be flushed is reported by the interpreter.
+        # The interpreter reports a stream that cannot be flushed.
         raise
     except KeyboardInterrupt:
         return _tell_interrupt()
@@ -50,7 +50,10 @@ def _exit_code() -> int:
 
 
 def _end(code: int) -> NoReturn:
-    """Run what others registered for the end: a recording of this program, a temporary folder."""
+    """Run what other code registered for the end, then end the process.
+
+    Examples are a recording of this program and the removal of a temporary folder.
+    """
     from contextlib import suppress
 
     from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
@@ -60,7 +63,7 @@ def _end(code: int) -> NoReturn:
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
                     stream.flush()
-        atexit._run_exitfuncs()  # noqa: SLF001  # no public name, unchanged since Python 3.0
+        atexit._run_exitfuncs()  # noqa: SLF001  # has no public name, unchanged since Python 3.0
     os._exit(_tell_interrupt() if held.has_come else code)
 
 

@@ -1,12 +1,13 @@
-"""The Python interface for notebooks and scripts: what the commands do, returning records.
+"""The Python interface for notebooks and scripts: the commands as functions that return records.
 
     from pytest_modelperf.api import compare, profile
 
     profile("model.onnx", batch_size=[1, 8], cores=2)
     compare("old.onnx", "new.onnx", dims={"seq": 64}).verdict
 
-The words are those of the fixture and of the table of a model, and each may have several values.
-A notebook shows a returned record as its report.
+The keyword arguments have the names of the settings of the fixture and of a model's table in
+`pyproject.toml`, and each may have several values. A notebook shows a returned record as its
+report.
 """
 
 from __future__ import annotations
@@ -78,19 +79,19 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 
-# Words about baselines and clusters, which belong to a test run.
+# Settings about baselines and clusters, which belong to a test run.
 _OF_TESTS = ("baseline", "machine", "measure", "output_sketch")
 _SHOWN_LAYERS = 20
-# Where a notebook finds the layers that its report leaves out.
+# Where the reader of a notebook finds the layers that its report leaves out.
 _OF_CASE = "`layers` of the case has all"
 _OF_LEVELS = "`layers` of each level has all"
 _BYTES_PER_MB = 1_000_000
-# More milliseconds and megabytes than any model takes.
+# More milliseconds and megabytes than any model needs.
 _MOST = 1e12
 
 
 class _ApiWording(Wording):
-    """The settings in errors and advice, as arguments of these functions."""
+    """The settings in errors and advice, named as arguments of these functions."""
 
     names: Mapping[str, str] = {
         "baseline_python": "gateway",
@@ -103,7 +104,7 @@ class _ApiWording(Wording):
         "max_seconds": "max_seconds",
         "state": 'state={"PAST": "PRESENT"}',
         "static": "static=True",
-        # These functions take none.
+        # These functions do not have a timeout.
         "timeout": "modelperf profile --timeout",
         "tolerance": "tolerance",
     }
@@ -125,7 +126,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def profile(  # what a call may say
+def profile(
     model: ModelSource | Callable[..., object],
     *,
     static: bool = False,
@@ -136,8 +137,9 @@ def profile(  # what a call may say
 ) -> Profile:
     """Profile a model: how long it takes and what it costs, in total and by layer.
 
-    With `static`, nothing runs. `sparsity` reads the weights. `extensions` are modules to import;
-    installed ones are found. `watch` is called with the progress of the measurement.
+    With `static`, the model is only counted and does not run. `sparsity` also reads the weights, to
+    count zeros. `extensions` are modules to import; installed ones are found automatically. `watch`
+    is called with the progress of the measurement.
 
         profile("model.onnx", batch_size=[1, 8], cores=[1, 2]).cases[0].latency.p50_ms
     """
@@ -157,7 +159,7 @@ def profile(  # what a call may say
         return MeasureRequest(run, request).run(known, watch)
 
 
-def compare(  # noqa: PLR0913  # what a call may say
+def compare(  # noqa: PLR0913  # the arguments of a call
     before: ModelSource,
     after: ModelSource,
     *,
@@ -168,10 +170,11 @@ def compare(  # noqa: PLR0913  # what a call may say
     watch: Watch = lambda _: None,
     **case: Unpack[CaseWords],
 ) -> Comparison:
-    """Compare two models, which run in turn: whether the second one got worse, and why.
+    """Compare two models, which run in turn, to show whether the second one is worse, and why.
 
-    With `static`, only what is counted is compared. `engine_before` and `gateway_before` run the
-    first model on another engine, or in another interpreter: `"popen//python=old/bin/python"`.
+    With `static`, the models do not run and only their counts are compared. `engine_before` and
+    `gateway_before` run the first model on another engine, or in another interpreter:
+    `"popen//python=old/bin/python"`.
 
         compare("old.onnx", "new.onnx", tolerance=0.02).verdict
     """
@@ -189,7 +192,7 @@ def compare(  # noqa: PLR0913  # what a call may say
         setup = Setup() if static else _setup(spec, known, is_stretched=True)
         setup_before = setup
         if engine_before is not None:
-            # The options are those of the other engine.
+            # The given options belong to the engine of the second model.
             engine = known.engines.find(read_text(engine_before, "engine_before"))
             setup_before = replace(setup_before, engine=engine, options={})
         if gateway_before is not None:
@@ -204,7 +207,7 @@ def compare(  # noqa: PLR0913  # what a call may say
         return asked.count(known) if static else asked.run(known, watch)
 
 
-def sweep(  # noqa: PLR0913  # what a call may say
+def sweep(  # noqa: PLR0913  # the arguments of a call
     model: ModelSource,
     *,
     against: ModelSource | None = None,
@@ -216,9 +219,9 @@ def sweep(  # noqa: PLR0913  # what a call may say
 ) -> Sweep:
     """Measure a model at every batch size, number of cores and of streams, and find the best.
 
-    The best one gives the most items per second with a median latency within `threshold_ms`.
-    `against` is the version before, which runs in turn. Each configuration takes up to
-    `max_seconds`, 5 unless given.
+    The best configuration has the most items per second with a median latency within
+    `threshold_ms`. `against` is an earlier version, which runs in turn with the model. Each
+    configuration takes up to `max_seconds`, by default 5.
 
         sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].spot.best
     """
@@ -235,7 +238,7 @@ def sweep(  # noqa: PLR0913  # what a call may say
         return SweepRequest(sides, spec.request(), counts, threshold).run(known, watch)
 
 
-def tune(  # noqa: PLR0913  # what a call may say
+def tune(  # noqa: PLR0913  # the arguments of a call
     model: ModelSource,
     *,
     values: Mapping[str, Sequence[str]] | None = None,
@@ -246,11 +249,12 @@ def tune(  # noqa: PLR0913  # what a call may say
     watch: Watch = lambda _: None,
     **case: Unpack[CaseWords],
 ) -> Tuning:
-    """Find the options of a session that make a model faster on this machine.
+    """Find the session options of the engine that make a model faster on this machine.
 
-    `values` are those to try of each option of the engine; without them the usual ones are tried.
-    `latency_ms` and `memory_mb` are limits that a recommended set of options keeps, and `outputs`
-    is how far its outputs may differ. All of it takes up to `max_seconds`, 120 unless given.
+    `values` are the values to try for each option of the engine; by default the usual ones are
+    tried. `latency_ms` and `memory_mb` are limits that the recommended options must keep, and
+    `outputs` is how far their outputs may differ. The whole search takes up to `max_seconds`, by
+    default 120.
 
         tune("model.onnx", cores=2).cases[0].winner
     """
@@ -271,7 +275,7 @@ def tune(  # noqa: PLR0913  # what a call may say
         return asked.run(known, watch)
 
 
-def whatif(  # noqa: PLR0913  # what a call may say
+def whatif(  # noqa: PLR0913  # the arguments of a call
     model: ModelSource,
     *,
     prune: float | Sequence[float] = (),
@@ -285,9 +289,10 @@ def whatif(  # noqa: PLR0913  # what a call may say
 ) -> WhatIf:
     """Measure what a model would gain by pruning, by INT8, or in another precision.
 
-    `prune` and `prune_channels` are shares of weights and of channels, `quantize` is
-    `"int8-dynamic"`, `"int8-static"`, or `"int8"` for both, `precision` is `"bf16"`, `"f16"` or
-    `"f32"`, and `estimate` are shares of pruning that are estimated from the measured ones.
+    `prune` are the shares of weights to set to zero, `prune_channels` those of channels to remove,
+    `quantize` is `"int8-dynamic"`, `"int8-static"`, or `"int8"` for both, `precision` is `"bf16"`,
+    `"f16"` or `"f32"`, and `estimate` are shares of pruning that are estimated from the measured
+    ones.
 
         whatif("model.onnx", prune=[0.5, 0.9], quantize="int8-dynamic")
     """
@@ -338,7 +343,7 @@ def _whatif_report(shown: WhatIf) -> Report:
 
 @contextmanager
 def _in_words(watch: object) -> Iterator[None]:
-    """Errors name the settings as arguments of these functions; one of them is a wrong `watch`."""
+    """Make errors name the settings as arguments of these functions, and check `watch`."""
     try:
         if not callable(watch):
             raise UsageError(
@@ -352,7 +357,7 @@ def _in_words(watch: object) -> Iterator[None]:
 
 
 def _several(given: object) -> tuple[object, ...]:
-    """One value or several as several; a text is one value."""
+    """Return one value or several as a tuple. A text counts as one value."""
     written = as_written(given)
     if isinstance(written, str) or not isinstance(written, Iterable):
         return (written,)
@@ -360,7 +365,7 @@ def _several(given: object) -> tuple[object, ...]:
 
 
 def _shares(given: object, word: str) -> tuple[float, ...]:
-    """Shares of weights or channels, each once; their range is checked with the variants."""
+    """Read shares of weights or channels, each once. Their range is checked with the variants."""
     shares = []
     for each in _several(given):
         share = as_float(each)
@@ -374,7 +379,7 @@ def _shares(given: object, word: str) -> tuple[float, ...]:
 
 
 def _with_forms(kind: VariantKind, given: object, word: str) -> list[Variant]:
-    """The variants that names stand for, each once; UsageError for a name that is not known."""
+    """Return the variants for some names, each once. Raises UsageError for an unknown name."""
     known = FORMS[kind]
     forms: dict[str, None] = {}
     for each in _several(given):
@@ -385,7 +390,10 @@ def _with_forms(kind: VariantKind, given: object, word: str) -> list[Variant]:
 
 
 def _wanted(values: object) -> Mapping[str, tuple[str, ...]]:
-    """The values to try of each option of the engine; a text or a number is the only one."""
+    """Read the values to try for each option of the engine.
+
+    One text or number counts as one value.
+    """
     where = "tune(): values"
     if values is None:
         return {}
@@ -405,7 +413,7 @@ def _wanted(values: object) -> Mapping[str, tuple[str, ...]]:
 
 
 def _limit(given: object, where: str, unit: str) -> float | None:
-    """A limit above 0, or none."""
+    """Read a limit above 0, or None."""
     if given is None:
         return None
     limit = as_float(as_written(given))
@@ -425,7 +433,10 @@ def _spec(
     function: Callable[..., object],
     unused: Sequence[str] = (),
 ) -> CaseSpec:
-    """The spec of a model by the words of a call; UsageError for a word that has no effect."""
+    """Read the spec of a model from the arguments of a call.
+
+    Raises UsageError for an argument that has no effect.
+    """
     where, without = f"{function.__name__}()", (*_OF_TESTS, *unused)
     for word in without:
         if word in words:
@@ -438,7 +449,7 @@ def _spec(
     known = [*own, *(word for word in CASE_WORDS if word not in {*MODEL_WORDS, *without})]
     spec = read_spec({**words, "model": model}, where, Path, known)
     if spec.origin is not None:
-        # Only a test takes what is not ONNX: the error about the file says so.
+        # Only a test accepts other formats than ONNX: the error about the file explains that.
         spec = replace(spec, model=model, origin=None)
     if spec.state and not (spec.prompts or spec.generates):
         raise UsageError(f"{where}: state is about a generation: give prompt and generate too.")
@@ -446,7 +457,7 @@ def _spec(
 
 
 def _function(spec: CaseSpec) -> Callable[..., object] | str | None:
-    """The Python function that is profiled, or its name; None for an ONNX model."""
+    """Return the Python function to profile, or its name, or None for an ONNX model."""
     if callable(spec.model):
         return spec.model
     if spec.engine == CALLABLE_ENGINE and isinstance(spec.model, str):
@@ -455,7 +466,7 @@ def _function(spec: CaseSpec) -> Callable[..., object] | str | None:
 
 
 def _onnx(model: TestedModel, spec: CaseSpec, place: str) -> ModelSource:
-    """The model; UsageError if it is a Python function."""
+    """Return the model, or raise UsageError if it is a Python function."""
     if callable(model) or spec.engine == CALLABLE_ENGINE:
         raise UsageError(
             f"{place} takes only ONNX models: measure a Python function with profile()."
@@ -464,7 +475,10 @@ def _onnx(model: TestedModel, spec: CaseSpec, place: str) -> ModelSource:
 
 
 def _setup(spec: CaseSpec, extensions: Extensions, *, is_stretched: bool = False) -> Setup:
-    """The setup of a call; with `is_stretched`, a slow model has more time unless the call says."""
+    """Return the setup of a call.
+
+    With `is_stretched`, a slow model gets more time unless the call sets `max_seconds`.
+    """
     settings = MeasuringSettings(
         max_seconds=spec.max_seconds or read_default(MAX_SECONDS),
         warmup_seconds=spec.warmup_seconds,
@@ -480,7 +494,7 @@ def _setup(spec: CaseSpec, extensions: Extensions, *, is_stretched: bool = False
 
 
 def _gateway(written: str | None, word: str = "gateway") -> str | None:
-    """The gateway; UsageError for the name of a machine, which only a test run can know."""
+    """Read a gateway. Raises UsageError for a machine's name, which only a test run can know."""
     if written is None:
         return None
     gateway = read_gateway(written, word)

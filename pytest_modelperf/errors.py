@@ -1,8 +1,8 @@
-"""Every error that a user can do something about.
+"""All errors that a user can do something about.
 
-A message says what is wrong, where, what was expected, and what to type next.
-The core raises these errors; the faces (`plugin`, `cli`) show them in their own way.
-The subclasses differ by what the user can do.
+A message says what is wrong, where, what was expected, and what to type next. The core raises these
+errors; the plugin and the command show them in their own way. The subclasses differ by what the
+user can do.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Literal
 
 
 class Wording:
-    """Names settings, in remedies and advice. A face overrides it with what its own users type.
+    """The names of settings in remedies and advice.
 
+    The plugin, the command and the Python interface override them with what their users type.
     `names` has the name of each setting; `record` is the command that records baselines.
     """
 
@@ -36,25 +37,25 @@ class Wording:
         self.record = record
 
     def sizes(self, dims: Sequence[str]) -> str:
-        """The text to type to give each of these dimensions a size."""
+        """Return the text to type to give each of these dimensions a size."""
         return ", ".join(f"{name}=SIZE" for name in dims)
 
     def value(self, setting: str, value: str) -> str:
-        """The text to type to give a setting this value."""
+        """Return the text to type to give a setting this value."""
         return f"{self.names[setting]} {value}"
 
 
-# Names no face: what an error says by itself.
+# The neutral wording, used when an error is shown without a caller's wording.
 PLAIN = Wording()
 
 
 class Remedy:
-    """An action that a user can take about an error.
+    """An action by which a user can fix an error.
 
-    `text` names settings in braces, as in `Leave {batch} out.`, and each face puts in its own
-    name for them. The other arguments say what a setting should be: the dimensions that need a
+    `text` names settings in braces, as in `Leave {batch} out.`, and each `Wording` puts in its own
+    names for them. The other arguments say what a setting should be: the dimensions that need a
     size, an input such as `ids:int64:1x64`, an engine option such as `device=CPU`. Names in them
-    are escaped already.
+    are already escaped.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Remedy:
 
 
 class ModelPerfError(Exception):
-    """The base of all errors that are meant to be read by a user."""
+    """The base class of all errors that a user is meant to read."""
 
     exit_code = 2
 
@@ -92,14 +93,14 @@ class ModelPerfError(Exception):
         self.remedy = remedy
         # Lines below the message.
         self.details: tuple[str, ...] = ()
-        # The `graph.load.Asked` that other sizes or values may help, if there is one.
+        # The `graph.load.Asked` for which other sizes or values may help, if there is one.
         self.asked: object = None
 
     def __str__(self) -> str:
         return self.worded(PLAIN)
 
     def worded(self, wording: Wording) -> str:
-        """The whole message, with the settings named as a face's users know them."""
+        """Return the whole message, with settings named as this wording's users know them."""
         remedy = "" if self.remedy is None else f" {self.remedy.worded(wording)}"
         return "\n".join([f"{self.message}{remedy}", *self.details])
 
@@ -109,7 +110,7 @@ class UsageError(ModelPerfError):
 
 
 class AbsentFileError(UsageError):
-    """A file that is named does not exist: correct the path, or make the file."""
+    """A named file does not exist: correct the path, or make the file."""
 
 
 class EngineOptionError(UsageError):
@@ -123,7 +124,7 @@ class ModelError(ModelPerfError):
 class MisfitError(ModelError):
     """The shapes of a model do not fit together at the node that `where` names.
 
-    `sizes` are those of the axes at which its inputs differ.
+    `sizes` are those of the axes in which the inputs of the node differ.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class MisfitError(ModelError):
         message: str,
         remedy: Remedy | None = None,
         *,
-        # Pickle calls this with the message alone and sets the attributes afterwards.
+        # Optional, because pickle passes only the message and sets the attributes afterwards.
         where: str = "",
         sizes: Sequence[int] = (),
     ) -> None:
@@ -159,7 +160,7 @@ class OutputError(ModelPerfError):
 class MeasureError(ModelPerfError):
     """A case could not be measured: its worker crashed, hung, or refused the model.
 
-    Of two models that run in turn, `side` is the one that failed: `before` or `after`; None if that
+    If two models run in turn, `side` is the one that failed, `before` or `after`, or None if that
     is unknown.
     """
 
@@ -172,7 +173,7 @@ class MissingModuleError(MeasureError):
 
 
 class ChangedModelError(MeasureError):
-    """A model file changed after it was opened: measure again when nothing writes it."""
+    """A model file changed after it was opened: measure again when no program writes it."""
 
 
 class TooFewCoresError(MeasureError):
@@ -180,7 +181,7 @@ class TooFewCoresError(MeasureError):
 
     @classmethod
     def of(cls, wanted: int, available: int, reason: str) -> TooFewCoresError:
-        """The error of a case that wants so many cores; `reason` says why it cannot have them."""
+        """Return the error for a case that wants more cores than there are, for this `reason`."""
         return cls(
             f"{wanted} cores are wanted, but {reason}.",
             Remedy(
@@ -202,18 +203,18 @@ class EnvironmentMakingError(ModelPerfError):
 
 
 class ClusterError(ModelPerfError):
-    """A cluster cannot do what it is asked: start what is missing, or mend what differs."""
+    """A cluster cannot do what was requested: start what is missing, or fix what differs."""
 
     exit_code = 3
 
 
 class BaselineError(ModelPerfError):
-    """A stored baseline is broken, or newer than this version: restore it, or record it anew."""
+    """A stored baseline is broken, or newer than this version: restore it, or record it again."""
 
 
 def find_lack_of_memory(error: Exception) -> MeasureError | None:
-    """The error to show if memory ran out, perhaps as a library was loaded; None otherwise."""
-    # The loader has words for it.
+    """Return the error to show if memory ran out, perhaps while a library was loaded, or None."""
+    # The loader raises an ImportError with one of these messages.
     told = str(error) if isinstance(error, ImportError) else ""
     is_unloaded = "failed to map segment" in told or "annot allocate memory" in told
     if not (is_unloaded or isinstance(error, MemoryError)):

@@ -1,6 +1,6 @@
-"""All that an extension imports: the hooks, the cost and shapes of operators, and engines.
+"""The names that an extension imports: the hooks, the cost and shapes of operators, and engines.
 
-Other modules of the package may change their names; this one does not. An example, for an
+Names in other modules of the package may change; those in this one do not. An example, for an
 operator that multiplies x by W and takes the tanh of the product:
 
     from pytest_modelperf.extensions import TANH, Contraction, Cost, OutputType
@@ -21,7 +21,7 @@ operator that multiplies x by W and takes the tanh of the product:
     def modelperf_register_engines(engines):
         engines.register("name", module="package.module", install="pip install runtime")
 
-`Engine` describes the module of an engine. Every class here has a docstring.
+`Engine` describes what the module of an engine has to define. Every class here has a docstring.
 """
 
 from __future__ import annotations

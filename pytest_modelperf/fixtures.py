@@ -25,7 +25,7 @@ def modelperf(request: pytest.FixtureRequest) -> ModelPerf | ServedTest:
     run = run_of(request.config)
     if run is None:
         pytest.skip(SWITCHED_OFF)
-    # Imported here: a run without --modelperf does not pay for it.
+    # Imported here, so that a run without --modelperf does not spend time on it.
     from pytest_modelperf.testing.fixture import ModelPerf
 
     return ModelPerf(run)
@@ -33,6 +33,6 @@ def modelperf(request: pytest.FixtureRequest) -> ModelPerf | ServedTest:
 
 @pytest.fixture
 def _modelperf_case(request: pytest.FixtureRequest) -> SizedCase:
-    """The case that a test is about, by its markers."""
+    """Return the case of a test, which its markers define."""
     case: SizedCase = request.param
     return case

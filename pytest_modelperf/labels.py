@@ -1,6 +1,6 @@
-"""`label`: names a part of a program for whatever records it.
+"""`label`, which names a part of a program for any recorder.
 
-A program may use it in production: it costs next to nothing unless a recorder is in place.
+A program may use it in production: it costs next to nothing unless a recorder is active.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TypeAlias
 Recorder: TypeAlias = Callable[[str], AbstractContextManager[None]]
 
 _NOT_RECORDED = contextlib.nullcontext()
-# Those of this process: a program cannot hand one to each of its functions.
+# Global to the process, because a program cannot pass a recorder to each of its functions.
 _recorders: tuple[Recorder, ...] = ()
 
 
 def label(name: str) -> AbstractContextManager[None]:
-    """Name what runs inside the `with` statement, for a checked program and the active trace.
+    """Name the code inside the `with` statement, for a checked program or an active trace.
 
-    Labels nest. Without either it does nothing.
+    Labels can be nested. Without a check or trace, this does nothing.
 
         with label("resize"):
             pages = resize(pages)
@@ -34,7 +34,7 @@ def label(name: str) -> AbstractContextManager[None]:
 
 
 def add_recorder(recorder: Recorder) -> None:
-    global _recorders  # noqa: PLW0603  # the only writers
+    global _recorders  # noqa: PLW0603  # written only by these two functions
     _recorders = (*_recorders, recorder)
 
 

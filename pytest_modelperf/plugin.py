@@ -1,7 +1,7 @@
-"""The pytest plugin: its options and markers, and the run that it starts when asked to.
+"""The pytest plugin: its options and markers, and the run that it starts with `--modelperf`.
 
 Every pytest run of every user loads it, so it imports only what a run without `--modelperf` needs.
-It has few names of its own, because pytest looks at each of them for hooks and fixtures.
+It has few names of its own, because pytest checks each of them for hooks and fixtures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in names.MARKERS:
         config.addinivalue_line("markers", line)
     if config.getoption(names.FLAG):
-        # Imported here: only a run that profiles pays for it.
+        # Imported here, so that only a run that profiles spends time on it.
         from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 
         with lack_of_memory_told(lambda error: pytest.UsageError(error.message)):
@@ -55,7 +55,7 @@ def pytest_terminal_summary(
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
-    """Make a named model a skipped test in a run that profiles none."""
+    """Make a model that is named on the command line a skipped test if the run profiles none."""
     if file_path.suffix not in names.SUFFIXES or current_run.run_of(parent.config) is not None:
         return None
     if all(path != file_path for path, _ in names.named_tests(parent.config)):

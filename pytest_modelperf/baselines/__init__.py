@@ -1,1 +1,1 @@
-"""Baselines on disk: find, lock, read strictly, plan an update, and write it atomically."""
+"""Baselines on disk: finding, locking and reading them, planning an update, and writing it."""

@@ -1,4 +1,4 @@
-"""The changes that an update would make to baselines, figure by figure, before it writes."""
+"""The changes that an update would make to baselines, figure by figure, before it writes them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _FIGURES = (
     *("macs", "params", "scalar_params", "elementwise_ops", "backward_macs", "effective_macs"),
     *("weight_bytes", "activation_bytes", "peak_activation_bytes", "coverage"),
 )
-# The figures that are shown of a case that is added or removed.
+# The figures that are shown for a case that is added or removed.
 _MAIN_FIGURES = frozenset({"macs", "params", "latency_p50_ns", "latency_p95_ns"})
 _SHORT = 12
 
 
 def list_changes(before: Baseline | None, after: Baseline | None) -> Iterator[BaselineChange]:
-    """The changes, one for each figure; whatever differs has at least one."""
+    """Yield the changes, one for each figure. Any difference is shown by at least one change."""
     old, new = _model(before), _model(after)
     if old is not None and new is not None:
         yield from _model_changes(old, new)
@@ -91,7 +91,7 @@ def _latency_changes(
     for name in {**before, **after}:
         known, now = before.get(name), after.get(name)
         is_shown = name in _MAIN_FIGURES if old is None or new is None else known != now
-        # The median of new samples has a line even if it did not change.
+        # The median of new samples is shown even if it did not change.
         if is_shown or name == "latency_p50_ns":
             yield BaselineChange(case=case_id, machine=machine, name=name, before=known, after=now)
 
@@ -151,7 +151,7 @@ def _listed(options: Mapping[str, str]) -> str:
 
 
 def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> BaselineChange:
-    """A change that no figure shows."""
+    """Return a change that no figure shows."""
     if old is None or new is None:
         there = "recorded"
         return BaselineChange(
@@ -209,7 +209,7 @@ def _latency(baseline: Baseline | None, key: str, case_id: str) -> StoredLatency
 
 
 def plan_update(stored: Baseline | None, recording: BaselineRecording) -> UpdatePlan:
-    """The changes that storing a recording would make."""
+    """Return the changes that storing a recording would make."""
     old = stored.model if stored is not None else None
     model = _merge_models(old, recording)
     machines = stored.machines if stored is not None else ()
@@ -225,7 +225,7 @@ def plan_update(stored: Baseline | None, recording: BaselineRecording) -> Update
 
 
 def plan_removal(stored: Baseline, case_ids: Sequence[str] | None = None) -> UpdatePlan:
-    """The removal of these cases, or of the whole model with None, on every machine."""
+    """Plan the removal of these cases, or of the whole model if None, on every machine."""
     gone = {case.id for case in stored.model.cases} if case_ids is None else set(case_ids)
     cases = tuple(case for case in stored.model.cases if case.id not in gone)
     after = None
@@ -274,13 +274,13 @@ def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> Mo
 
 
 def _has_content_of(known: StoredCase, new: StoredCase) -> bool:
-    """Whether recording a case again would change nothing but where and when that was."""
+    """Whether recording a case again would change only where and when it was recorded."""
     is_same = replace(new, provenance=known.provenance) == known
     return is_same and new.engine_version == known.engine_version
 
 
 def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
-    """A case that was only counted, with the facts of an earlier run of the very same case."""
+    """Add to a case that was only counted what an earlier run of the same case measured."""
     was_run = new.engine is not None or new.fidelity is not None
     if was_run or known is None or not known.asks_the_same(new):
         return new
@@ -297,7 +297,7 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
 
 
 def _with_engine_of(counted: Provenance, known: StoredCase) -> Provenance:
-    """The provenance of counts, with the version of the engine that ran the case earlier."""
+    """Return the provenance of counts, with the version of the engine that ran the case earlier."""
     if known.engine is None:
         return counted
     packages = {name: v for name, v in counted.packages.items() if name != known.engine}
@@ -310,7 +310,7 @@ def _with_engine_of(counted: Provenance, known: StoredCase) -> Provenance:
 def _merge_twins(
     old: ModelBaseline | None, recording: BaselineRecording, models: set[str | None]
 ) -> StoredTwin | None:
-    """The recorded twin; without one, the old twin while it stands for a remaining case."""
+    """Return the recorded twin, or else the old twin if it belongs to a remaining case's model."""
     if recording.twin is not None:
         digest = hashlib.sha256(recording.twin).hexdigest()
         return StoredTwin(

@@ -1,4 +1,4 @@
-"""The files of a baseline: their types, the samples that they keep, and how they are read back."""
+"""The files of a baseline: their types, the samples that they keep, and how they are read."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, ModelIdentity, StoredInputs
 from pytest_modelperf.report.document import SCHEMA, copy_fields, to_json
 
-# Samples of fewer different values can be equal by chance: a coarse clock knows a few values only.
-# Even where all values are as likely as each other, two blocks of 12 are equal once in 10^13.
+# Samples with fewer different values can be equal by chance, because a coarse clock has only a few
+# values. If only this many values are possible, all equally likely, two blocks of 12 are equal once
+# in 10^13.
 _FEWEST_VALUES = 12
 
 _Samples: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def require_own_samples(cases: Mapping[str, StoredLatency]) -> None:
-    """ContradictionError if a process or round of a machine's file repeats another one."""
+    """Raise ContradictionError if a process or round in a machine's file repeats another one."""
     places: dict[_Samples, str] = {}
     for place, times_ns in chain(_processes(cases), _rounds(cases)):
         if len(set(chain.from_iterable(times_ns))) < _FEWEST_VALUES:
@@ -58,7 +59,7 @@ def require_own_samples(cases: Mapping[str, StoredLatency]) -> None:
 
 
 def _processes(cases: Mapping[str, StoredLatency]) -> Iterator[tuple[str, _Samples]]:
-    """The places in the file of the processes, and their samples."""
+    """Yield the place of each process in the file, and its samples."""
     for case_id, case in sorted(cases.items()):
         for number, process in enumerate(case.processes):
             place = f'cases["{shortened(case_id)}"].processes[{number}].times_ns'
@@ -76,12 +77,12 @@ def _rounds(cases: Mapping[str, StoredLatency]) -> Iterator[tuple[str, _Samples]
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
-# The counts of each operator, under its qualified name.
+# The counts of each operator, by its qualified name.
 LayerTypes: TypeAlias = Mapping[str, LayerTypeCounts]
 
 
 class CountsPart(Stored, frozen=True, kw_only=True):
-    """Counts as a file has them: the layer types stand beside the totals."""
+    """Counts as a file has them: the layer types next to the totals."""
 
     static: StoredTotals
     layer_types: LayerTypes
@@ -135,7 +136,7 @@ class MachineBaselineFile(Stored, frozen=True, kw_only=True):
 
 
 def is_machine_key(text: str) -> bool:
-    """Whether it is safe as a file name, and not the name of another file of a baseline."""
+    """Whether a text is safe as a file name, and not the name of another file of a baseline."""
     try:
         msgspec.convert(text, MachineKey)
     except msgspec.ValidationError:
@@ -144,7 +145,10 @@ def is_machine_key(text: str) -> bool:
 
 
 def read_model(data: bytes, path: Path) -> ModelBaseline:
-    """The content of a `model.json`; BaselineError with file and place where it is not valid."""
+    """Read the content of a `model.json`.
+
+    Raises BaselineError with file and place if it is not valid.
+    """
     file = DocumentFile(path)
     found = file.read(data, ModelBaselineFile, SCHEMA)
     for case_id, case in found.cases.items():
@@ -161,7 +165,7 @@ def read_model(data: bytes, path: Path) -> ModelBaseline:
 
 
 def _require_one_structure(file: DocumentFile, cases: Mapping[str, CasePart]) -> None:
-    """BaselineError if cases of the same model differ in its structure."""
+    """Raise BaselineError if cases of the same model differ in its structure."""
     first: dict[str, str] = {}
     for case_id, case in sorted(cases.items()):
         if case.model_sha256 is None:
@@ -173,7 +177,7 @@ def _require_one_structure(file: DocumentFile, cases: Mapping[str, CasePart]) ->
 
 
 def read_machine(data: bytes, path: Path) -> MachineBaseline:
-    """The content of a machine's file, which is named by the machine's key."""
+    """Read the content of a machine's file, which is named by the machine's key."""
     file = DocumentFile(path)
     found = file.read(data, MachineBaselineFile, SCHEMA)
     key = found.machine.stored_key
@@ -210,7 +214,7 @@ def _read_counts(counts: CountsPart | CasePart) -> StoredStatic:
 
 
 def write_model(stored: ModelBaseline) -> bytes:
-    """The content of `model.json`."""
+    """Return the content of `model.json`."""
     return _to_bytes(
         ModelBaselineFile(
             schema=SCHEMA,
@@ -222,7 +226,7 @@ def write_model(stored: ModelBaseline) -> bytes:
 
 
 def write_machine(stored: MachineBaseline) -> bytes:
-    """The content of a machine's file."""
+    """Return the content of a machine's file."""
     machine = copy_fields(MachinePart, stored.machine, stored_key=stored.key)
     return _to_bytes(MachineBaselineFile(schema=SCHEMA, machine=machine, cases=stored.cases))
 
@@ -245,7 +249,7 @@ def _to_bytes(document: Struct) -> bytes:
 
 
 def _lines(value: Json, depth: int) -> str:
-    """A value as JSON; one that holds other objects or lists has a line for each entry."""
+    """Write a value as JSON. One that contains objects or lists has a line for each entry."""
     if isinstance(value, Mapping):
         pairs = [(f"{json.dumps(key)}: ", value[key]) for key in sorted(value)]
         opening, closing = "{}"
@@ -264,9 +268,9 @@ def _lines(value: Json, depth: int) -> str:
 # -- the stored form of a profile and its measurements
 
 
-# Some 40 kB with ten digits a sample. Such a file stays readable in a diff.
+# About 40 kB with ten digits a sample. Such a file stays readable in a diff.
 MAX_SAMPLES = 3_200
-# Fewer samples would not show how the times of a round are spread.
+# Fewer samples would not show how the times of a round vary.
 _MIN_SAMPLES = 4
 
 
@@ -277,7 +281,7 @@ def store_case(
     structure: str,
     fidelity: Fidelity | None = None,
 ) -> StoredCase:
-    """The stored form of a profiled case."""
+    """Return the stored form of a profiled case."""
     case, run = profile.case, profile.measured
     return StoredCase(
         id=case.id,
@@ -299,7 +303,7 @@ def store_case(
 
 
 def generation_of(binding: Binding) -> StoredGeneration | None:
-    """The phase of a generation that a binding asks for."""
+    """Return the phase of a generation that a binding requests."""
     phase = binding.phase
     if phase is None:
         return None
@@ -312,7 +316,7 @@ def generation_of(binding: Binding) -> StoredGeneration | None:
 
 
 def store_static(static: StaticProfile) -> StoredStatic:
-    """The totals and the layer types of a static profile."""
+    """Return the totals and the layer types of a static profile."""
     return copy_fields(
         StoredStatic,
         static,
@@ -325,7 +329,10 @@ def store_static(static: StaticProfile) -> StoredStatic:
 
 
 def _observed(static: StaticProfile) -> StoredStatic | None:
-    """The counts that a run completed, unless the graph has all of them or they are random."""
+    """Return the counts that a run completed.
+
+    Returns None if the graph has all of them or they are random.
+    """
     if static.graph_alone is None or static.observed is None:
         return None
     return store_static(static.observed)
@@ -334,7 +341,7 @@ def _observed(static: StaticProfile) -> StoredStatic | None:
 def store_latency(
     profiles: Sequence[CaseProfile], model: ModelFacts, date: dt.date
 ) -> StoredLatency:
-    """The stored latency of a case, from one profile for each process that measured it."""
+    """Return the stored latency of a case, from one profile for each process that measured it."""
     runs = [(profile, profile.measured) for profile in profiles]
     measured = [(profile, run) for profile, run in runs if run is not None]
     taken = sum(len(made.times_ns) for _, run in measured for made in run.rounds)
@@ -347,10 +354,10 @@ def store_latency(
 
 
 def thin(times_ns: Sequence[int], most: int) -> tuple[int, ...]:
-    """At most `most` of the samples, in order of time, with nearly the same percentiles.
+    """Select at most `most` of the samples, in order of time, with nearly the same percentiles.
 
     The kept samples have evenly spread ranks from the smallest to the largest. A percentile by
-    linear interpolation then lies at the same share of the ranks as before.
+    linear interpolation is then at the same share of the ranks as before.
     """
     count = len(times_ns)
     if count <= most:
@@ -361,10 +368,10 @@ def thin(times_ns: Sequence[int], most: int) -> tuple[int, ...]:
 
 
 def _process(profile: CaseProfile, run: Measurement, date: dt.date, share: float) -> StoredProcess:
-    """The rounds of one process with this share of their samples.
+    """Return the rounds of one process with this share of their samples.
 
-    Percentiles are computed from the samples of all rounds together, so a long round has to
-    outweigh a short one as it did when it was measured.
+    Percentiles are computed from the samples of all rounds together, so a long round must outweigh
+    a short one as it did when it was measured.
     """
     kinds = sorted(profile.layer_types.items())
     spent = {op: round(kind.ns) for op, kind in kinds if kind.ns is not None}

@@ -1,16 +1,17 @@
-"""A sketch of the outputs of a model: some hundred numbers that later outputs are held against.
+"""A sketch of the outputs of a model: about a hundred numbers to compare later outputs with.
 
-Of each output it has a sample of its elements, and sums of all of them with random signs, each over
-one of as many groups. A later output gives a lower bound of the largest difference of an element:
+For each output it has a sample of its elements. It also splits all elements into the same number of
+groups, and has the sum of each group with random signs. A comparison with a later output gives a
+lower bound of the largest difference of an element:
 
 - a sampled element differs by exactly as much as it does, and so do the smallest and the largest;
 - a sum over n elements that differ by d at most differs by n times d at most, and by 6 times the
   root of n times d but for a chance of 3e-8, by Hoeffding's inequality: the signs do not depend on
   what an engine does.
 
-So a difference that the sketch shows is there. It misses what is in few elements and small: one
+So a difference that the sketch shows is real. It misses small differences in few elements: a single
 element has to differ by 6 times the root of the size of its group. An output of few elements is
-stored whole, and of whole numbers a digest tells any difference.
+stored whole, and a digest shows any difference of whole numbers.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from pytest_modelperf.baselines.records import TensorSketch
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.pairs.outputs import Sent
 
-# The numbers of all samples of a case, and of all sums; each output has its share of both.
+# The number of all samples of a case, and also of all sums; each output has its share of both.
 _NUMBERS = 96
 _LEAST_NUMBERS = 6
-# A sum with random signs is further away than this many roots of its size once in 30 million.
+# A sum with random signs deviates by more than this many roots of its size once in 30 million.
 _ROOTS = 6.0
 _DIGITS = 8
-# Larger numbers of 64 bits count as infinite, for sums of them would be.
+# Larger numbers of 64 bits count as infinite, because sums of them would be infinite.
 _LARGEST = 1e290
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -42,7 +43,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 def sketch_tensors(
     outputs: Mapping[str, Sent], names: Collection[str]
 ) -> Mapping[str, TensorSketch]:
-    """The sketches of these outputs, as far as they were sent and have elements."""
+    """Return the sketches of those of these outputs that were sent and have elements."""
     known = {
         name: (dtype, shape, data)
         for name, (dtype, shape, data) in outputs.items()
@@ -56,7 +57,11 @@ def sketch_tensors(
 
 
 def least_difference(before: TensorSketch, sent: Sent) -> float | None:
-    """The largest difference of an element is at least this; None if it is in more than values."""
+    """Return a lower bound of the largest difference of an element.
+
+    Returns None if type, shape or the count of infinite and NaN elements differ, or if there are no
+    data.
+    """
     dtype, shape, data = sent
     if data is None or tuple(shape) != before.shape:
         return None
@@ -75,7 +80,7 @@ def least_difference(before: TensorSketch, sent: Sent) -> float | None:
         *(np.abs(np.subtract(after.sums, before.sums)) / np.maximum(most, 1.0)),
     ]
     least = float(max(found))
-    # Stored numbers are rounded, so this much is no difference.
+    # Stored numbers are rounded, so a difference of this size means nothing.
     rounded = 10.0 ** (1 - _DIGITS) * before.largest
     least = least if least > rounded else 0.0
     is_other = before.digest is not None and after.digest != before.digest
@@ -83,7 +88,7 @@ def least_difference(before: TensorSketch, sent: Sent) -> float | None:
 
 
 def digest_inputs(feeds: Mapping[str, Feed]) -> str:
-    """The digest of the inputs of an inference."""
+    """Return the digest of the inputs of an inference."""
     digest = hashlib.blake2b(digest_size=16)
     for name, feed in sorted(feeds.items()):
         digest.update(repr((name, feed.to_wire())).encode())
@@ -151,12 +156,12 @@ def _groups(hashes: npt.NDArray[np.uint64], sums: int) -> npt.NDArray[np.int64]:
 
 
 def _sample_places(size: int, samples: int) -> npt.NDArray[np.int64]:
-    """As many places as there are samples; a place may come twice."""
+    """Return a pseudo-random place for each sample. The same place may occur twice."""
     return (_hashes(samples, start=size) % np.uint64(size)).astype(np.int64)
 
 
 def _hashes(count: int, start: int = 0) -> npt.NDArray[np.uint64]:
-    """The numbers of SplitMix64 (Steele, Lea, Flood, 2014), the same in each version of numpy."""
+    """Return SplitMix64 numbers (Steele, Lea, Flood, 2014), the same in every version of numpy."""
     with np.errstate(over="ignore"):
         state = np.arange(start + 1, start + count + 1, dtype=np.uint64)
         state *= np.uint64(0x9E3779B97F4A7C15)

@@ -1,4 +1,4 @@
-"""All baselines of a folder, and what became of them since an older state of the folder."""
+"""All baselines of a folder, and how they differ from an older state of the folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pytest_modelperf.revisions.commits import (
 from pytest_modelperf.text.escaping import printable
 
 _OPTION = RefOption("--diff", "modelperf baselines --dir old/baselines", takes_paths=False)
-# Another version of these may count a model differently.
+# Other versions of these packages may count a model differently.
 _COUNTERS = ("pytest-modelperf", "onnx")
 SHORT = 12
 
@@ -41,7 +41,7 @@ Found = TypeVar("Found")
 
 
 class ReviewStatus(Enum):
-    """The state of a baseline since a commit."""
+    """How a baseline changed since a commit."""
 
     NEW = "new"
     CHANGED = "changed"
@@ -49,7 +49,7 @@ class ReviewStatus(Enum):
 
 
 class BrokenBaseline(Struct, frozen=True):
-    """A baseline that cannot be read, and why; `commit` is None if it lies in the work tree."""
+    """A baseline that cannot be read, and why. `commit` is None if it is in the work tree."""
 
     name: str
     problem: str
@@ -109,10 +109,10 @@ BASELINE_LIST = JsonDocument(
 
 
 class Contradiction(Struct, frozen=True):
-    """Figures that changed although the digest says that the model is the same.
+    """Figures that changed although the model has the same digest.
 
-    `case` is None for a figure of the whole model. `versions` are the packages that count, where
-    other versions of them recorded the baseline: `onnx 1.19.0 -> 1.23.2`.
+    `case` is None for a figure of the whole model. `versions` are the packages that do the
+    counting, if other versions of them recorded the baseline: `onnx 1.19.0 -> 1.23.2`.
     """
 
     case: str | None
@@ -120,7 +120,7 @@ class Contradiction(Struct, frozen=True):
 
 
 class ReviewedBaseline(Struct, frozen=True):
-    """A baseline that is not as it was; None on the side that lacks it."""
+    """A baseline that changed, with None on the side that lacks it."""
 
     name: str
     before: Baseline | None
@@ -134,7 +134,7 @@ class ReviewedBaseline(Struct, frozen=True):
 
     @property
     def is_same_model(self) -> bool | None:
-        """None where one side is missing, or the digest of a model is not known."""
+        """Whether the model is the same, or None if a side or the digest of a model is missing."""
         if self.before is None or self.after is None:
             return None
         known, now = self.before.model.model.sha256, self.after.model.model.sha256
@@ -142,7 +142,7 @@ class ReviewedBaseline(Struct, frozen=True):
 
     @property
     def cases_of_older_model(self) -> tuple[str, ...]:
-        """The cases that were not recorded of the model that was recorded last."""
+        """The cases that were recorded with another model than the one recorded last."""
         if self.after is None:
             return ()
         last = self.after.model.model.sha256
@@ -150,7 +150,7 @@ class ReviewedBaseline(Struct, frozen=True):
 
     @property
     def changes(self) -> tuple[BaselineChange, ...]:
-        """Every figure that changed, and the machines that measured them."""
+        """Every figure that changed, and every change of the measuring machines."""
         return (*list_changes(self.before, self.after), *self._machine_changes())
 
     @property
@@ -177,7 +177,7 @@ class ReviewedBaseline(Struct, frozen=True):
 
 
 class ReviewedProgram(Struct, frozen=True):
-    """The baseline of a program that is not as it was; None on the side that lacks it."""
+    """The baseline of a program that changed, with None on the side that lacks it."""
 
     name: str
     before: StoredProgram | None
@@ -196,7 +196,7 @@ class ReviewedProgram(Struct, frozen=True):
 
 
 class Review(Struct, frozen=True):
-    """The changes in a folder of baselines since a commit; `unchanged` counts models, programs."""
+    """The changes in a folder since a commit. `unchanged` counts both models and programs."""
 
     folder: Path
     commit: Commit
@@ -238,7 +238,7 @@ BASELINE_DIFF = JsonDocument(
 
 
 def list_baselines(folder: Path) -> BaselineOverview:
-    """The baselines in a folder; UsageError if there is no such folder."""
+    """List the baselines in a folder. Raises UsageError if the folder does not exist."""
     if not folder.is_dir():
         raise _no_folder(folder)
     baselines, broken = _read_all(folder, BaselineStore(folder).names())
@@ -252,7 +252,7 @@ def list_baselines(folder: Path) -> BaselineOverview:
 
 
 def review_baselines(folder: Path, ref: str) -> Review:
-    """Finds the changes of the baselines in a folder since a commit; git has the files of then."""
+    """Find the changes of the baselines in a folder since a commit, whose files git has."""
     place = folder.resolve()
     nearest = next(each for each in (place, *place.parents) if each.is_dir())
     commit = find_commit(ref, nearest, _OPTION)
@@ -304,9 +304,10 @@ def _read_each(
     commit: Commit | None,
     told: Path | None,
 ) -> tuple[dict[str, Found], tuple[BrokenBaseline, ...]]:
-    """The baselines of these names, and those that are broken.
+    """Return the baselines of these names, and those that are broken.
 
-    A problem in a folder that was taken from a commit is reported of the folder that was asked for.
+    A problem in a folder that was taken from a commit is reported with the path `told`, which the
+    user named.
     """
     whole: dict[str, Found] = {}
     broken: list[BrokenBaseline] = []
@@ -340,7 +341,7 @@ def _find_contradictions(before: ModelBaseline, after: ModelBaseline) -> Iterato
 
 
 def _is_other_file(known: ModelFacts, now: ModelFacts) -> bool:
-    """Whether the facts of a model differ that its bytes decide, and its digest does not."""
+    """Whether facts of a model differ although its digest, which determines them, is the same."""
     if known.sha256 != now.sha256 or known.sha256 is None:
         return False
     sizes = {known.total_bytes, now.total_bytes} - {None}
@@ -348,9 +349,9 @@ def _is_other_file(known: ModelFacts, now: ModelFacts) -> bool:
 
 
 def _has_other_counts(old: StoredCase, new: StoredCase) -> bool:
-    """Whether the counts of the graph differ, but for those that one side does not have."""
+    """Whether the counts of the graph differ, ignoring those that one side does not have."""
     known, now = old.static, new.static
-    # Notes only explain the counts, in words.
+    # Notes only explain the counts.
     left_out: dict[str, Any] = {"notes": ()}
     if None in {known.scalar_params, now.scalar_params}:
         left_out["scalar_params"] = None

@@ -1,4 +1,4 @@
-"""What is stored of a program: the commit that holds it, what it read, its work and figures."""
+"""The baseline of a program: the commit that has it, what it read, its work and figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_modelperf.files.documents import Count, Digest, Number, Positive
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 PROGRAM_FILE = "program.json"
-# A full id of git: nothing else in a stored file may name a commit.
+# A full git id: a stored file must not name a commit in any other way.
 CommitId: TypeAlias = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$(?!\n)")]
 
 # -- the work of a call
@@ -31,10 +31,10 @@ class InferenceWork(Struct, frozen=True, kw_only=True):
 class SessionWork(Struct, frozen=True, kw_only=True):
     """The work that a call gives to sessions of one model with the same options.
 
-    `model` is the name of its file; of several with that name, each but the first has a number.
+    `model` is the name of its file; if several have that name, each but the first gets a number.
     `made` is how many sessions the call itself makes. `options` has the threads, the optimization
     level, the execution mode, the providers and each further session option as texts. `sha256` is
-    the digest of the model with its external data; None if no file and no bytes are known.
+    the digest of the model with its external data, or None if neither a file nor bytes are known.
     """
 
     model: str
@@ -63,7 +63,7 @@ class CallWork(Struct, frozen=True, kw_only=True):
 
     @property
     def macs(self) -> int | None:
-        """The MACs of all inferences; None if those of one are unknown."""
+        """The MACs of all inferences, or None if those of any are unknown."""
         found = [each for session in self.sessions for each in session.inferences]
         if any(each.macs is None for each in found):
             return None
@@ -74,7 +74,7 @@ class CallWork(Struct, frozen=True, kw_only=True):
 
 
 class SeenModel(Struct, frozen=True, kw_only=True):
-    """A model that a program loaded: `path` is relative to the project if it lies there."""
+    """A model that a program loaded. `path` is relative to the project if it is inside."""
 
     name: str
     path: str | None
@@ -82,7 +82,7 @@ class SeenModel(Struct, frozen=True, kw_only=True):
 
 
 class ProgramSources(Struct, frozen=True, kw_only=True):
-    """All that a program read: files of the project by digest, distributions, and models.
+    """What a program read: files of the project by digest, distributions, and models.
 
     Paths are relative to the top folder of the repository, with slashes.
     """
@@ -116,9 +116,9 @@ class ProgramFigures(Struct, frozen=True, kw_only=True):
 
 
 class StoredProgram(Struct, frozen=True, kw_only=True):
-    """The baseline of a program: the commit that holds it, what it read, its work and figures.
+    """The baseline of a program: the commit that has it, what it read, its work and figures.
 
-    `commit` is None for one that was recorded before it was committed: then the commit that brought
+    `commit` is None if the program was recorded before it was committed: then the commit that added
     this file has it.
     """
 

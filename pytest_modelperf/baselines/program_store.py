@@ -1,7 +1,7 @@
-"""The baselines of programs among those of models: `baselines/<test>/program.json`.
+"""The baselines of programs, next to those of models: `baselines/<test>/program.json`.
 
 The folder has the name of the test: `tests--test_read.py++test_page+-a4--small` is that of
-`tests/test_read.py::test_page[a4/small]`. `++` is in no folder of a model.
+`tests/test_read.py::test_page[a4/small]`. Folders of models never contain `++` in their names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pytest_modelperf.text.escaping import printable
 _SLASH = "--"
 _INSIDE = "++"
 _PARAMETERS = "+-"
-# The files that a program read have some 100 bytes each.
+# Each file that a program read takes about 100 bytes.
 _MAX_BYTES = 16 << 20
 ADVICE = FileAdvice(
     broken="Restore it from version control, or delete it and record the test again with "
@@ -42,7 +42,7 @@ ADVICE = FileAdvice(
 
 
 def program_name(test: str) -> str:
-    """The folder of a test, by its id: different tests have different folders."""
+    """Return the folder of a test by its id. Different tests have different folders."""
     file, _, inside = test.partition("::")
     if not file or not inside or posixpath.isabs(file) or "\0" in test:
         raise UsageError(
@@ -60,24 +60,27 @@ def program_name(test: str) -> str:
 
 
 def program_names(root: Path) -> tuple[str, ...]:
-    """The folders of all programs that have a baseline."""
+    """Return the folders of all programs that have a baseline."""
     return BaselineStore(root).names(PROGRAM_FILE)
 
 
 def program_path(root: Path, name: str) -> Path:
-    """The file of a program; BaselineError if it could be outside of the folder of baselines."""
+    """Return the file of a program.
+
+    Raises BaselineError if it could be outside the folder of baselines.
+    """
     return BaselineStore(root).folder(name) / PROGRAM_FILE
 
 
 def read_program(root: Path, name: str) -> StoredProgram | None:
-    """The baseline of the program in this folder; None without one."""
+    """Read the baseline of the program in this folder, or return None if it has none."""
     path = program_path(root, name)
     data = DocumentFile(path, ADVICE).content(_MAX_BYTES)
     return None if data is None else decode_program(data, path)
 
 
 def decode_program(data: bytes, path: Path) -> StoredProgram:
-    """The baseline in the content of a `program.json`; BaselineError if it is broken."""
+    """Decode the content of a `program.json`. Raises BaselineError if it is broken."""
     file = DocumentFile(path, ADVICE)
     found = file.read(data, STORED_PROGRAM.json_type, SCHEMA)
     try:
@@ -96,15 +99,15 @@ def decode_program(data: bytes, path: Path) -> StoredProgram:
 
 
 def encode_program(program: StoredProgram) -> bytes:
-    """The content of a `program.json`: a line for each value, in the order of their keys."""
+    """Encode a `program.json`, with a line for each value, sorted by key."""
     document = to_json(STORED_PROGRAM.of(_rounded(program)))
     return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode("ascii")
 
 
 def write_program(root: Path, name: str, program: StoredProgram) -> bool:
-    """Store the baseline of a program; return whether its file changed.
+    """Store the baseline of a program, and return whether its file changed.
 
-    BaselineError if the file that is there is broken: it is left as it is.
+    Raises BaselineError if the present file is broken, and leaves it unchanged.
     """
     path = program_path(root, name)
     data = encode_program(program)
@@ -129,7 +132,7 @@ def remove_program(root: Path, name: str) -> None:
 
 
 def _replace(path: Path, data: bytes) -> bool:
-    """Write the file unless it is the same; the caller holds the lock."""
+    """Write the file unless it is the same. The caller must hold the lock."""
     present = DocumentFile(path, ADVICE).content(_MAX_BYTES)
     if present == data:
         return False
@@ -143,7 +146,7 @@ def _replace(path: Path, data: bytes) -> bool:
 
 
 def _rounded(program: StoredProgram) -> StoredProgram:
-    """The same with the digits that are stored."""
+    """Round all figures to the digits that are stored."""
     figures = {
         name: rounded(value)
         for name in program.figures.__struct_fields__
@@ -158,6 +161,6 @@ def _escape_path(path: str) -> str:
 
 
 def _is_inside(place: str) -> bool:
-    """Whether a path with slashes stays in the project as it is written."""
+    """Whether a path with slashes stays in the project, judged by its text."""
     is_plain = posixpath.normpath(place) == place and "\\" not in place and "\0" not in place
     return is_plain and not place.startswith("/") and place != "." and f"{place}/"[:3] != "../"

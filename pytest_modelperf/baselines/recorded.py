@@ -1,4 +1,4 @@
-"""What was recorded: the twin or model of a digest, and the request of the baseline."""
+"""Checks that a model or twin is the recorded one, and the request of the baseline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FIGURES = (
     _Figure("elementwise operations", lambda static: static.elementwise_ops),
     _Figure("of activations", lambda static: static.activation_bytes, format_bytes),
 )
-# The figures of a layer type by their keys in `model.json`, and their units in words.
+# The figures of a layer type by their keys in `model.json`, and their units as text.
 _OF_LAYERS: Mapping[str, str] = {
     "macs": "MACs",
     "elementwise_ops": "elementwise operations",
@@ -56,14 +56,14 @@ _OF_LAYERS: Mapping[str, str] = {
     "output_bytes": "bytes of outputs",
     "domain": "as the domain",
 }
-# A message names at most so many figures.
+# A message names at most this many figures.
 _MOST_NAMED = 8
 
 
 def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model]) -> None:
-    """BaselineError if the counts or the structure of a twin differ from those of its baseline.
+    """Raise BaselineError if counts or structure of a twin differ from those of its baseline.
 
-    `models` are the twin, bound as for its cases. Cases that it does not stand for are left out.
+    `models` are the twin, bound to the sizes of its cases. Cases of other models are skipped.
     """
     known = None if baseline.model.twin is None else baseline.model.twin.left_out_bytes
     claimed = left_out_bytes(twin)
@@ -98,9 +98,9 @@ def _require_structure(baseline: Baseline, twin: ModelFile) -> None:
 def has_claimed_structure(
     baseline: ModelBaseline, twin: ModelFile | None, stored: StoredCase
 ) -> bool:
-    """Whether the twin has the structure that `model.json` claims of the model of a case.
+    """Whether the twin has the structure that `model.json` claims for the model of a case.
 
-    BaselineError if it is named as the twin of that model and has another structure.
+    Raises BaselineError if it is named as the twin of that model but has another structure.
     """
     if twin is None:
         return False
@@ -113,9 +113,10 @@ def has_claimed_structure(
 def has_claimed_work(
     baseline: ModelBaseline, twin: ModelFile | None, stored: StoredCase, now: Model
 ) -> bool:
-    """Whether the twin has the structure and the counts that `model.json` claims of a case.
+    """Whether the twin has the structure and the counts that `model.json` claims for a case.
 
-    The model now has both, and gives the sizes. BaselineError as for the structure alone.
+    `now` is the model as it is now, which has both and gives the sizes. Raises BaselineError as
+    `has_claimed_structure` does.
     """
     if twin is None or not has_claimed_structure(baseline, twin, stored):
         return False
@@ -126,9 +127,9 @@ def has_claimed_work(
 
 
 def has_lost_its_twin(baseline: ModelBaseline, twin: ModelFile | None, stored: StoredCase) -> bool:
-    """Whether a case had a twin when it was recorded, and the baseline has none of its structure.
+    """Whether a case had a twin when it was recorded, but the baseline has none of its structure.
 
-    A later recording of other cases brings another twin. Otherwise the case was edited.
+    A later recording of other cases can replace the twin. Otherwise the case was edited.
     """
     has_it = has_claimed_structure(baseline, twin, stored)
     fidelity = stored.fidelity
@@ -137,7 +138,7 @@ def has_lost_its_twin(baseline: ModelBaseline, twin: ModelFile | None, stored: S
 
 
 def _bound_like(now: Model, twin: ModelFile) -> Model:
-    """The twin at the sizes of a model of its structure, whose inputs may have other names."""
+    """Bind the twin to the sizes of a model of its structure, whose inputs may have other names."""
     inputs, outputs = (
         {new.name: old.name for new, old in zip(of(now.file.proto), of(twin.proto), strict=True)}
         for of in (declared_inputs, declared_outputs)
@@ -161,7 +162,7 @@ def _bound_like(now: Model, twin: ModelFile) -> Model:
 
 
 def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -> None:
-    """BaselineError if a model of the recorded digest does not have the recorded counts."""
+    """Raise BaselineError if a model of the recorded digest does not have the recorded counts."""
     found = other_counts(stored.static, now)
     if found is not None:
         raise BaselineError(
@@ -174,7 +175,7 @@ def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -
 
 
 def require_recorded_structure(name: str, stored: StoredCase, model: ModelFile, tell: Tell) -> None:
-    """BaselineError if a model of the recorded digest does not have the recorded structure."""
+    """Raise BaselineError if a model of the recorded digest lacks the recorded structure."""
     if has_recorded_structure(stored, model) or not _has_recorded_digest(stored, model, tell):
         return
     raise BaselineError(
@@ -191,7 +192,7 @@ def has_recorded_structure(stored: StoredCase, model: ModelFile) -> bool:
 
 
 def _has_recorded_digest(stored: StoredCase, model: ModelFile, tell: Tell) -> bool:
-    """Whether a model is the recorded one; False where some of its data is missing."""
+    """Whether a model is the recorded one. This is False if some of its data is missing."""
     try:
         return stored.model_sha256 is not None and stored.model_sha256 == model.sha256(tell)
     except ModelError:
@@ -199,19 +200,19 @@ def _has_recorded_digest(stored: StoredCase, model: ModelFile, tell: Tell) -> bo
 
 
 def other_counts(stored: StoredStatic, now: StaticProfile) -> str | None:
-    """The totals and layer types that are not as they were recorded; None where all are."""
+    """Describe the totals and layer types that differ from the recorded ones, or return None."""
     return _describe([*_differences(stored, now, _FIGURES), *_other_layers(stored, now)])
 
 
 class _Difference(Struct, frozen=True):
-    """A figure as it is counted now, in words, and as it was recorded."""
+    """A figure as it is counted now and as it was recorded, as text."""
 
     now: str
     recorded: str
 
 
 def _describe(differences: Sequence[_Difference]) -> str | None:
-    """`3.072 k MACs (model.json says 2.048 k), 1 layer of Sign (0)`; None if there are none."""
+    """Return text such as `3.072 k MACs (model.json says 2.048 k), 1 layer of Sign (0)`."""
     if not differences:
         return None
     first, *others = differences
@@ -246,7 +247,7 @@ def _shown(value: int | str | None) -> str:
 def _differences(
     stored: StoredStatic, twin: StaticProfile, figures: Sequence[_Figure]
 ) -> Iterator[_Difference]:
-    """Every figure that is not as it was recorded."""
+    """Yield every figure that differs from the recorded one."""
     for figure in figures:
         found, known = figure.read(twin), figure.read(stored)
         if found != known:
@@ -279,11 +280,11 @@ def _other_twin(name: str, found: str) -> BaselineError:
 def request_as_recorded(
     request: ProfileRequest, baseline: ModelBaseline, source: ModelSource
 ) -> ProfileRequest:
-    """The request, with the recorded sizes of dimensions that it gives no size.
+    """Add the recorded sizes of dimensions for which the request has none.
 
-    The ids of cases name these sizes as the baseline does. Nothing is added to a request with given
-    shapes, which may hold sizes, or with paired sizes, which are complete. If nothing but phases of
-    generations was recorded and it names no generation, it gets these.
+    The ids of cases name these sizes as the baseline does. A request with given shapes, which may
+    have sizes, or with paired sizes, which are complete, stays as it is. If only phases of
+    generations were recorded and the request names no generation, it gets the recorded ones.
     """
     request = _with_generations(request, baseline)
     if request.inputs or request.given is not None or isinstance(request.dims, PairedSizes):
@@ -321,6 +322,9 @@ def _with_generations(request: ProfileRequest, baseline: ModelBaseline) -> Profi
 
 
 def _place(dim: str, own: str) -> int:
-    """The position of a dimension in an id, after batch size and cores; -1 if it is not named."""
+    """Return the position of a dimension in the rest of a case's id, or -1.
+
+    The rest comes after batch size and cores.
+    """
     found = re.search(rf"-{re.escape(dim)}(?=-|$)", own)
     return -1 if found is None else found.start()

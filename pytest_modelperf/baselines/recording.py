@@ -47,16 +47,16 @@ from pytest_modelperf.stats.looks import plan_early_looks
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 
-# Other programs can make a duet too noisy to show anything, so it is tried this many times.
+# Other programs can make a duet too noisy to show a result, so it is tried this many times.
 TRIES = 3
-# The rounds of the first try after which a twin may be shown to be near or far. Each look has a
-# chance of its own to err, so a later try has one, at its end, and a higher confidence.
+# The numbers of rounds of the first try after which a twin may be shown to be near or far. Each
+# look adds a chance of error, so a later try has only one, at its end, and a higher confidence.
 _LOOKS = plan_early_looks(DUET_POLICY.max_rounds)
 _LATER_CONFIDENCE = 0.995
 
 
 class Evidence(Struct, frozen=True):
-    """The rounds that a twin is judged by, and the confidence of their interval."""
+    """The rounds by which a twin is judged, and the confidence of their interval."""
 
     rounds: Sequence[DuetRound]
     confidence: float = FIDELITY_CONFIDENCE
@@ -74,10 +74,11 @@ class Evidence(Struct, frozen=True):
 
 
 class FidelityGate(Struct, frozen=True):
-    """When a twin that is in doubt is trusted: it must be shown to run like its model.
+    """The condition to trust a doubtful twin: it must be shown to run like its model.
 
-    It gets as many rounds as any duet, and no more samples a side than these bring anyway. It has
-    no limits: it is held against its model alone. `earlier` are the rounds of the tries before.
+    It gets as many rounds as any duet, and needs no more samples a side than these bring anyway. It
+    has no limits, because the twin is compared only with its model. `earlier` are the rounds of the
+    earlier tries.
     """
 
     rounds: int = DUET_POLICY.max_rounds
@@ -86,11 +87,11 @@ class FidelityGate(Struct, frozen=True):
     earlier: tuple[DuetRound, ...] = ()
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
-        """Whether the twin is shown to be near or far; it is looked for after some rounds only."""
+        """Whether the twin is shown to be near or far, which is checked only after some rounds."""
         return not self.earlier and len(rounds) in _LOOKS and self.weigh(rounds).is_shown
 
     def weigh(self, rounds: Sequence[DuetRound]) -> Evidence:
-        """These rounds with the earlier ones, or alone if the earlier ones were noisier."""
+        """Return these rounds with the earlier ones, or alone if the earlier ones were noisier."""
         if not self.earlier:
             return Evidence(rounds)
         whole, own = (
@@ -102,7 +103,10 @@ class FidelityGate(Struct, frozen=True):
 def try_again(
     rounds: Sequence[DuetRound], take: Callable[[FidelityGate], Sequence[DuetRound]]
 ) -> Evidence:
-    """What these rounds show, and further tries as long as the twin is neither near nor far."""
+    """Judge these rounds, and try again as long as the twin is not shown to be near or far.
+
+    There are at most `TRIES` tries.
+    """
     evidence = Evidence(rounds)
     earlier = tuple(rounds)
     for _ in range(1, TRIES):
@@ -116,14 +120,14 @@ def try_again(
 
 
 def trust_by_plan() -> Fidelity:
-    """A twin of which the engine makes the plan of its model: nothing had to run."""
+    """Return the fidelity of a twin whose plan is that of its model, so that no run was needed."""
     return Fidelity(
         ratio=None, interval=None, rounds=0, is_trusted=True, reason=None, has_same_plan=True
     )
 
 
 def lack_twin(problem: str) -> Fidelity:
-    """A twin that could not be made; `problem` says why."""
+    """Return the fidelity of a twin that could not be made, for this `problem`."""
     return Fidelity(
         ratio=None,
         interval=None,
@@ -135,10 +139,10 @@ def lack_twin(problem: str) -> Fidelity:
 
 
 def judge_twin(evidence: Evidence, doubt: str, *, has_same_plan: bool | None) -> Fidelity:
-    """Whether the second side, the twin, may stand for the first.
+    """Judge whether the twin, the second side, may stand in for the model, the first side.
 
-    `doubt` is the reason why that has to be shown: the engine makes another plan of it or tells
-    none, or its work depends on data.
+    `doubt` is the reason why that has to be shown: the engine makes another plan for the twin or
+    shows none, or the work of the model depends on data.
     """
     ratio = evidence.ratio
     reason = None
@@ -182,12 +186,12 @@ def _width(ratio: Ratio) -> float:
 # -- recording a baseline
 
 
-# The number of processes that are recorded if the twin is not trusted, the fewest for a verdict.
-# Each of them gets its share of the time, and the first, which may remain the only one, half of it.
+# The number of processes to record if the twin is not trusted, the minimum for a verdict. Each of
+# them gets its share of the time, and the first, which may remain the only one, half of that.
 PROCESSES = 5
-# A few runs suffice for the stored times of layer types, which are only shown.
+# A few runs are enough for the stored times of layer types, which are only shown.
 _LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
-# The packages that a baseline depends on; it stores their versions.
+# The packages that a baseline depends on, whose versions it stores.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
 _TWIN_FILE = "twin.onnx"
 _OWN_NAME = "Give one of them a name of its own, as in baseline='models/encoder-long.onnx'."
@@ -196,7 +200,7 @@ _OWN_NAME = "Give one of them a name of its own, as in baseline='models/encoder-
 class RecordedCase(Struct, frozen=True):
     """One measured case to be stored, with a profile for each process.
 
-    `model` has the shapes that its run saw.
+    `model` has the shapes that occurred in its run.
     """
 
     recording: BaselineRecording
@@ -204,7 +208,7 @@ class RecordedCase(Struct, frozen=True):
     model: PreparedModel
 
 
-def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
+def record_case(  # noqa: PLR0913, PLR0917  # all that a recording depends on
     name: str,
     model: PreparedModel,
     twin: RebuiltTwin,
@@ -212,7 +216,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     date: dt.date,
     place: CasePlace,
 ) -> RecordedCase:
-    """Measures a case in one process, and in more if its twin cannot stand for it."""
+    """Measure a case in one process, and in more if its twin cannot stand in for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     # Processes differ by more than the precision that more rounds of one process would add.
     policy = coarsened(setup.policy, setup.policy.precision)
@@ -237,7 +241,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     provenance = replace(_provenance(date, here, profiles[0]), machine=machine.key)
     structure = digest_structure(model.file)
     stored = store_case(profiles[0], facts, provenance, structure, fidelity)
-    # All dimensions are stored, for an id names only those that vary.
+    # All dimensions are stored, because an id names only those that vary.
     stored = replace(
         stored,
         dims=model.binding.own_dims,
@@ -259,7 +263,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
 
 
 def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> BaselineRecording:
-    """Records the counts of a case, without a run."""
+    """Record the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
     provenance = replace(_provenance(date, _machine(), profile), machine=None)
@@ -273,10 +277,10 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
 
 
 def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
-    """The recordings of several cases of one model as one recording.
+    """Merge the recordings of several cases of one model.
 
-    UsageError if they are of several models, or of one that changed meanwhile: the cases would not
-    belong together; or if two are one case that was run in different ways.
+    Raises UsageError if they are of several models, or of one that changed meanwhile, because the
+    cases would not belong together; or if two are the same case that was run in different ways.
     """
     first = parts[0]
     for part in parts:
@@ -305,7 +309,7 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
 
 
 def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
-    """Each case once, as it was recorded last, with a sketch if one of its tests asks for it."""
+    """Return each case once, as recorded last, with a sketch if one of its tests requests it."""
     cases: dict[str, StoredCase] = {}
     for case in (case for part in parts for case in part.cases):
         known = cases.setdefault(case.id, case)
@@ -321,7 +325,10 @@ def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
 
 
 class RebuiltTwin(Struct, frozen=True):
-    """The twin of a model as a file that runs; `problem` says why there is none."""
+    """The twin of a model as a runnable file.
+
+    `problem` is the reason if there is no twin.
+    """
 
     data: bytes | None
     file: ModelFile | None
@@ -329,21 +336,21 @@ class RebuiltTwin(Struct, frozen=True):
     left_out_bytes: int = 0
 
     def bind(self, model: Model) -> Model | None:
-        """The twin at the dimensions of its model."""
+        """Bind the twin to the dimensions of its model."""
         if self.file is None:
             return None
         return Model.bind_whole(self.file, model.binding, model.request, model.extensions)
 
 
 class TwinKeeper:
-    """The rebuilt twin of the model whose cases are recorded one after the other."""
+    """The rebuilt twin of the model whose cases are being recorded one after the other."""
 
     def __init__(self) -> None:
         self._kept: tuple[str, RebuiltTwin] | None = None
         self._folder = ExitStack()
 
     def twin_of(self, file: ModelFile) -> RebuiltTwin:
-        """The twin of a model; that of the model before is removed."""
+        """Return the twin of a model, and remove that of the previous model."""
         key = file.sha256()
         if self._kept is None or self._kept[0] != key:
             self.close()
@@ -357,7 +364,7 @@ class TwinKeeper:
 
 @contextmanager
 def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
-    """The twin of a model, made and rebuilt; its file lasts as long as the context."""
+    """Yield the twin of a model, made and rebuilt. Its file lasts as long as the context."""
     with working_folder("twin") as folder:
         try:
             twin = make_twin(file)
@@ -379,14 +386,14 @@ def _measure(
 
 
 class _ComparedTwin(Struct, frozen=True):
-    """Whether the twin may stand for its model, and the plan of that."""
+    """Whether the twin may stand in for its model, and the plan of the model."""
 
     fidelity: Fidelity
     plan: PlanDigest | None
 
 
 def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) -> _ComparedTwin:
-    """How the twin runs compared with the model, and whether the engine makes one plan of both."""
+    """Compare the speed of twin and model, and the plans that the engine makes of them."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
     pair = Pair(model, prepare(twin), setup, setup)
@@ -405,7 +412,7 @@ def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) 
 
 
 def _find_doubt(found: TwinRun, by_data: DataDependence | None) -> str:
-    """Why a twin has to be shown to run like its model."""
+    """Return why a twin has to be shown to run like its model."""
     if found.difference is not None:
         return f"the engine makes another plan of the twin: {found.difference}"
     if by_data is not None:

@@ -1,7 +1,7 @@
 """The records of a baseline: the model, its cases, and their latency.
 
 Raw samples are stored; percentiles are recomputed from them. A baseline has one `ModelBaseline`,
-which holds on every machine, and one `MachineBaseline` for each kind of machine.
+which is the same for all machines, and one `MachineBaseline` for each kind of machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from pytest_modelperf.text.escaping import printable
 Value: TypeAlias = int | float | str | None
 
 # How much a twin may differ from its model, and the confidence of the interval that decides. It is
-# looked at after some of the rounds: a twin that is just so far off is trusted in 5 % at most.
+# checked after some of the rounds: a twin that is exactly this far off is trusted with a chance of
+# at most 5 %.
 FIDELITY = 0.02
 FIDELITY_CONFIDENCE = 0.98
 
@@ -36,24 +37,24 @@ FIDELITY_CONFIDENCE = 0.98
 ShortDigest: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 # An element of an output.
 Element: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
-# The types of numbers whose bits an engine hands out.
+# The number types whose bits an engine returns.
 NumberType: TypeAlias = Annotated[
     str, Meta(pattern=r"^(bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128))$(?!\n)")
 ]
-# A key becomes the name of a file beside `model.json`.
+# A key becomes the name of a file next to `model.json`.
 MachineKey: TypeAlias = Annotated[
     str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
 ]
 
 
 class Stored(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A record that is a part of a file as it is: every key has to be there, and no other."""
+    """A record that is part of a file unchanged. All its keys are required, others are errors."""
 
 
 class Provenance(Stored, frozen=True, kw_only=True):
     """When the content of a case was last recorded, with which versions, and on which machine.
 
-    `date` is a day in UTC. `machine` is the key of the machine; None if nothing was measured.
+    `date` is a day in UTC. `machine` is the key of the machine, or None if nothing was measured.
     """
 
     date: dt.date
@@ -83,7 +84,7 @@ class StoredTotals(Stored, frozen=True, kw_only=True):
 
 
 class StoredStatic(StoredTotals, frozen=True, kw_only=True):
-    """The totals of a static profile, and its layer types by their qualified operator."""
+    """The totals of a static profile, and its layer types by their qualified operators."""
 
     layer_types: Mapping[str, LayerType]
 
@@ -102,11 +103,11 @@ class StoredStatic(StoredTotals, frozen=True, kw_only=True):
 
 
 class Fidelity(Stored, frozen=True, kw_only=True):
-    """How long the twin of a case took relative to the real model when it was recorded.
+    """The time of a case's twin relative to that of the real model, when it was recorded.
 
-    `has_same_plan` claims that the engine made the same plan of both; None if the plans were not
-    compared. `ratio` is None where that was answer enough and nothing ran; a single round has no
-    `interval`. `reason` says why the twin is not trusted.
+    `has_same_plan` means that the engine made the same plan of both; it is None if the plans were
+    not compared. `ratio` is None if the plans were enough to decide and nothing ran; a single round
+    has no `interval`. `reason` says why the twin is not trusted.
     """
 
     ratio: Number | None
@@ -127,19 +128,19 @@ class Fidelity(Stored, frozen=True, kw_only=True):
 
     @property
     def was_compared(self) -> bool:
-        """Whether there was a twin, whose plan or time was compared with that of the model."""
+        """Whether there was a twin whose plan or time was compared with that of the model."""
         return self.ratio is not None or self.has_same_plan is not None
 
     @property
     def shows_difference(self) -> bool:
-        """Whether the duet showed that the twin takes another time: its interval lies beside 1."""
+        """Whether the duet showed a difference in time: the interval does not include 1."""
         return self.interval is not None and not self.interval[0] <= 1.0 <= self.interval[1]
 
     @property
     def _has_no_doubt(self) -> bool:
-        """Whether a recording would trust the twin: by the plans alone, or by the whole interval.
+        """Whether a recording would trust the twin, by the plans alone or by the whole interval.
 
-        Bounds are stored rounded, so one that is the limit itself may have been beyond it.
+        Bounds are stored rounded, so a bound equal to the limit may really have been beyond it.
         """
         if self.ratio is None or self.interval is None:
             return self.ratio is None and self.has_same_plan is True
@@ -147,7 +148,7 @@ class Fidelity(Stored, frozen=True, kw_only=True):
 
 
 class StoredGeneration(Stored, frozen=True, kw_only=True):
-    """The phase of a generation that a case is; `state` are the pairs that the user named."""
+    """The phase of a generation that a case is. `state` has the pairs that the user named."""
 
     phase: Phase
     prompt: Count
@@ -156,7 +157,7 @@ class StoredGeneration(Stored, frozen=True, kw_only=True):
 
 
 class StoredPlan(Stored, frozen=True, kw_only=True):
-    """The plan that the engine made of the model of a case, on the machine of this key."""
+    """The plan that the engine made of a case's model, on the machine with this key."""
 
     digest: ShortDigest
     kernels: Count
@@ -166,9 +167,9 @@ class StoredPlan(Stored, frozen=True, kw_only=True):
 class TensorSketch(Stored, frozen=True, kw_only=True):
     """The sketch of one output.
 
-    `low` and `high` are its smallest and largest finite element, `samples` some elements, and
-    `sums` those of its groups; both count what is not finite as 0. `not_finite` counts NaN, +inf
-    and -inf. `digest` is that of whole numbers; None for floats.
+    `low` and `high` are its smallest and largest finite element, `samples` are some elements, and
+    `sums` are the sums of its groups; in both, an infinite or NaN element counts as 0. `not_finite`
+    counts NaN, +inf and -inf. `digest` is that of whole numbers, or None for floats.
     """
 
     dtype: NumberType
@@ -186,12 +187,12 @@ class TensorSketch(Stored, frozen=True, kw_only=True):
 
     @property
     def largest(self) -> float:
-        """The largest value, without its sign."""
+        """The largest absolute value."""
         return max(abs(self.low), abs(self.high))
 
 
 class OutputSketch(Stored, frozen=True, kw_only=True):
-    """The outputs of a case on its inputs, by name.
+    """The sketches of a case's outputs, by name.
 
     `inputs` and `weights` are the digests of the inputs, and of the trained values of the model.
     """
@@ -204,10 +205,10 @@ class OutputSketch(Stored, frozen=True, kw_only=True):
 class CaseFacts(Stored, frozen=True, kw_only=True):
     """A case without its counts. `engine` is the name of the engine that it was recorded with.
 
-    `model_sha256` is the model that this case was recorded of: cases may be recorded at different
-    times, and `structure` is the digest of its operators and connections. `options` are the given
-    options of the engine; None if nothing ran. `generation` is None for a plain case, and `plan`
-    if the engine told none. `outputs` is there where a sketch of them was asked for.
+    `model_sha256` is the model that this case was recorded with, because cases may be recorded at
+    different times, and `structure` is the digest of its operators and connections. `options` are
+    the given options of the engine, or None if nothing ran. `generation` is None for a plain case,
+    and `plan` if the engine showed none. `outputs` is present if a sketch of them was requested.
     """
 
     batch_size: Positive
@@ -222,15 +223,15 @@ class CaseFacts(Stored, frozen=True, kw_only=True):
     provenance: Provenance
     plan: StoredPlan | None
     structure: ShortDigest
-    # Few baselines have one, so no line says that there is none.
+    # Few baselines have a sketch, so the others have no line that says null.
     outputs: OutputSketch | UnsetType = UNSET
 
 
 class StoredCase(CaseFacts, frozen=True, kw_only=True):
     """One stored case.
 
-    `static` are the counts of the graph alone. `observed` are those that one run completed; None
-    if there was nothing to complete or nothing ran.
+    `static` are the counts of the graph alone. `observed` are those that one run completed, or None
+    if nothing was missing or nothing ran.
     """
 
     id: str
@@ -239,16 +240,16 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
 
     @property
     def engine_version(self) -> str | None:
-        """The version of the engine that it was recorded with; None if that is not known."""
+        """The version of the engine that it was recorded with, or None if that is unknown."""
         return None if self.engine is None else self.provenance.packages.get(self.engine)
 
     @property
     def sketch(self) -> OutputSketch | None:
-        """The sketch of its outputs."""
+        """The sketch of its outputs, if there is one."""
         return None if self.outputs is UNSET else self.outputs
 
     def asks_the_same(self, other: StoredCase) -> bool:
-        """Whether both were recorded of the same model with the same sizes and inputs."""
+        """Whether both were recorded with the same model, sizes and inputs."""
         is_same_model = self.model_sha256 == other.model_sha256 is not None
         return is_same_model and self.runs_on_the_same(other)
 
@@ -258,7 +259,7 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def other_dims(self, given: Mapping[str, int]) -> str | None:
-        """Why the case cannot be compared at these sizes of dimensions; None if it can."""
+        """Return why the case cannot be compared at these dimensions, or None if it can."""
         if dict(self.dims) == dict(given):
             return None
         return (
@@ -268,7 +269,7 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
         )
 
     def other_inputs(self, given: StoredInputs) -> str | None:
-        """Why the case cannot be compared on these inputs; None if it can."""
+        """Return why the case cannot be compared on these inputs, or None if it can."""
         if self.inputs.specs == given.specs:
             return None
         return (
@@ -279,12 +280,12 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
 
 
 def _describe_dims(dims: Mapping[str, int]) -> str:
-    """`seq=64, width=4`."""
+    """Return dimensions as `seq=64, width=4`."""
     return printable(", ".join(f"{name}={size}" for name, size in sorted(dims.items()))) or "none"
 
 
 class StoredTwin(Stored, frozen=True, kw_only=True):
-    """The file of the twin, and the model that it stands for.
+    """The file of the twin, and the model that it stands in for.
 
     `left_out_bytes` is the size of the weights that it leaves out.
     """
@@ -296,7 +297,7 @@ class StoredTwin(Stored, frozen=True, kw_only=True):
 
 
 class ModelBaseline(Struct, frozen=True, kw_only=True):
-    """The part that holds on every machine: the last recorded model, its twin, and its cases."""
+    """The part that all machines share: the last recorded model, its twin, and its cases."""
 
     model: ModelFacts
     cases: tuple[StoredCase, ...]
@@ -306,20 +307,20 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
         return next((case for case in self.cases if case.id == case_id), None)
 
     def size_of(self, case_id: str) -> int | None:
-        """The size on disk of the model that this case was recorded of; None if not stored."""
+        """Return the size on disk of the model of this case, or None if it is not stored."""
         case = self.case(case_id)
         is_last = case is not None and case.model_sha256 == self.model.sha256 is not None
         return self.model.total_bytes if is_last else None
 
     def has_twin_of(self, case_id: str) -> bool:
-        """Whether the twin belongs to the model that this case was recorded of."""
+        """Whether the twin belongs to the model that this case was recorded with."""
         case = self.case(case_id)
         if case is None or self.twin is None or self.twin.model_sha256 is None:
             return False
         return self.twin.model_sha256 == case.model_sha256
 
     def twin_refusal(self, case_id: str) -> str | None:
-        """Why the twin cannot stand for the baseline of this case; None where it can."""
+        """Return why the twin cannot stand in for the model of this case, or None if it can."""
         case = self.case(case_id)
         if case is None:
             return f"there is no baseline of {case_id}"
@@ -336,10 +337,10 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
 
 
 class StoredProcess(Stored, frozen=True, kw_only=True):
-    """The rounds of one process, figure by figure; the unit of replication of stored samples.
+    """The rounds of one process, figure by figure. Processes are the replicates of stored samples.
 
     `times_ns` are some of the `samples` inferences of each round, in order. `layer_type_ns` is the
-    time of each operator in one inference; None if it was not measured.
+    time of each operator in one inference, or None if it was not measured.
     """
 
     date: dt.date
@@ -361,7 +362,7 @@ class StoredProcess(Stored, frozen=True, kw_only=True):
                 raise ValueError(f"{len(stored)} samples are stored of {taken}")
 
     def percentile_ns(self, percent: float) -> float:
-        """A percentile of all stored samples together, by linear interpolation."""
+        """Return a percentile of all stored samples together, by linear interpolation."""
         return percentile_of(sorted(chain.from_iterable(self.times_ns)), percent)
 
 
@@ -376,21 +377,21 @@ class StoredLatency(Stored, frozen=True, kw_only=True):
         return f"<stored latency: {len(self.processes)} processes>"
 
     def is_of(self, engine: EngineFacts) -> bool:
-        """Whether it was measured on this engine, of the same version and with the same options."""
+        """Whether it was measured with the same version and options of this engine."""
         known = self.engine
         return (known.name, known.version, dict(known.options), known.providers) == (
             engine.name, engine.version, dict(engine.options), engine.providers
         )  # fmt: skip
 
     def percentile_ns(self, percent: float) -> float:
-        """The median over the processes."""
+        """Return the median of this percentile over the processes."""
         return median(process.percentile_ns(percent) for process in self.processes)
 
 
 class MachineBaseline(Struct, frozen=True, kw_only=True):
     """The measurements on one kind of machine, by the ids of cases.
 
-    `machine` is the one that measured last.
+    `machine` describes the machine that measured last.
     """
 
     key: str
@@ -399,9 +400,10 @@ class MachineBaseline(Struct, frozen=True, kw_only=True):
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
-    """The whole baseline of one model: `name` is its folder, `twin` the content of its file.
+    """The whole baseline of one model.
 
-    `machines` are the requested ones that have measurements.
+    `name` is its folder, `twin` the content of the twin's file. `machines` are those of the
+    requested machines that have measurements.
     """
 
     name: str
@@ -435,11 +437,11 @@ class BaselineRecording(Struct, frozen=True, kw_only=True):
 
 
 class BaselineChange(Struct, frozen=True, kw_only=True):
-    """One figure that an update changes; None on the side that lacks it.
+    """One figure that an update changes, with None on the side that lacks it.
 
-    `case` is None for a figure of the whole model, and `machine` is the key of the machine of a
-    time. `name` carries its unit: `latency_p50_ns`. If both sides are None, no figure shows the
-    change.
+    `case` is None for a figure of the whole model, and `machine` is the key of the machine that
+    measured a time. `name` includes the unit: `latency_p50_ns`. If both sides are None, no figure
+    shows the change.
     """
 
     case: str | None

@@ -1,4 +1,4 @@
-"""Baselines as reports: those of a folder, and what changed of them; and the table of an update."""
+"""Reports on baselines: those of a folder, what changed in them, and the table of an update."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REVIEW_COLUMNS = ("folder", "status", "case", "machine", "figure", "before", "a
 _MOST = 3
 _OF_SAME_MODEL = "changed although the model is the same"
 _NOT_RECORDED = "this is not what a recording writes"
-# The figures that have words of their own in a line.
+# The figures that have their own text in a line.
 _RATIOS = {"latency_p50_ns": "p50", "macs": "MACs", "params": "params"}
 _TOLD = frozenset({
     *_RATIOS, "model", "twin", "twin_trusted", "runtime", "engine version", "plan", "machine",
@@ -78,7 +78,7 @@ _SIZE = "_bytes"
 
 
 def overview_report(overview: BaselineOverview) -> Report:
-    """The baselines of a folder in a table."""
+    """Return a report with the baselines of a folder in a table."""
     baselines, programs = overview.baselines, overview.programs
     count = len(baselines) + len(programs)
     found = f"{count_of(count, 'baseline')} in" if count else "no baseline in"
@@ -148,7 +148,7 @@ def _day(program: StoredProgram) -> str:
 
 
 def review_report(review: Review) -> Report:
-    """A line for each baseline that changed since a commit."""
+    """Return a report with a line for each baseline that changed since a commit."""
     count = len(review.baselines) + len(review.programs)
     whole = count_of(count + review.unchanged, "baseline")
     subject = f"{count:,} of {whole} in {review.folder} changed since {review.commit}"
@@ -187,7 +187,7 @@ def review_report(review: Review) -> Report:
 
 
 def _program_changes(program: ReviewedProgram) -> Iterator[tuple[str, _Cell, _Cell]]:
-    """The facts of a program that differ: name, before and after."""
+    """Yield the facts of a program that differ: name, before and after."""
     before, after = program.before, program.after
     sides = (
         {} if side is None else {
@@ -219,7 +219,7 @@ def _program_parts(program: ReviewedProgram) -> Iterator[str]:
 
 
 def _seen_parts(before: StoredProgram, after: StoredProgram) -> Iterator[str]:
-    """What the program runs and reads otherwise, beyond the figures."""
+    """Yield what else the program runs or reads differently, beyond the figures."""
     counts = [(side.work.made, side.work.inferences, side.work.macs) for side in (before, after)]
     if before.work != after.work and counts[0] == counts[1]:
         yield "sessions with other models, options or inputs"
@@ -278,7 +278,7 @@ def _cases(case_ids: Sequence[str]) -> str:
 
 
 def _counts(baseline: Baseline) -> tuple[str, str]:
-    """The MACs and the params, of the least and the most of its cases if these differ."""
+    """Return the MACs and the params, each as a range if its cases differ."""
     statics = [case.static for case in baseline.model.cases]
     return _spread([s.macs for s in statics]), _spread([s.params for s in statics])
 
@@ -288,12 +288,12 @@ def _spread(values: Sequence[int]) -> str:
 
 
 def _recorded(baseline: Baseline) -> str:
-    """The last day on which one of its cases was recorded."""
+    """Return the last day on which one of its cases was recorded."""
     return max(case.provenance.date for case in baseline.model.cases).isoformat()
 
 
 def _parts(each: ReviewedBaseline) -> Iterator[str]:
-    """The remarks of a line on a baseline, the gravest first."""
+    """Yield the remarks in a line about a baseline, the most serious first."""
     whole = each.after or each.before
     if each.status is not ReviewStatus.CHANGED and whole is not None:
         macs, params = _counts(whole)
@@ -344,7 +344,7 @@ def _model_parts(each: ReviewedBaseline, changes: Sequence[BaselineChange]) -> I
 
 
 def _ratio_parts(name: str, title: str, changes: Sequence[BaselineChange]) -> Iterator[str]:
-    """`p50 +12.0 % (b8-c2), +3.0 % (b1-c1)`, the worst first."""
+    """Yield a text such as `p50 +12.0 % (b8-c2), +3.0 % (b1-c1)`, the worst first."""
     found = [
         change
         for change in changes
@@ -362,7 +362,7 @@ def _ratio_parts(name: str, title: str, changes: Sequence[BaselineChange]) -> It
 
 
 def _rank(change: BaselineChange) -> float:
-    """How bad a change is: what was 0 and is more grew most."""
+    """Return how bad a change is. A change from 0 to more is the worst."""
     return math.inf if change.ratio is None else change.ratio
 
 
@@ -402,7 +402,7 @@ def _plan_parts(changes: Sequence[BaselineChange]) -> Iterator[str]:
 
 
 def _runtime_parts(changes: Sequence[BaselineChange]) -> Iterator[str]:
-    """The engine and its version before and now, once for all cases in which both are the same."""
+    """Yield the engine and its version before and now, once for all cases that share both."""
     found = [
         change
         for change in changes
@@ -433,7 +433,10 @@ def _pair(change: BaselineChange) -> str:
 
 
 def plan_table(plan: UpdatePlan) -> Table:
-    """One row for each figure that changes, with the model as title and the notes as caption."""
+    """Return a table with a row for each figure that changes.
+
+    Its title is the model, and its caption has the notes.
+    """
     machines = {change.machine for change in plan.changes if change.machine is not None}
     columns = (
         Column("case", is_text=True, is_name=True),
@@ -478,7 +481,7 @@ def _value(name: str, value: Value) -> str:
 
 
 def _change_text(change: BaselineChange) -> str:
-    """How a figure changed: `+3.2 %`, `new`, `removed`, or `changed` for a text."""
+    """Return how a figure changed: `+3.2 %`, `new`, `removed`, or `changed` for a text."""
     if change.before is None and change.after is not None:
         return "new"
     if change.after is None and change.before is not None:

@@ -1,14 +1,14 @@
-"""The folder of all baselines: which are there, what one says, and the writing of a plan.
+"""The folder of all baselines: listing and reading them, and writing an update.
 
     baselines/<model>/model.json      what holds on every machine
     baselines/<model>/twin.onnx       the model without its weights
     baselines/<model>/<machine>.json  what was measured on one kind of machine
     baselines/<test>/program.json     a program, which `program_store` reads and writes
 
-A twin and the `model.json` that names it by its digest are two files, which cannot be replaced at
-once. So a new twin is first written as `twin.next.onnx`, and moved to its place after `model.json`
-was. Whoever reads in between, or after a kill, finds the one that fits.
-Twins named by their digest would need no second step, but `twin.onnx` is the documented name.
+A twin and the `model.json` that names it by its digest are two files, which cannot be replaced in
+one step. So a new twin is first written as `twin.next.onnx`, and moved to its place after
+`model.json`. A reader in between, or after a writer was killed, finds the twin that fits. Twins
+named by their digest would need no second step, but `twin.onnx` is the documented name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TWIN_FILE = "twin.onnx"
 _NEXT_TWIN = "twin.next.onnx"
 _REMOVED = ".removed-"
 _LFS_POINTER = b"version https://git-lfs"
-# The largest files that are read. A machine's file has some 50 kB for each case.
+# The largest files that are read. A machine's file has about 50 kB for each case.
 _MAX_JSON_BYTES = 64 << 20
 _MAX_TWIN_BYTES = 256 << 20
 
@@ -59,14 +59,14 @@ _MAX_TWIN_BYTES = 256 << 20
 class BaselineStore(Struct, frozen=True):
     """The baselines in a folder, which need not exist yet.
 
-    A reader that meets a writer starts over; after this many `attempts`, the files are broken.
+    A reader that meets a writer starts over. After `attempts` tries, the files count as broken.
     """
 
     root: Path
     attempts: int = 20
 
     def names(self, file: str = MODEL_FILE) -> tuple[str, ...]:
-        """The folders of all models that have a baseline, or of all that have another file."""
+        """Return the folders of all models with a baseline, or of all with another `file`."""
         try:
             found = sorted(path.name for path in self.root.iterdir())
         except FileNotFoundError:
@@ -76,9 +76,9 @@ class BaselineStore(Struct, frozen=True):
         return tuple(n for n in found if is_safe_name(n) and _is_there(self.root / n / file))
 
     def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
-        """The baseline of a model with the measurements on these machines; None means on all.
+        """Read the baseline of a model with its measurements on these machines, or on all if None.
 
-        None if the model has no baseline. Readers take no lock and block nobody.
+        Returns None if the model has no baseline. Readers take no lock and block no other process.
         """
         folder = self.folder(name)
         for _ in range(self.attempts):
@@ -113,10 +113,10 @@ class BaselineStore(Struct, frozen=True):
             )
 
     def apply(self, plan: UpdatePlan) -> UpdatePlan:
-        """Writes a plan, and returns the changes that were made.
+        """Write a plan, and return the changes that were made.
 
-        The update is planned again on the content that is stored by then, so that concurrent
-        writers of other cases lose nothing. Without a change no file is touched.
+        The update is planned again from the content stored by then, so that concurrent writers of
+        other cases lose nothing. Without a change no file is written.
         """
         folder = self.folder(plan.name)
         if plan.is_empty and not _has_leftovers(self.root, folder):
@@ -126,7 +126,7 @@ class BaselineStore(Struct, frozen=True):
 
     @contextlib.contextmanager
     def changing(self, folder: Path) -> Iterator[None]:
-        """Hold the lock to change the baseline in a folder; an OSError becomes an OutputError."""
+        """Hold the lock to change the baseline in a folder, and turn OSErrors into OutputErrors."""
         try:
             with locked(self.root):
                 yield
@@ -140,9 +140,9 @@ class BaselineStore(Struct, frozen=True):
             ) from error
 
     def tidy(self) -> None:
-        """Finishes or reverts what killed writers left, unless one is at work.
+        """Finish or revert what killed writers left, unless a writer is active.
 
-        What cannot be written, such as a checkout of somebody else, stays as it is.
+        Files that cannot be written, such as those in another user's checkout, stay as they are.
         """
         with contextlib.suppress(OSError, BaselineError, OutputError):
             found = [*self.root.iterdir()]
@@ -185,7 +185,10 @@ class BaselineStore(Struct, frozen=True):
         return now
 
     def folder(self, name: str) -> Path:
-        """The folder of a model or program; BaselineError if it could lead out of the root."""
+        """Return the folder of a model or program.
+
+        Raises BaselineError if it could lead out of the root.
+        """
         if not is_safe_name(name):
             raise BaselineError(
                 f'"{printable(name)}" is no name of a baseline: it could lead out of '
@@ -210,13 +213,16 @@ class BaselineStore(Struct, frozen=True):
         )
 
     def _remove(self, folder: Path) -> None:
-        """Renames a folder in one step, and then deletes it."""
+        """Rename a folder in one step, and then delete it."""
         folder.rename(self.root / f"{_REMOVED}{secrets.token_hex(4)}")
         FILES.sync_folder(self.root)
         self._remove_remains()
 
     def _remove_new(self, folder: Path) -> None:
-        """Removes a folder that a failed write made; where that fails too, the next writer does."""
+        """Remove a folder that a failed write made.
+
+        If that fails too, the next writer removes it.
+        """
         with contextlib.suppress(OSError):
             self._remove(folder)
 
@@ -227,7 +233,7 @@ class BaselineStore(Struct, frozen=True):
 
 
 def machine_keys(folder: Path) -> tuple[str, ...]:
-    """The machines that a model was measured on, by the names of their files."""
+    """Return the machines that a model was measured on, by the names of their files."""
     names = sorted(name for name in _names_in(folder) if name.endswith(".json"))
     keys = [name.removesuffix(".json") for name in names if name != MODEL_FILE]
     for key in keys:
@@ -258,7 +264,10 @@ def _names_in(folder: Path) -> list[str]:
 
 
 def _is_there(path: Path) -> bool:
-    """An unreadable folder counts as present; reading it reports the error."""
+    """Whether the path exists.
+
+    An unreadable folder counts as present; reading it reports the error.
+    """
     try:
         return path.exists()
     except OSError:
@@ -289,7 +298,7 @@ def _machine_path(folder: Path, key: str) -> Path:
 
 
 def _read_twin(folder: Path, model: ModelBaseline) -> bytes | None:
-    """The twin that belongs to this `model.json`; None if it has none, or if no file fits."""
+    """Return the twin that belongs to this `model.json`, or None if it has none or no file fits."""
     if model.twin is None:
         return None
     for name in (TWIN_FILE, _NEXT_TWIN):
@@ -316,13 +325,13 @@ def _wrong_twin(folder: Path) -> BaselineError:
 
 
 def _has_leftovers(root: Path, folder: Path) -> bool:
-    """Whether a writer is at work, or was killed at work."""
+    """Whether a writer is active, or was killed while writing."""
     is_removing = root.is_dir() and any(map(_is_removed, root.iterdir()))
     return is_removing or _is_unfinished(root, folder)
 
 
 def _is_removed(path: Path) -> bool:
-    """Whether it is a folder that a writer removes, or did when it was killed."""
+    """Whether it is a folder that a writer removes, or was removing when it was killed."""
     return path.name.startswith(_REMOVED)
 
 
@@ -333,7 +342,7 @@ def _is_unfinished(root: Path, folder: Path) -> bool:
 
 
 def _settle(folder: Path) -> None:
-    """Finishes or reverts what a killed writer had begun."""
+    """Finish or revert what a killed writer had begun."""
     if not folder.exists():
         return
     remove_abandoned(folder)
@@ -352,14 +361,14 @@ def _settle(folder: Path) -> None:
 
 
 def _take_back(folder: Path) -> None:
-    """Reverts a failed write; if that fails too, the next writer does it."""
+    """Revert a failed write. If that fails too, the next writer does it."""
     with contextlib.suppress(OSError, BaselineError):
         _settle(folder)
 
 
 def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
-    """Writes the files that differ. At any moment, every file is an old or a new one."""
-    # Everything is encoded and read again before the first file is written.
+    """Write the files that differ. At any moment, every file is an old or a new one."""
+    # Everything is encoded and read back before the first file is written.
     contents = _contents(folder, before, after)
     if not folder.exists():
         folder.mkdir()
@@ -386,7 +395,7 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
 
 
 def _contents(folder: Path, before: Baseline | None, after: Baseline) -> dict[Path, bytes]:
-    """The new content of the JSON files that change."""
+    """Return the new content of the JSON files that change."""
     contents: dict[Path, bytes] = {}
     if before is None or before.model != after.model:
         path = folder / MODEL_FILE

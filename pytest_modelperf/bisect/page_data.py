@@ -34,7 +34,7 @@ class VersionPair(Struct, frozen=True):
 
 
 def shown_pairs(bisect: Bisect) -> tuple[VersionPair, ...]:
-    """The versions of each regression; both ends of the range if there is none."""
+    """Return the versions of each regression, or both ends of the range if there is none."""
     found = bisect.search.regressions
     if found:
         return tuple(VersionPair(each.last_good, each.first_bad, each.pair) for each in found)
@@ -65,7 +65,7 @@ def _pair_entry(pair: VersionPair) -> Entry:
 
 
 def _steps_entry(bisect: Bisect) -> Entry:
-    """Versions by their places in the range, and changes as shares of the version before."""
+    """Return the steps, with versions as places in the range and changes relative to `against`."""
     versions = bisect.range.versions
     return {
         "kind": bisect.range.kind.value,

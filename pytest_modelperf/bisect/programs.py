@@ -75,13 +75,13 @@ def bisect_program(
 
 
 class _WorkJudge(Struct, frozen=True):
-    """Answers by the exact work of a call."""
+    """A judge that decides by the exact work of a call."""
 
     check: ProgramCheck
     compare: CompareCommits
 
     def __call__(self, question: Question) -> Judged:
-        # Results that differ would end the comparison, and are no part of the question.
+        # Results that differ would end the comparison, and are not part of the question.
         check = replace(self.check, pace=_SHORTEST, outputs=None)
         case = _compared(question, check, self.compare)
         metrics = [metric for metric in case.metrics if metric.name in WORK_METRICS]
@@ -91,7 +91,7 @@ class _WorkJudge(Struct, frozen=True):
 
 
 class _TimeJudge(Struct, frozen=True):
-    """Answers by the time of a call, whatever its work."""
+    """A judge that decides by the time of a call, whatever its work."""
 
     check: ProgramCheck
     compare: CompareCommits
@@ -101,7 +101,8 @@ class _TimeJudge(Struct, frozen=True):
         pace = _longer(check.pace) if question.attempt else check.pace
         gate = replace(
             check.gate,
-            # No work is too much: a growth that is taken back before the bad end is not looked for.
+            # Work has no limit: the search does not look for growth that is undone before the bad
+            # end.
             tolerances=Tolerances(
                 shares=((_MEDIAN, question.allowed),), figures=((WORK, math.inf),)
             ),
@@ -120,9 +121,10 @@ class _TimeJudge(Struct, frozen=True):
 
 
 def _compared(question: Question, check: ProgramCheck, compare: CompareCommits) -> CaseComparison:
-    """The comparison of both commits; MeasureError if one of them cannot be run.
+    """Compare both commits.
 
-    UsageError if the good one does not have the test.
+    Raise MeasureError if one of them cannot be run, and UsageError if the good one does not have
+    the test.
     """
     watch: Watch = numbered(check.watch, question)
     good, other = question.good.name, question.other.name
@@ -136,7 +138,7 @@ def _compared(question: Question, check: ProgramCheck, compare: CompareCommits) 
 
 
 def _without_work_limits(case: CaseComparison) -> CaseComparison:
-    """The comparison with the figures of its work shown and not judged."""
+    """Return the comparison with the figures of its work shown and not judged."""
     metrics = (
         replace(metric, allowed=None, gated=False) if metric.name in WORK_METRICS else metric
         for metric in case.metrics
@@ -145,7 +147,7 @@ def _without_work_limits(case: CaseComparison) -> CaseComparison:
 
 
 def _in_one_line(failure: str) -> str:
-    """The first line of a failure and the last, which names the error."""
+    """Return the first line of a failure and the last, which names the error."""
     first, *others = failure.splitlines()
     last = others[-1].removeprefix("E").strip() if others else ""
     return f"{first.removesuffix(':')}: {last}" if last else first

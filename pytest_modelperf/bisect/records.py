@@ -34,7 +34,7 @@ class BisectFigure(str, Enum):
 class Version(Struct, frozen=True):
     """A release of an engine's package, or a commit of a model.
 
-    `name` tells it apart in its range, `label` names it in sentences, and `title` is the subject of
+    `name` identifies it in its range, `label` names it in sentences, and `title` is the subject of
     a commit.
     """
 
@@ -44,7 +44,7 @@ class Version(Struct, frozen=True):
 
     @property
     def subject(self) -> str | None:
-        """The subject of a commit; None for a release."""
+        """The subject of a commit, or None for a release."""
         return self.title or None
 
 
@@ -87,7 +87,7 @@ class Answer(str, Enum):
 
 
 class Judged(Struct, frozen=True):
-    """The ratio of the median latencies of two versions, how far their outputs are apart, or work.
+    """The judged figure of two versions: their latency ratio, output difference, or work.
 
     `metric` is None if both are the same model.
     """
@@ -109,7 +109,7 @@ class BisectStep(Struct, frozen=True, kw_only=True):
     """One version compared with a good one.
 
     `allowed` is the relative change that separates good from bad. `attempts` counts the duets: one
-    that shows nothing is repeated with more time. `reason` says why it failed.
+    that is inconclusive is repeated with more time. `reason` says why it failed.
     """
 
     version: Version
@@ -131,27 +131,27 @@ class BisectStep(Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_outputs(self) -> bool:
-        """Whether outputs were compared, and not times."""
+        """Whether outputs were compared instead of times."""
         return self.metric is not None and self.metric.name == OUTPUTS
 
     @property
     def is_of_work(self) -> bool:
-        """Whether the work of a call of a program was compared, and not times."""
+        """Whether the work of a call of a program was compared instead of times."""
         return self.metric is not None and self.metric.name in WORK_METRICS
 
     @property
     def more_work(self) -> str | None:
-        """What a call of a program does more, as a sentence; None if it does no more work."""
+        """The additional work of a call of a program, as a sentence, or None if there is none."""
         return self.metric.reason if self.metric is not None and self.is_of_work else None
 
     @property
     def output_share(self) -> Figure | None:
-        """How far outputs differ, as a share of their largest value; None if that is not known."""
+        """The difference of the outputs as a share of their largest value, or None if unknown."""
         return self.metric.after if self.metric is not None and self.is_of_outputs else None
 
     @property
     def change(self) -> float | None:
-        """The relative change that is judged; None if it is unknown, as of a work that was 0."""
+        """The judged relative change, or None if it is unknown, as for work that was 0 before."""
         if self.judged is None or (self.is_of_work and self.judged.metric_ratio is None):
             return None
         return self.output_share if self.is_of_outputs else self.judged.ratio - 1.0
@@ -181,8 +181,8 @@ class Regression(Struct, frozen=True, kw_only=True):
     """A step of the latency, or a change of the outputs, between two versions.
 
     `before` and `after` compare both versions with the good end of the search; `before` is None if
-    `last_good` is that end. `pair` compares them with one another; None if that could not be
-    measured. `between` are versions in the middle that stayed open.
+    `last_good` is that end. `pair` compares them with each other; None if that could not be
+    measured. `between` are the versions in the middle that could not be judged.
     """
 
     last_good: Version
@@ -217,8 +217,8 @@ REGRESSION = JsonObject(
 class Search(Struct, frozen=True, kw_only=True):
     """The steps of a bisect, and the regressions in the order of the range.
 
-    `ends` compares the bad end with the good one. `is_whole` claims that all regressions were
-    looked for.
+    `ends` compares the bad end with the good one. `is_whole` means that all regressions were looked
+    for.
     """
 
     ends: BisectStep
@@ -228,14 +228,14 @@ class Search(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict of both ends; None if they could not be compared."""
+        """The verdict of both ends, or None if they could not be compared."""
         return None if self.ends.judged is None else self.ends.judged.verdict
 
 
 class Bisect(Struct, frozen=True, kw_only=True):
-    """A whole bisect of one case of a model, or of a program; `options` are those of the engine.
+    """A whole bisect of one case of a model, or of a program.
 
-    The `model` of a program is its test.
+    `options` are those of the engine. The `model` of a program is its test.
     """
 
     model: str
@@ -283,12 +283,12 @@ BISECT = JsonDocument(
 
 
 def short_name(version: Version) -> str:
-    """`1.22.0`, or the start of a commit's id."""
+    """Return `1.22.0`, or the start of a commit's id."""
     return version.label.rpartition(" ")[2]
 
 
 def describe_change(step: BisectStep) -> str:
-    """`+7.8 % (99.8 % interval +7.0 … +8.7 %)`, or `differ by 3.1 %`."""
+    """Return `+7.8 % (99.8 % interval +7.0 … +8.7 %)`, or `differ by 3.1 %`."""
     if step.is_same_model:
         return "the same model"
     if step.is_of_outputs:
@@ -302,7 +302,7 @@ def describe_change(step: BisectStep) -> str:
 
 
 def describe_output_change(step: BisectStep) -> str:
-    """How far the outputs of a step are apart."""
+    """Describe how far apart the outputs of a step are."""
     share = step.output_share
     if share is None:
         is_open = step.answer is Answer.INCONCLUSIVE

@@ -79,7 +79,7 @@ _SHEET_COLUMNS = (
 
 
 def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = None) -> Report:
-    """Every step in a table, the two versions of each regression, and the commands to type next."""
+    """Return every step in a table, the versions of each regression, and the next commands."""
     search = bisect.search
     answer = _describe_answer(bisect)
     failed = (
@@ -132,7 +132,7 @@ def _subject(bisect: Bisect) -> str:
 # -- the answer
 
 
-# What a version is that is worse, by what was judged.
+# The word for a worse version, by the figure that was judged.
 _WORSE = {
     BisectFigure.LATENCY: "slower",
     BisectFigure.OUTPUTS: "other outputs",
@@ -141,7 +141,7 @@ _WORSE = {
 
 
 def _describe_answer(bisect: Bisect) -> str:
-    """The answer in a sentence."""
+    """Return the answer as a sentence."""
     search = bisect.search
     if search.regressions:
         names = ", ".join(map(_culprit, search.regressions))
@@ -173,7 +173,7 @@ def _is_timed(bisect: Bisect) -> bool:
 
 
 def _doubts(bisect: Bisect, wording: Wording) -> Iterator[str]:
-    """Advice that would decide inconclusive ends."""
+    """Yield advice that would decide inconclusive ends."""
     comparison = bisect.search.ends.comparison
     is_open = bisect.search.verdict is Verdict.INCONCLUSIVE and not _is_of_outputs(bisect)
     doubt = None if comparison is None or not is_open else describe_doubt(comparison, wording)
@@ -187,7 +187,7 @@ def _culprit(found: Regression) -> str:
 
 
 def _describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
-    """A regression: where it is, how large, and how sure that is."""
+    """Describe a regression: where it is, how large, and how certain."""
     # The work of two neighbours says the same as that of each and the good end.
     if not found.after.is_of_work or found.pair in {None, found.after} or found.is_gradual:
         before = (
@@ -219,7 +219,7 @@ def _describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
 
 
 def _describe_step(step: BisectStep, bisect: Bisect) -> str:
-    """How a version differs from the one that it was compared with."""
+    """Describe how a version differs from the one that it was compared with."""
     new, old = short_name(step.version), short_name(step.against)
     change = describe_change(step)
     if _is_of_outputs(bisect) and not step.is_same_model:
@@ -261,7 +261,7 @@ def _found_tiles(found: Regression, bisect: Bisect) -> Iterator[Tile]:
 
 
 def _split_change(step: BisectStep) -> tuple[str, str]:
-    """The change, and its interval."""
+    """Return the change, and its interval."""
     if step.is_of_work and step.metric is not None:
         return _format_work(step.metric), ""
     change, _, interval = describe_change(step).partition(" (")
@@ -334,7 +334,7 @@ _COLUMNS = {
 
 
 def _format_work(metric: Metric) -> str:
-    """`inferences 1 -> 3`."""
+    """Return `inferences 1 -> 3`."""
     before, after = (format_figure(metric.name, each) for each in (metric.before, metric.after))
     return f"{metric_title(metric.name)} {before} -> {after}"
 
@@ -344,7 +344,7 @@ def _rounds(step: BisectStep) -> int | None:
 
 
 def _sheet(bisect: Bisect) -> Sheet:
-    """A row for each step."""
+    """Return a row for each step."""
     rows = []
     for number, step in enumerate(bisect.search.steps, 1):
         timed = None if step.timed is None else step.metric
@@ -369,7 +369,7 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[Section]:
             name=pair.name, word=verdict_word(case), compared=case, choice=Choice(number, 0)
         )
         sentence, blocks = describe_verdict(case, None), case_blocks(case, wording)
-        # A text has said all of ends that are not worse.
+        # The text report has already said everything about ends that are not worse.
         on = On.ALL if bisect.search.regressions else On.PAGE
         yield replace(case_section(view, sentence, blocks, is_open=not number), on=on)
 
@@ -378,7 +378,7 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[Section]:
 
 
 def _next_commands(bisect: Bisect) -> Iterator[tuple[str, str]]:
-    """A purpose and what to type for it."""
+    """Yield each purpose and the command for it."""
     found = bisect.search.regressions
     for pair in shown_pairs(bisect):
         if bisect.range.kind is RangeKind.COMMITS and found:
@@ -410,7 +410,7 @@ def _comparing(bisect: Bisect, pair: VersionPair) -> str:
 
 
 def _package(release: Version) -> str:
-    """The package of a release, which its label begins with."""
+    """Return the package of a release, with which its label begins."""
     return release.label.rpartition(" ")[0]
 
 

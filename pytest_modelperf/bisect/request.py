@@ -50,8 +50,8 @@ CompareVersions: TypeAlias = Callable[[Question, Watch], Comparison]
 class BisectRequest(Struct, frozen=True, kw_only=True):
     """A request to bisect one case of a model between two versions, with its rule.
 
-    Releases are those of `package`, each in an environment of its own, which is made if it is not
-    there. Without a package the versions are commits.
+    Releases are those of `package`, each in an environment of its own, which is made if it does not
+    exist. Without a package the versions are commits.
     """
 
     model: str
@@ -67,7 +67,7 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
         watch: Watch = lambda _: None,
         run_duet: RunDuet | None = None,
     ) -> Bisect:
-        """Finds the versions between both ends that made the model worse."""
+        """Find the versions between both ends that made the model worse."""
 
         def compare(question: Question, watch: Watch) -> Comparison:
             versions = question.good, question.other
@@ -93,7 +93,7 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
         return self.search(compare, watch)
 
     def search(self, compare: CompareVersions, watch: Watch = lambda _: None) -> Bisect:
-        """The search, in which a function compares the versions of each question."""
+        """Search with a function that compares the versions of each question."""
         begun = time.monotonic()
         is_one_model = self.range.kind is RangeKind.RELEASES
         judge = _Judge(compare, watch, _METRICS[self.rule.judges], is_one_model=is_one_model)
@@ -113,7 +113,7 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def _opened(self, version: Version, watch: Watch) -> Iterator[ModelRun]:
-        """The model in a version; the files of a commit last as long as the context."""
+        """Yield the model in a version. The files of a commit last as long as the context."""
         if self.package is not None:
             yield ModelRun(self.model, self.setup, (f"{self.package}=={version.name}",))
             return
@@ -127,7 +127,7 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
 def _compare_outputs(
     duet: CompareRequest, question: Question, extensions: Extensions, watch: Watch
 ) -> Comparison:
-    """The outputs of one inference of each version, compared on this machine."""
+    """Compare the outputs of one inference of each version on this machine."""
     with duet.opened_sides(extensions, watch) as (good, other):
         return compare_outputs_of(
             good,
@@ -141,7 +141,7 @@ def _compare_outputs(
 
 
 def numbered(watch: Watch, question: Question) -> Watch:
-    """Shows the progress of a comparison as that of a step of the search."""
+    """Return a watch that shows the progress of a comparison as a step of the search."""
 
     def see(progress: Progress) -> None:
         watch(
@@ -157,9 +157,9 @@ def numbered(watch: Watch, question: Question) -> Watch:
 
 
 class _Judge(Struct):
-    """Answers each question by a comparison, in which this metric decides.
+    """A judge that answers each question by a comparison, in which this metric decides.
 
-    `is_one_model` claims that all versions run the same model.
+    `is_one_model` means that all versions run the same model.
     """
 
     compare: CompareVersions
@@ -167,7 +167,7 @@ class _Judge(Struct):
     metric: str
     is_one_model: bool = False
     model: ModelFacts | None = None
-    # As the comparisons name it: the model of a commit need not lie in the work tree.
+    # As the comparisons name it: the model of a commit need not be in the work tree.
     case_id: str = ""
 
     def __call__(self, question: Question) -> Judged:
@@ -179,7 +179,7 @@ class _Judge(Struct):
         return _judged(case, question, self.metric)
 
     def _require_same(self, model: ModelFacts) -> None:
-        """Raise ChangedModelError if it is another model than that of the first comparison."""
+        """Raise ChangedModelError if this is not the model of the first comparison."""
         self.model = self.model or model
         if model.sha256 != self.model.sha256:
             raise ChangedModelError(
@@ -189,7 +189,7 @@ class _Judge(Struct):
 
 
 def setup_at(setup: Setup, attempt: int) -> Setup:
-    """The setup, with more time after the first attempt."""
+    """Return the setup, with more time after the first attempt."""
     if not attempt:
         return setup
     policy = replace(setup.policy, max_seconds=MORE_TIME * setup.policy.max_seconds)
@@ -200,7 +200,7 @@ def setup_at(setup: Setup, attempt: int) -> Setup:
 
 
 def details_of(question: Question) -> Details:
-    """Only the last comparison of a search times layers as well."""
+    """Return whether to time layers as well: only in the last comparison of a search."""
     return Details.ALWAYS if question.has_details else Details.NEVER
 
 

@@ -1,6 +1,6 @@
 """The search: which versions are compared in which order, and what follows from the answers.
 
-It knows no engine. A `Judge` compares two versions, and in tests it is a table of times.
+It does not know any engine. A `Judge` compares two versions; in tests it is a table of times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, ModelPerfError
 from pytest_modelperf.stats.looks import SearchLevels, middle_change, series_share
 
-# A duet that shows nothing is repeated once, with more time.
+# An inconclusive duet is repeated once, with more time.
 ATTEMPTS = 2
 
 
@@ -35,7 +35,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """The question to a judge: whether the second version is worse by more than `allowed`.
 
     `level` bounds the chance of either wrong answer. `attempt` counts from 0; a later one has more
-    time. `number` and `planned` say where the search stands.
+    time. `number` is the current step of the search, and `planned` the expected number of steps.
     """
 
     good: Version
@@ -49,7 +49,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Judge(Protocol):
-    """Compares two versions; a ModelPerfError says why it cannot."""
+    """A function that compares two versions, or raises a ModelPerfError that says why it cannot."""
 
     def __call__(self, question: Question, /) -> Judged: ...
 
@@ -57,8 +57,8 @@ class Judge(Protocol):
 class SearchRule(Struct, frozen=True, kw_only=True):
     """The allowed change, the chance of a wrong answer, and whether one regression is enough.
 
-    `judges` is what is compared. Outputs and work are exact: each version is held against the
-    tolerance itself, and none is asked twice.
+    `judges` is the figure that is compared. Outputs and work are exact, so each version is compared
+    with the tolerance itself, and only once.
     """
 
     tolerance: float = DEFAULT_TOLERANCE
@@ -80,7 +80,7 @@ def find_regressions(
     """Find the versions that made a model worse, between a good end and a bad end.
 
     An error of the first comparison is raised: without it there is nothing to look for. Versions
-    that cannot be compared later are stepped around.
+    that cannot be compared later are skipped.
     """
     steps: list[BisectStep] = []
     found: list[Regression] = []
@@ -107,7 +107,7 @@ def find_regressions(
 
 
 class _Halving(Struct):
-    """One search between two versions; it adds its steps to those before."""
+    """One search between two versions, which adds its steps to those before."""
 
     versions: Sequence[Version]
     judge: Judge
@@ -118,7 +118,7 @@ class _Halving(Struct):
     asked: int = 0
 
     def search(self, good: int, bad: int) -> Regression | None:
-        """The regression between these; None where the ends are not shown to differ."""
+        """Return the regression between these, or None if the ends are not shown to differ."""
         is_pair = bad - good == 1
         ends = self._compare(good, bad, self.rule.tolerance, has_details=is_pair)
         if ends.answer is not Answer.BAD or ends.judged is None:
@@ -128,7 +128,7 @@ class _Halving(Struct):
         low, high, open_between = good, bad, set[int]()
         known = {bad: ends}
         while left := [place for place in range(low + 1, high) if place not in open_between]:
-            # The middle; the sum of both distances is the same for all places.
+            # The middle, where both distances differ least; their sum is the same for all places.
             place = min(left, key=lambda each: abs(2 * each - low - high))
             step = known[place] = self._compare(good, place, middle)
             if step.answer is Answer.GOOD:

@@ -26,14 +26,14 @@ from pytest_modelperf.text.quoting import shell_word
 OPTION = RefOption("--commits", "modelperf compare old.onnx new.onnx", takes_paths=False)
 _SHORT = 10
 HEAD = "HEAD"
-# Settings of git may print the check of a signature before each commit, in another encoding.
+# Git's settings may print a signature check before each commit, or choose another encoding.
 _LOG = ("log", "--no-show-signature", "--encoding=UTF-8")
 
 
 def commits_between(model: str, text: str) -> VersionRange:
-    """The commits in `good..bad` that changed the model or its external data, and the good one.
+    """Return the good commit, and those in `good..bad` that changed the model or its external data.
 
-    Where branches were merged, a merge stands for all that it brought.
+    If branches were merged, a merge stands for all that it brought.
     """
     path = Path(model)
     folder = path.absolute().parent
@@ -53,13 +53,13 @@ def commits_between(model: str, text: str) -> VersionRange:
 
 
 def all_commits_between(good: Commit, bad: Commit) -> VersionRange:
-    """All commits from the good one to the bad one."""
+    """Return all commits from the good one to the bad one."""
     _require_range(good, bad)
     return VersionRange(RangeKind.COMMITS, (_version(good), *_changes(good, bad, [])))
 
 
 def read_commits(text: str) -> tuple[str, str]:
-    """The refs of a range such as `v1.0..HEAD`."""
+    """Return the refs of a range such as `v1.0..HEAD`."""
     first, separator, last = text.partition("..")
     if not first or not separator or "..." in text:
         raise UsageError(
@@ -85,7 +85,7 @@ def _require_range(good: Commit, bad: Commit) -> None:
 
 
 def _changes(good: Commit, bad: Commit, files: list[str]) -> Iterator[Version]:
-    """The commits that changed one of these files, or all for none, the oldest first."""
+    """Yield the commits that changed one of these files (all commits if empty), oldest first."""
     listed = bad.ask(
         *_LOG, "-z", "--reverse", "--first-parent", "--topo-order", "--format=%H %s",
         f"{good.sha}..{bad.sha}", "--", *files,
@@ -111,7 +111,7 @@ _SECONDS = 120.0
 _LISTED = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PRE_RELEASE = "no final release; --pre tries these as well"
-# The package of each engine of ours.
+# The package of each built-in engine.
 PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
 
 # The versions of a package that this Python can install, in any order.
@@ -119,7 +119,7 @@ ListVersions: TypeAlias = Callable[[str], Sequence[str]]
 
 
 def list_versions(package: str) -> tuple[str, ...]:
-    """The versions that the package index has as wheels for this Python, as pip finds them.
+    """Ask pip for the versions that the package index has as wheels for this Python.
 
     Pre-releases are among them. pip reads its own settings and variables.
     """
@@ -154,7 +154,10 @@ def releases_between(
     takes_pre_releases: bool = False,
     listed: ListVersions = list_versions,
 ) -> VersionRange:
-    """The releases from the good one to the bad one; the bad one may be the older of both."""
+    """Return the releases from the good one to the bad one.
+
+    The bad one may be the older of both.
+    """
     if not _NAME.fullmatch(package):
         raise UsageError(
             f"--package takes the name of a package, such as onnxruntime, not "
@@ -185,7 +188,7 @@ def releases_between(
 
 
 def _find_pip() -> list[str]:
-    """Pip of this Python, or the one that uv runs."""
+    """Return the command of this Python's pip, or of the one that uv runs."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-I", "-m", "pip"]
     uv = shutil.which("uv")
@@ -213,7 +216,7 @@ def _read(option: str, text: str) -> Release:
 
 
 def _readable(text: str) -> Iterator[Release]:
-    """The release; nothing for a version that no installer of today can order."""
+    """Yield the release, unless today's installers cannot order its version."""
     try:
         yield Release(text)
     except InvalidVersion:

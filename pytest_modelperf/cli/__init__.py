@@ -1,4 +1,7 @@
-"""The `modelperf` command: a module per subcommand calls the core and shows the result."""
+"""The `modelperf` command.
+
+Each subcommand has a module that calls the core and shows the result.
+"""
 
 from pytest_modelperf.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`modelperf baselines`: lists the recorded baselines, or what changed of them since a commit."""
+"""`modelperf baselines` lists the recorded baselines, or what changed in them since a commit."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) ->
 
 
 def _find_folder(given: str | None) -> Path:
-    """The given folder, or that of the project, relative to the working folder where it can be."""
+    """Return the given folder, or the project's, relative to the working folder if possible."""
     if given is not None:
         return Path(given)
     folder = project_folder(find_project_root(), "baseline_dir", "baselines")

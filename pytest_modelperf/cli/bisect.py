@@ -1,8 +1,8 @@
-"""`modelperf bisect`: finds the release of an engine, or the commit, that made a model worse.
+"""`modelperf bisect` finds the release of an engine, or the commit, that made a model worse.
 
-Worse is slower, or with `--outputs` other outputs.
+Worse means slower or, with `--outputs`, other outputs.
 
-A test may give click's context a function that bisects in place of `BisectRequest.run`.
+A test can give click's context a function that bisects instead of `BisectRequest.run`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.sampling.setup import Setup
 
 _WORSE = 1
-# `comparing.limits.DEFAULT_OUTPUTS`, as it is typed: the help must not import what compares.
+# The text of `comparing.limits.DEFAULT_OUTPUTS`, because the help must not import the comparison.
 _ROUNDING = "0.001"
 
 
@@ -56,7 +56,7 @@ class RangeOptions(Struct, frozen=True):
     pre: bool
 
     def check(self) -> None:
-        """UsageError unless there is exactly one range."""
+        """Raise UsageError unless there is exactly one range."""
         typed = {"--good": self.good, "--bad": self.bad, "--package": self.package}
         given = [option for option, value in typed.items() if value is not None]
         if self.pre:
@@ -73,7 +73,7 @@ class RangeOptions(Struct, frozen=True):
             )
 
     def commit_ends(self) -> tuple[str | None, str | None]:
-        """The good and the bad commit of a program, as they were typed."""
+        """Return the good and the bad commit of a program, as they were typed."""
         if self.commits is None:
             return self.good, self.bad
         if self.good is not None or self.bad is not None:
@@ -84,14 +84,14 @@ class RangeOptions(Struct, frozen=True):
 
 
 class RuleOptions(Struct, frozen=True):
-    """What makes a version worse, and whether one that is found ends the search."""
+    """What makes a version worse, and whether the search ends when one is found."""
 
     finds_all: bool
     tolerance: str
     outputs_tolerance: str | None
 
     def rule(self) -> SearchRule:
-        """The rule of the search; UsageError for a value that is no share."""
+        """Return the rule of the search. Raises UsageError for a value that is not a share."""
         from pytest_modelperf.bisect.records import BisectFigure
         from pytest_modelperf.bisect.search import SearchRule
         from pytest_modelperf.comparing.limits import read_median_tolerance, read_share
@@ -252,7 +252,7 @@ def _bisect_test(
 
 
 def _check_outputs(place: ClusterOptions) -> None:
-    """UsageError if an option about times is given, or another machine."""
+    """Raise UsageError if an option about times, or about another machine, is given."""
     timed = ("tolerance", "max_seconds")
     given = [f"--{name.replace('_', '-')}" for name in timed if is_given(name)]
     if given:
@@ -267,7 +267,10 @@ def _check_outputs(place: ClusterOptions) -> None:
 def _find_range(
     model: str, searched: RangeOptions, setup: Setup
 ) -> tuple[VersionRange, str | None]:
-    """The versions to search, and the package that they are releases of; None for commits."""
+    """Return the versions to search, and the package that they are releases of.
+
+    The package is None for commits.
+    """
     if searched.commits is not None:
         from pytest_modelperf.bisect.versions import commits_between
 

@@ -1,4 +1,4 @@
-"""`modelperf compare`: compares two versions of a model, and says if the new one costs more."""
+"""`modelperf compare` compares two versions of a model to show whether the new one costs more."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     _end_by(result, is_shown=is_shown)
 
 
-def _compare_test(  # noqa: PLR0913, PLR0917  # all that the command was given for a test
+def _compare_test(  # noqa: PLR0913, PLR0917  # all options for a test
     test: str,
     other: str | None,
     ref: str | None,
@@ -195,7 +195,7 @@ def _compare_test(  # noqa: PLR0913, PLR0917  # all that the command was given f
 
 
 def _wording(before: str, measuring: MeasuringSettings) -> CommandWording:
-    """Returns the wording of the report; a baseline is recorded as it was compared."""
+    """Return the wording of the report. A new baseline is recorded in the way it was compared."""
     if not Path(before).is_dir():
         return COMMAND_WORDING
     folder = str(_baseline_folder(before).parent)
@@ -214,7 +214,7 @@ def _request(
     request: ProfileRequest,
     tolerances: Tolerances,
 ) -> CompareRequest:
-    """Returns the request to compare both models; A may be a baseline, compared as recorded."""
+    """Return the request to compare both models. A may be a baseline, compared as recorded."""
     from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.request import CompareRequest
     from pytest_modelperf.profiler.model_request import ModelRun
@@ -239,7 +239,7 @@ def _write_comparison(
     is_here: bool,
     is_shown: bool,
 ) -> None:
-    """Show and write the report; a page names this machine if both models ran on it."""
+    """Show and write the report. A page names this machine if both models ran on it."""
     from pytest_modelperf.comparing.records import COMPARISON
     from pytest_modelperf.comparing.report import comparison_report
     from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -257,9 +257,9 @@ def _write_comparison(
 def _read_baseline(
     before: str, after: str, request: ProfileRequest
 ) -> tuple[Baseline | None, ProfileRequest]:
-    """Returns the baseline in a folder such as `baselines/encoder`, and the request as recorded.
+    """Return the baseline in a folder such as `baselines/encoder`, and the request as recorded.
 
-    A model is no baseline, and leaves the request as it is.
+    If `before` is a model, there is no baseline, and the request stays as it is.
     """
     from pytest_modelperf.baselines.recorded import request_as_recorded
     from pytest_modelperf.baselines.store import BaselineStore
@@ -277,15 +277,19 @@ def _read_baseline(
 
 
 def _baseline_folder(before: str) -> Path:
-    """The folder of a baseline; its name, which stands for the model, is known of `.` as well."""
+    """Return the folder of a baseline.
+
+    Even for `.`, it ends in the name that identifies the model.
+    """
     folder = Path(before)
     return folder.resolve() if folder.name in {"", ".."} else folder
 
 
 def _end_by(result: Comparison, *, is_shown: bool) -> None:
-    """Ends with the exit status; a failed case outranks a worse one, as not all was compared.
+    """End with the exit status.
 
-    The report says why a case failed. If no report is shown, this function does.
+    A failed case outranks a worse one, because then not everything was compared. The report says
+    why a case failed. If no report is shown, this function does.
     """
     from pytest_modelperf.comparing.records import Verdict
     from pytest_modelperf.comparing.verdict_lines import failure_lines

@@ -1,4 +1,4 @@
-"""`modelperf doctor`: measures how noisy this machine is, and which change it could detect."""
+"""`modelperf doctor` measures how noisy this machine is, and which change it could detect."""
 
 from __future__ import annotations
 

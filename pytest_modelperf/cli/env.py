@@ -1,4 +1,4 @@
-"""`modelperf env`: lists the environments with other versions of engines, and removes them."""
+"""`modelperf env` lists the environments with other versions of engines, and removes them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def env(*, prune: str | None, outputs: OutputOptions) -> None:
 
 
 def _parse_age(text: str, now: dt.datetime) -> dt.datetime | None:
-    """Returns the time that many days or hours ago; None for all."""
+    """Return the time that many days or hours ago, or None for all."""
     if text == _ALL:
         return None
     found = _AGE.fullmatch(text)

@@ -1,4 +1,4 @@
-"""`modelperf history`: lists how models changed, and takes lines to a branch and back."""
+"""`modelperf history` lists how models changed, and copies lines to a branch and back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_project_root() -> Path:
 
 
 def open_history(given: str | None, root: Path) -> HistoryStore:
-    """The given folder, or that of the project."""
+    """Return the history in the given folder, or else in that of the project."""
     from pytest_modelperf.history.store import HistoryStore
 
     folder = project_folder(root, "history", "history") if given is None else Path(given)
@@ -45,7 +45,7 @@ def open_history(given: str | None, root: Path) -> HistoryStore:
 
 
 def project_folder(root: Path, key: str, usual: str) -> Path:
-    """The folder of a project that a key of [tool.modelperf] names, or the usual one."""
+    """Return the folder that a key of [tool.modelperf] names, or the usual one of the project."""
     from pytest_modelperf.files.settings_table import read_table
     from pytest_modelperf.spec.readers import read_place
 
@@ -141,7 +141,7 @@ def _tell(done: Synced, sentence: str) -> None:
         show(f"note: {note}\n")
 
 
-# By the names that follow `modelperf history`.
+# The actions by the words that follow `modelperf history`.
 ACTIONS = {"push": push, "pull": pull}
 
 
@@ -149,13 +149,13 @@ ACTIONS = {"push": push, "pull": pull}
 
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes", "size_bytes")
-# Equal to the defaults of `history.exchange`, which a help text does not import.
+# Same as the formats of `history.exchange`, which a help text does not import.
 _FORMATS = ("otava", "github-action-benchmark", "bencher")
 _DRIFTED = 1
 
 
 class _HistoryCommand(click.Command):
-    """Lists a history, unless its first word is an action: then that is the command."""
+    """A command that lists a history, unless its first word is an action, which it then runs."""
 
     def make_context(
         self,

@@ -1,4 +1,4 @@
-"""`modelperf init`: finds the models of a project, and writes what is missing to test them."""
+"""`modelperf init` finds the models of a project, and writes what is missing to test them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _SERVICES = ("github", "gitlab", "none")
 _NO_SERVICE = "none"
 _UNANSWERED = 2
 _ENGINE = "onnxruntime"
-# With more new models, the command that commits them does not name each.
+# With more new models, the command that commits them does not name each of them.
 _MOST_COMMITTED = 10
 
 
 class _InitCommand(click.Command):
-    """Keeps the words after `--from --`, a program, as the object of the context."""
+    """A command that keeps the program after `--from --` as the object of the context."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if _FROM in args:
@@ -82,7 +82,7 @@ class _InitCommand(click.Command):
     help="Measure for 10 s how noisy this machine is.  [default: if a file was written]",
 )
 @click.pass_context
-def init(  # noqa: PLR0913  # each is an answer
+def init(  # noqa: PLR0913  # each is the answer to a question
     context: click.Context,
     *,
     places: tuple[str, ...],
@@ -177,7 +177,7 @@ def init(  # noqa: PLR0913  # each is an answer
 
 
 def _show(report: Report) -> None:
-    """Show a part of the setup, apart from the one before."""
+    """Show a part of the setup, separated from the previous part."""
     from pytest_modelperf.report.render import render_report
 
     if not report.subject:
@@ -209,7 +209,10 @@ def _survey(
 def _survey_program(
     project: Project, places: Sequence[Path], program: tuple[str, ...] | None
 ) -> Survey:
-    """Run a program, and survey what it used; UsageError if it failed or used no model."""
+    """Run a program, and survey the models that it used.
+
+    Raises UsageError if the program failed or used no model.
+    """
     from msgspec.structs import replace
 
     from pytest_modelperf.init.surveying import survey_project
@@ -219,7 +222,7 @@ def _survey_program(
 
     if not program:
         raise UsageError(f"--from takes a program after two dashes: {_FROM_EXAMPLE} -- python x.py")
-    # Settings that mean nothing are an error before the program has run.
+    # Invalid settings are an error before the program has run.
     survey = survey_project(project, places, None)
     ran = run_program(program, _FROM_EXAMPLE)
     shown = " ".join(map(shell_word, program))
@@ -245,7 +248,7 @@ def _wishes(
     try:
         engine: str | None = version(_ENGINE)
     except PackageNotFoundError:
-        # Another distribution can bring it, such as onnxruntime-gpu.
+        # Another distribution can contain it, such as onnxruntime-gpu.
         engine = None
     return Wishes(
         tables=tables is not False,
@@ -259,12 +262,12 @@ def _ask(change: FileChange) -> bool:
     try:
         return click.confirm(f"write {printable(change.name)}?", default=True)
     except click.Abort:
-        # Its exit code would be 1, which means a worse model here.
+        # Click would exit with 1, which here means a worse model.
         raise KeyboardInterrupt from None
 
 
 def _refuse_to_write(changes: Sequence[FileChange]) -> None:
-    """Tell how to agree where nobody can be asked, and end."""
+    """Show how to agree without a terminal to ask at, and end."""
     # The words after --from belong to the program.
     typed = sys.argv[1:]
     place = typed.index(_FROM) if _FROM in typed else len(typed)

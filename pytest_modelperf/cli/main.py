@@ -1,4 +1,4 @@
-"""The group of commands, and how our errors reach the user."""
+"""The group of commands, and how errors of this package reach the user."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Failure(click.ClickException):
-    """One of our errors, shown the way click shows its own."""
+    """An error of this package, shown the way click shows its own."""
 
     def __init__(self, error: ModelPerfError, text: str | None = None) -> None:
-        # Names in it are escaped already; typed values may not be.
+        # Names in the text are already escaped; typed values may not be.
         super().__init__(printable_lines(text or error.worded(COMMAND_WORDING)))
         self.error = error
 
@@ -70,7 +70,7 @@ class _Failure(click.ClickException):
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Turns SIGTERM into an orderly end, which removes workers and their files."""
+    """Turn SIGTERM into an orderly end, which removes workers and their files."""
 
     def terminate(number: int, frame: object) -> None:  # noqa: ARG001  # a signal handler's
         raise TerminatedExit(_TERMINATED)
@@ -87,10 +87,10 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _ended_from_outside() -> Iterator[None]:
-    """Ends the command with its own exit codes for an error, an interrupt and a closed pipe.
+    """End the command with its own exit codes for an error, an interrupt and a closed pipe.
 
-    Click would end with 1, which means a worse model here, also for an error that it cannot show
-    because standard error is closed or full.
+    Click would end with 1, which here means a worse model. It would do so even for an error that it
+    cannot show because standard error is closed or full.
     """
     try:
         yield
@@ -107,13 +107,14 @@ def _ended_from_outside() -> Iterator[None]:
 
 
 def _settle_streams() -> None:
-    """Open closed standard streams on the null device; OutputError if standard output is closed.
+    """Open closed standard streams on the null device.
 
-    Otherwise the next opened files would take their numbers.
+    Otherwise the next opened files would get their numbers. Raises OutputError if standard output
+    is closed.
     """
-    # Each call takes the lowest free number.
+    # Each call uses the lowest free number.
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= _STDERR_NUMBER:
-        os.set_inheritable(nowhere, True)  # noqa: FBT003  # it takes no name
+        os.set_inheritable(nowhere, True)  # noqa: FBT003  # it has no keyword
     os.close(nowhere)
     # Python has None for a stream that was closed.
     streams: dict[str, object] = vars(sys)
@@ -141,7 +142,7 @@ def _has_working_folder() -> bool:
 
 
 def _no_room(error: OSError) -> OutputError:
-    """The error for a full disk; standard output has no file name."""
+    """Return the error for a full disk. Standard output has no file name."""
     name = "standard output or a temporary file"
     if error.filename is not None:
         name = printable(str(error.filename))
@@ -158,7 +159,7 @@ def _too_long(error: OSError) -> UsageError:
 
 @contextmanager
 def _system_limits_told() -> Iterator[None]:
-    """Turns an error of a full disk, or of a name that is too long, into a line."""
+    """Turn an error of a full disk, or of a name that is too long, into a one-line message."""
     try:
         yield
     except OSError as error:
@@ -170,7 +171,7 @@ def _system_limits_told() -> Iterator[None]:
 
 
 class _Commands(Mapping[str, click.Command]):
-    """The commands by name; a command's module is imported when the command is looked up."""
+    """The commands by name. The module of a command is imported when the command is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
         page = page_url(_PAGES[name])
@@ -187,14 +188,14 @@ class _Commands(Mapping[str, click.Command]):
 
 
 class _Group(click.Group):
-    """Shows our errors the way click shows its own: one message, the exit code, no traceback."""
+    """A group that shows errors of this package as click does: message, exit code, no traceback."""
 
     def make_context(
         self,
         info_name: str | None,
         args: list[str],
-        *arguments: Any,  # noqa: ANN401  # likewise
-        **named: Any,  # noqa: ANN401  # likewise
+        *arguments: Any,  # noqa: ANN401  # click's own signature
+        **named: Any,  # noqa: ANN401  # the same
     ) -> click.Context:
         typed = tuple(args)
         with _ended_from_outside(), _system_limits_told():
@@ -206,7 +207,7 @@ class _Group(click.Group):
         with _ended_from_outside():
             return self._invoke(context)
 
-    def _invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # likewise
+    def _invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # as `invoke`
         try:
             _settle_streams()
             with _ended_by_sigterm(), lost_interrupts_raised(), _system_limits_told():
@@ -216,9 +217,9 @@ class _Group(click.Group):
         except click.UsageError as error:
             raise self._worded(error) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
-            # These are shown, or end the command, further up.
+            # The callers show these, or end the command.
             raise
-        except Exception as error:  # no exception is a verdict
+        except Exception as error:  # no exception may look like a verdict
             lack = find_lack_of_memory(error)
             if lack is not None:
                 raise _Failure(lack) from error
@@ -231,8 +232,11 @@ class _Group(click.Group):
                 click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
 
-    def _at_other_sizes(self, error: ModelPerfError, context: click.Context) -> Any:  # noqa: ANN401  # likewise
-        """Run the command with guessed sizes if it may; otherwise the error names them."""
+    def _at_other_sizes(self, error: ModelPerfError, context: click.Context) -> Any:  # noqa: ANN401  # the same
+        """Run the command with guessed sizes if allowed.
+
+        Otherwise raise the error, which names them.
+        """
         typed: tuple[str, ...] = context.meta[_TYPED]
         found = find_for(error, typed)
         again = guessed(found, typed)
@@ -246,7 +250,7 @@ class _Group(click.Group):
             return self.invoke(other)
 
     def _worded(self, error: click.UsageError) -> click.UsageError:
-        """The error with the commands that have an option, and with what was typed escaped."""
+        """Add to the error the commands that have an option, and escape what was typed."""
         if isinstance(error, click.NoSuchOption):
             homes = [
                 name
@@ -256,7 +260,7 @@ class _Group(click.Group):
             if homes:
                 told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
                 return click.NoSuchOption(error.option_name, told, ctx=error.ctx)
-        # Click shows a word that it does not expect as it was typed.
+        # Click shows an unexpected word unescaped.
         return click.UsageError(printable_lines(error.format_message()), ctx=error.ctx)
 
 

@@ -1,4 +1,4 @@
-"""A model as a command names it, and help if it does not run at the typed sizes."""
+"""A model as a user names it in a command, and help if it does not run at the given sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def find_model(name: str, root: Path | None = None) -> str:
-    """Return the path of a model, which is made or fetched if the name is not a path.
+    """Return the path of a model. If the name is not a path, the model is made or fetched.
 
     Functions are imported from the folder `root`, which is the working folder by default.
     """
@@ -33,9 +33,9 @@ def find_model(name: str, root: Path | None = None) -> str:
 
 
 def origin_of(name: str) -> ModelOrigin | None:
-    """Return where a model comes from; None if the name is a path."""
+    """Return where a model comes from, or None if the name is a path."""
     if ":" not in name:
-        # Most names are paths, for which nothing below has to be imported.
+        # Most names are paths, for which the imports below are not needed.
         return None
     from pytest_modelperf.obtaining.addresses import is_address, read_address
     from pytest_modelperf.profiles.store import is_function
@@ -47,7 +47,10 @@ def origin_of(name: str) -> ModelOrigin | None:
 
 
 def obtain_model(origin: ModelOrigin, root: Path) -> Path:
-    """Return the file of a model; UsageError if its function fails or it cannot be fetched."""
+    """Return the file of a model.
+
+    Raises UsageError if its function fails or it cannot be fetched.
+    """
     import secrets
 
     from pytest_modelperf.obtaining.addresses import fetch_model
@@ -58,7 +61,7 @@ def obtain_model(origin: ModelOrigin, root: Path) -> Path:
         return fetch_model(origin)
     making = Making(root=root, session=secrets.token_hex())
     try:
-        # Standard output may be a document of ours.
+        # Standard output may be needed for a document of the command.
         with redirect_stdout(sys.stderr):
             made = making.make(origin, origin.short_name)
     except ModelPerfError:
@@ -86,7 +89,7 @@ def table_line(origin: ModelOrigin) -> str:
 
 
 def _failed(origin: ModelOrigin, error: Exception) -> UsageError:
-    """The error of a function of the user, with the place where it was raised."""
+    """Return the error of a user's function, with the place where it was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     what = traceback.format_exception_only(error)[-1].strip()
     failed = UsageError(f"{printable(origin.name)} made no model: {printable(what)}")
@@ -97,7 +100,8 @@ def _failed(origin: ModelOrigin, error: Exception) -> UsageError:
 # -- help for a model that does not run at the sizes that were typed
 
 
-# With these no inference of ONNX Runtime on this machine shows whether the sizes are good.
+# With these options, an inference of ONNX Runtime on this machine does not show whether the sizes
+# are good.
 _ELSEWHERE = (
     ENGINE.command_flag, COMMAND_GATEWAY.command_flag, STATIC_ONLY.command_flag, "--requirement",
 )  # fmt: skip
@@ -105,7 +109,7 @@ _NO_RUN = ("shapes",)
 
 
 def find_for(error: ModelPerfError, typed: Sequence[str]) -> FoundSizes | None:
-    """The sizes that help with an error of a command; None if it is about something else."""
+    """Return the sizes that help with an error of a command, or None if it has another cause."""
     if error.asked is None:
         return None
     from pytest_modelperf.sizing.pasted import sizes_for
@@ -116,7 +120,7 @@ def find_for(error: ModelPerfError, typed: Sequence[str]) -> FoundSizes | None:
 
 
 def worded_with(error: ModelPerfError, found: FoundSizes, typed: Sequence[str]) -> str:
-    """The error with the whole command that avoids it, or with what was tried."""
+    """Return the error with the whole command that avoids it, or with what was tried."""
     if not found.is_found:
         return f"{error.worded(COMMAND_WORDING)}\n{found.error}"
     from pytest_modelperf.sizing.pasted import render_advice, render_command
@@ -125,7 +129,7 @@ def worded_with(error: ModelPerfError, found: FoundSizes, typed: Sequence[str]) 
 
 
 def guessed(found: FoundSizes | None, typed: Sequence[str]) -> tuple[str, ...] | None:
-    """The words of a command with guessed sizes, if it asks for these and there are any."""
+    """Return the words of a command with guessed sizes, if it requests these and there are any."""
     if found is None or not found.is_found or GUESS.command_flag not in typed:
         return None
     from pytest_modelperf.sizing.pasted import with_sizes

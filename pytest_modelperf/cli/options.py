@@ -1,7 +1,7 @@
 """The options that several commands share, and the records that hold their values.
 
-A command takes options by decorators such as `model_options`, and their values by
-`takes_records`, bundled by what they are about.
+A command gets options by decorators such as `model_options`, and their values by `takes_records`,
+grouped by topic.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _SEPARATOR = "--"
 
 
 def split_program(context: click.Context, words: Sequence[str]) -> list[str]:
-    """Return the words before two dashes; those after them become the object of the context.
+    """Return the words before two dashes, and keep those after them as the object of the context.
 
-    They are a program and its arguments, which no command of ours reads.
+    The latter are a program and its arguments, which our commands do not read.
     """
     if _SEPARATOR not in words:
         return list(words)
@@ -62,10 +62,10 @@ def split_program(context: click.Context, words: Sequence[str]) -> list[str]:
 
 
 def takes_records(**records: type[Struct]) -> Option:
-    """Passes option values to a command in records; each record takes its fields by their names.
+    """Pass option values to a command in records, each of which takes its fields by their names.
 
     A field that was not given has the default of its record. A value that the command takes by its
-    name is passed to it too.
+    name is also passed directly.
     """
 
     def decorate(command: Command) -> Command:
@@ -89,9 +89,10 @@ def takes_records(**records: type[Struct]) -> Option:
 def setup_of(
     measuring: MeasuringSettings, extensions: Extensions, *, may_stretch: bool = False
 ) -> Setup:
-    """The setup of these settings; UsageError if they do not fit together.
+    """Return the setup for these settings.
 
-    If it `may_stretch`, a slow model has more time unless --max-seconds is given.
+    Raises UsageError if they do not fit together. With `may_stretch`, a slow model gets more time
+    unless --max-seconds is given.
     """
     measuring.check_seconds(lambda setting: setting.command_flag)
     is_stretched = may_stretch and not is_given(MAX_SECONDS.field)
@@ -107,7 +108,7 @@ def setup_of(
 def model_setup(
     measuring: MeasuringSettings, extensions: Extensions, command: str, *, may_stretch: bool = False
 ) -> Setup:
-    """`setup_of` for a command that takes only ONNX models."""
+    """Return `setup_of` for a command that takes only ONNX models."""
     from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
 
     setup = setup_of(measuring, extensions, may_stretch=may_stretch)
@@ -119,16 +120,16 @@ def model_setup(
 
 
 def request_of(spec: CaseSpec) -> ProfileRequest:
-    """The request for the cases that a command was given."""
+    """Return the request for the cases that a command was given."""
     if spec.state and not (spec.prompts or spec.generates):
         raise UsageError("--state is about a generation: give --prompt and --generate too.")
     return spec.request()
 
 
 def request_of_one_size(spec: CaseSpec, claim: str, *, is_one_case: bool = True) -> ProfileRequest:
-    """`request_of` for a command that runs a model at one size, which the `claim` says.
+    """Return `request_of` for a command that runs a model at one size, as its `claim` says.
 
-    UsageError if there are several sizes, or several core counts although it has to be one case.
+    Raises UsageError if there are several sizes, or several core counts for a command of one case.
     """
     request = request_of(spec)
     if len(list(request.bindings())) > 1 or (is_one_case and len(request.cores) > 1):
@@ -152,7 +153,7 @@ class OutputOptions(Struct, frozen=True):
     annotated_file: str | None = None
 
     def check(self, *models: str, input_file: Path | None = None) -> bool:
-        """Whether the report is shown, as no file goes to standard output.
+        """Check the files, and return whether the report is shown, because none is standard output.
 
         Raises an error if one of the files could not be made or written, or is an input.
         """
@@ -173,12 +174,12 @@ class OutputOptions(Struct, frozen=True):
 
 
 def size_options(command: Command) -> Command:
-    """The batch sizes and core counts of the cases."""
+    """Add the options for batch sizes and core counts."""
     return with_options(command, setting_option(BATCH_SIZE), setting_option(CORES))
 
 
 def model_options(command: Command) -> Command:
-    """The options about a model, for a command that takes several sizes of it."""
+    """Add the options about a model, for a command that takes several sizes of it."""
     several = (
         "Several sizes (seq=64,128) make several cases. Several names (seq=64,past=0) make one "
         "case, of sizes that go together."
@@ -187,7 +188,7 @@ def model_options(command: Command) -> Command:
 
 
 def one_size_options(command: Command) -> Command:
-    """The options about a model, for a command that takes one size of it."""
+    """Add the options about a model, for a command that takes one size of it."""
     return _model_options(command, "")
 
 
@@ -196,7 +197,7 @@ def _model_options(command: Command, of_several: str) -> Command:
         command,
         setting_option(DIMS, more=of_several),
         setting_option(INPUTS),
-        # The group of commands acts on it.
+        # The group of commands handles it.
         setting_option(GUESS, is_taken=False),
         click.option(
             "--plugin",
@@ -210,13 +211,13 @@ def _model_options(command: Command, of_several: str) -> Command:
 
 
 def case_options(command: Command) -> Command:
-    """All options about the cases of a model, in the order of the help."""
+    """Add all options about the cases of a model, in the order of the help."""
     inputs = setting_option(INPUT_FILE)
     return with_options(command, size_options, model_options, generation_options, inputs)
 
 
 def one_case_options(command: Command) -> Command:
-    """The options about a model, for a command that runs one case of it."""
+    """Add the options about a model, for a command that runs one case of it."""
     return with_options(
         command,
         setting_option(BATCH_SIZE, metavar="N", help="batch size"),
@@ -226,7 +227,7 @@ def one_case_options(command: Command) -> Command:
 
 
 def generation_options(command: Command) -> Command:
-    """The options about a model with state, such as a decoder with a cache."""
+    """Add the options about a model with state, such as a decoder with a cache."""
     return with_options(
         command, setting_option(PROMPT), setting_option(GENERATE), setting_option(STATE)
     )
@@ -240,9 +241,9 @@ def measuring_options(
     has_note: bool = False,
     is_here: bool = False,
 ) -> Option:
-    """The options that say how each case is measured.
+    """Return the options for how each case is measured.
 
-    `of_engine` are more sentences about --engine. `seconds` and `of_seconds` are the default and
+    `of_engine` has more sentences about --engine. `seconds` and `of_seconds` are the default and
     the help of --max-seconds; with `has_note`, the help says that a slow model has more time. With
     `is_here` there is no --gateway, because the workers share files with this machine.
     """
@@ -258,7 +259,7 @@ def measuring_options(
 
 
 def slowdown_option(of: str) -> Option:
-    """How much slower the median may be, where nothing else is judged."""
+    """Return the option for how much slower the median may be, if only the median is judged."""
     return click.option(
         "--tolerance",
         metavar="SHARE",
@@ -281,7 +282,7 @@ top_option = click.option(
 def output_options(
     *, csv: str | None = None, html: str | None = None, markdown: str | None = None
 ) -> Option:
-    """The files of a command: JSON, and each format for which its help is given."""
+    """Return the options for output files: JSON, and each format for which a help is given."""
     helps = {"json": "Write everything as JSON", "csv": csv, "html": html, "markdown": markdown}
     options = [_output_option(kind, told) for kind, told in helps.items() if told is not None]
     return lambda command: with_options(command, *options)
@@ -292,7 +293,7 @@ def svg_option(command: Command) -> Command:
 
 
 def project_folder_option(*names: str, of: str, default: str) -> Option:
-    """A folder that lies in the project unless it is given."""
+    """Return the option for a folder that is in the project unless the user names another."""
     return click.option(
         *names,
         metavar="DIR",
@@ -302,7 +303,7 @@ def project_folder_option(*names: str, of: str, default: str) -> Option:
 
 
 def folder_options(default: str) -> Option:
-    """The place of a folder that a command writes, and whether one that exists may be replaced."""
+    """Return the options for the folder to write, and for replacing one that exists."""
     return lambda command: with_options(
         command,
         click.option(
@@ -319,14 +320,14 @@ def folder_options(default: str) -> Option:
 
 
 class FolderOptions(Struct, frozen=True):
-    """The folder that a command writes, and whether the names of the model stay out of it."""
+    """The folder that a command writes, and whether names are left out of it."""
 
     output: str | None
     force: bool
     anonymous: bool
 
     def check(self, target: str, names: Iterable[str], *inputs: Path | str | None) -> None:
-        """Raises an error if the folder cannot be written, or if one of its files is an input."""
+        """Raise an error if the folder cannot be written, or if one of its files is an input."""
         from pytest_modelperf.files.folders import check_folder
         from pytest_modelperf.profiler.shown.report_files import check_report_files
 
@@ -342,14 +343,14 @@ def _output_option(kind: str, of_file: str) -> Option:
 
 
 def with_options(command: Command, *options: Option) -> Command:
-    """The command with these options, in this order."""
+    """Add these options to the command, in this order."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def is_given(option: str) -> bool:
-    """Whether this option of the running command was typed."""
+    """Whether the user typed this option of the running command."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not ParameterSource.DEFAULT
 

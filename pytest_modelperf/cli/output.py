@@ -1,4 +1,4 @@
-"""Writes results to files and standard output, and a progress line to a terminal."""
+"""Writing results to files and standard output, and a progress line to a terminal."""
 
 from __future__ import annotations
 
@@ -39,22 +39,25 @@ def show(text: str, *, err: bool = False) -> None:
 
 @contextmanager
 def _going_on_if_closed(stream: TextIO) -> Iterator[None]:
-    """Lets the command go on if the reader of a stream has closed it, as `head` does.
+    """Let the command continue if the reader of a stream has closed it, as `head` does.
 
-    The command has files to write, and its exit code tells what it found.
+    The command still has files to write, and its exit code shows what it found.
     """
     try:
         yield
     except BrokenPipeError:
-        # The stream still holds text in its buffer, which would fail again as the process ends.
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # devnull is a text
+        # The stream still has text in its buffer, which would fail again at the end of the process.
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  # devnull is a str
             os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def show_report(
     render: Callable[[PageStyle], str], markdown_file: str | None, *, is_shown: bool
 ) -> None:
-    """Show a report, unless a file takes standard output, and write it as Markdown if asked to."""
+    """Show a report, and write it as Markdown if requested.
+
+    It is not shown if another file goes to standard output.
+    """
     if is_shown:
         show(render(terminal_style()))
     if markdown_file is not None:
@@ -66,9 +69,9 @@ def show_report(
 def write_report(
     report: Report, document: Callable[[], str], outputs: OutputOptions, *, is_shown: bool
 ) -> None:
-    """Show a report, unless a file takes standard output, and write the files that were asked for.
+    """Show a report, and write the requested files.
 
-    `document` makes its JSON.
+    It is not shown if a file goes to standard output. `document` makes the JSON.
     """
     from pytest_modelperf.report.render import render_report
 
@@ -86,7 +89,7 @@ def write_report(
 
 
 def terminal_style() -> TextStyle:
-    """Returns the style: coloured and as wide as the terminal, or plain and unlimited in a pipe."""
+    """Return the style: coloured and as wide as the terminal, or plain and unlimited in a pipe."""
     from pytest_modelperf.report.page import TextStyle
 
     on_terminal = sys.stdout.isatty()
@@ -97,7 +100,7 @@ def terminal_style() -> TextStyle:
 
 
 class ProgressLine:
-    """A line on standard error that shows the progress; hidden unless that is a terminal."""
+    """A progress line on standard error, hidden unless that is a terminal."""
 
     def __init__(self) -> None:
         self._has_waited = False
@@ -113,7 +116,7 @@ class ProgressLine:
         self.show(progress_line(progress, shutil.get_terminal_size().columns - 1))
 
     def _announce(self, progress: Progress) -> None:
-        """A line of its own; waiting is announced once."""
+        """Print the progress on a separate line, but waiting only once."""
         text = progress.announcement
         if text is None or (progress.is_waiting and self._has_waited):
             return
@@ -125,7 +128,7 @@ class ProgressLine:
             click.echo(_CLEAR_LINE + text, nl=False, err=True)
 
     def tell(self, text: str) -> None:
-        """Show what happens before the first case; without a terminal only its first line."""
+        """Show what happens before the first case, but only the first line without a terminal."""
         if self._is_shown:
             self.show(text[: shutil.get_terminal_size().columns - 1])
         elif not self._has_told:
@@ -133,7 +136,7 @@ class ProgressLine:
             self._has_told = True
 
     def warn(self, text: str) -> None:
-        """Print a warning, which stays."""
+        """Print a warning that stays visible."""
         self.clear()
         click.echo(f"warning: {text}", err=True)
 
@@ -144,7 +147,7 @@ class ProgressLine:
 
 @contextmanager
 def shown_progress() -> Iterator[ProgressLine]:
-    """A progress line that is removed at the end."""
+    """Yield a progress line that is removed at the end."""
     line = ProgressLine()
     try:
         yield line

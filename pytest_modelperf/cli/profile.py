@@ -1,4 +1,4 @@
-"""`modelperf profile`: measures how long a model takes and what it costs."""
+"""`modelperf profile` measures how long a model takes and what it costs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NOT_MEASURED = 3
 
 
 class LayerOptions(Struct, frozen=True):
-    """Which layers to show, in which order, and what of each."""
+    """Which layers to show, in which order, and with which columns."""
 
     sparsity: bool
     columns: str | None
@@ -64,7 +64,10 @@ class LayerOptions(Struct, frozen=True):
         return LayerView(self._column_names(static=static), order, self.top or None)
 
     def read_columns(self, *, static: bool) -> Sequence[str]:
-        """Returns the columns to show and to sort by; UsageError if one needs what is not there."""
+        """Return the columns to show and to sort by.
+
+        Raises UsageError if one needs a run of the model, which `static` rules out.
+        """
         from pytest_modelperf.profiler.shown.tables.layer_columns import TIME_COLUMNS, find_columns
 
         names = [*self._column_names(static=static), *([self.sort] if self.sort else [])]
@@ -94,7 +97,7 @@ class LayerOptions(Struct, frozen=True):
 
 
 class RooflineOptions(Struct, frozen=True):
-    """Whether to show rooflines, and whether to measure the machine's peaks anew for them."""
+    """Whether to show rooflines, and whether to measure the machine's peaks again for them."""
 
     roofline: bool
     measure_peaks: bool
@@ -105,7 +108,7 @@ class RooflineOptions(Struct, frozen=True):
 
     @property
     def option(self) -> str | None:
-        """The option that asks for them; None: there are none."""
+        """The option that requests rooflines, or None."""
         if self.measure_peaks:
             return "--measure-peaks"
         return "--roofline" if self.roofline else None
@@ -264,7 +267,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
 
 
 def _check_static(outputs: OutputOptions, cases: CaseSpec, rooflines: RooflineOptions) -> None:
-    """UsageError for an option that needs a run of the model."""
+    """Raise UsageError for an option that needs a run of the model."""
     if outputs.trace_file is not None:
         raise UsageError("--trace needs a run of the model: leave out --static or --trace.")
     if cases.input_file is not None:
@@ -278,7 +281,7 @@ def _check_static(outputs: OutputOptions, cases: CaseSpec, rooflines: RooflineOp
 
 
 def _check_requirement(place: ClusterOptions, *, static: bool) -> None:
-    """UsageError for another option that says where the model runs, or that it does not."""
+    """Raise UsageError for another option about where the model runs, or for --static."""
     for option, is_given_too in (
         ("--static", static),
         ("--gateway", is_given("gateway")),
@@ -294,7 +297,7 @@ def _check_requirement(place: ClusterOptions, *, static: bool) -> None:
 def _find_rooflines(
     result: Profile, setup: Setup, options: RooflineOptions
 ) -> Mapping[str, Roofline]:
-    """Returns the rooflines by the ids of their cases, if wanted, and prints what was noted."""
+    """Return the rooflines by the ids of their cases, if wanted, and print the notes on them."""
     if not options.is_shown:
         return {}
     from pytest_modelperf.roofline.peaks import cache_folder, find_rooflines
@@ -308,7 +311,7 @@ def _find_rooflines(
     return found.by_case
 
 
-def _show_profile(  # noqa: PLR0913  # what is shown, and where
+def _show_profile(  # noqa: PLR0913  # the results, and the files for them
     model: str,
     result: Profile,
     rooflines: Mapping[str, Roofline],
@@ -317,7 +320,6 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
     *,
     is_shown: bool,
 ) -> None:
-    """Shows the report and writes the files."""
     from pytest_modelperf.profiler.shown.report import profile_report
 
     def document() -> str:
@@ -357,7 +359,7 @@ def _show_profile(  # noqa: PLR0913  # what is shown, and where
 
 
 def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
-    """Exit status 3 if a case failed, or if nothing was measured.
+    """End with exit status 3 if a case failed, or if nothing was measured.
 
     The report says why. If no report is shown, this function does.
     """

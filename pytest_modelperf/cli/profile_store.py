@@ -1,4 +1,4 @@
-"""The options that say where a profile is kept, and under which name."""
+"""The options for where a profile is kept, and under which name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class KeepingOptions(Struct, frozen=True):
     profile_dir: str | None
 
     def open(self, model: str, *, static: bool) -> KeepingPlace | None:
-        """Opens the place before anything is measured; UsageError if the options do not fit."""
+        """Open the place for the profile before anything is measured.
+
+        Raises UsageError if the options do not fit together.
+        """
         if self.name is None:
             if self.replaces or self.profile_dir is not None:
                 option = "--replace" if self.replaces else "--profile-dir"
@@ -58,14 +61,14 @@ class KeepingOptions(Struct, frozen=True):
 
 
 class KeepingPlace(Struct, frozen=True):
-    """A store and a name in it, where a profile can be kept; whether it replaces another one."""
+    """A store, the name for a profile in it, and whether that profile may replace another."""
 
     store: ProfileStore
     name: str
     replaces: bool
 
     def keep(self, profile: Profile, rooflines: Mapping[str, Roofline]) -> str:
-        """Keeps the profile if any case was measured, and returns a line that says so."""
+        """Keep the profile if any case was measured, and return a line that says so."""
         from pytest_modelperf.profiles.records import NamedProfile
         from pytest_modelperf.profiles.store import relative_path
 

@@ -1,4 +1,4 @@
-"""`modelperf profiles`: lists, shows, compares and removes the kept profiles of a model."""
+"""`modelperf profiles` lists, shows, compares and removes the kept profiles of a model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _INCOMPLETE = 2
 
 
 class ActionOptions(Struct, frozen=True):
-    """The actions on kept profiles; without any of these they are listed."""
+    """The actions on kept profiles, which are listed if none is given."""
 
     show: str | None
     compared: tuple[str, str] | None
@@ -52,7 +52,7 @@ class ActionOptions(Struct, frozen=True):
         return self.show == FLOPS
 
     def check(self, cases: CaseSpec, outputs: OutputOptions) -> None:
-        """UsageError if the options do not fit together."""
+        """Raise UsageError if the options do not fit together."""
         if sum(map(bool, (self.show is not None, self.compared, self.removed))) > 1:
             raise UsageError("--show, --compare and --remove exclude each other: give one of them.")
         for option, file in (
@@ -158,7 +158,7 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
 
 
 class _Shown(Struct, frozen=True):
-    """Where a report goes, to the terminal and to files; its most layers, where 0 means all."""
+    """The terminal and the files that a report goes to, and its most layers, with 0 for all."""
 
     outputs: OutputOptions
     is_shown: bool
@@ -171,7 +171,7 @@ class _Shown(Struct, frozen=True):
 def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, shown: _Shown
 ) -> None:
-    """Shows the list; exit status 2 if something could not be listed."""
+    """Show the list, and end with exit status 2 if a profile could not be listed."""
     from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.report import profile_list_report
     from pytest_modelperf.profiles.store import list_profiles
@@ -184,7 +184,10 @@ def _list(
 
 
 def _beside_first(found: ProfileList) -> BesideFirst | None:
-    """The first profile with each other one; None of a single one, which has its own page."""
+    """Compare the first profile with each other one.
+
+    Returns None for a single profile, which has its own page.
+    """
     from pytest_modelperf.profiles.side_by_side import put_beside_first
 
     if not found.kept:
@@ -198,7 +201,7 @@ def _beside_first(found: ProfileList) -> BesideFirst | None:
 def _show_flops(
     store: ProfileStore, request: ProfileRequest, operators: Operators, engine: str, shown: _Shown
 ) -> None:
-    """Shows the counts, and the least time that the peaks of this machine allow."""
+    """Show the counts, and the least time that the peaks of this machine allow."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
@@ -246,7 +249,7 @@ def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None
 
 
 def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
-    """Removes all of them, or none if one is missing."""
+    """Remove all of these profiles, or none if one is missing."""
     unique = tuple(dict.fromkeys(names))
     store.check_there(unique)
     for name in unique:

@@ -1,4 +1,4 @@
-"""Programs in commands: a target with `::` is a test, and the program is what the test checks."""
+"""Programs in commands: a target with `::` is a test, which checks the program."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ BISECT_OPTIONS = _OUTPUTS | _JUDGING | {"good", "bad", "commits", "finds_all"}
 
 
 class TypedLimits(Struct, frozen=True, kw_only=True):
-    """What was typed of the limits; None: what the test and the project say."""
+    """The limits that the user typed, with None for those of the test and the project."""
 
     tolerances: Tolerances | None
     max_seconds: float | None
 
 
 def is_test(target: str) -> bool:
-    """Whether the target of a command is the id of a test; a file of that name is a model."""
+    """Whether the target of a command is a test's id. A file with such a name is a model."""
     return "::" in target and not os.path.lexists(target)
 
 
@@ -57,7 +57,7 @@ def require_options(target: str, allowed: Collection[str]) -> None:
 def compare_program(
     test: str, ref: str | None, requirements: Sequence[str], limits: TypedLimits
 ) -> Comparison:
-    """The program of a test in the work tree, compared with a commit or another dependency."""
+    """Compare the program of a test in the work tree with a commit or another dependency."""
     require_options(test, COMPARE_OPTIONS)
     if (ref is None) == (not requirements) or len(requirements) > 1:
         raise UsageError(
@@ -93,9 +93,9 @@ def compare_program(
 def bisect_program(
     test: str, ends: tuple[str | None, str | None], limits: TypedLimits, *, finds_all: bool
 ) -> Bisect:
-    """The search for the commits since which the program of a test does more work or is slower.
+    """Search the commits since which the program of a test does more work or is slower.
 
-    Without a good end it is the accepted commit, and without a bad one HEAD.
+    By default the good end is the accepted commit, and the bad end is HEAD.
     """
     require_options(test, BISECT_OPTIONS)
     from pytest_modelperf.bisect.programs import ProgramBisect
@@ -116,7 +116,7 @@ def bisect_program(
 
 
 def _find(test: str, limits: TypedLimits, progress: Watch) -> NamedProgram:
-    """The program of a test, with the limits that were typed."""
+    """Return the program of a test, with the limits that the user typed."""
     from pytest_modelperf.testing.named_program import find_program
 
     seconds = limits.max_seconds
@@ -143,7 +143,6 @@ def _commit(flag: str, text: str, top: Path) -> Commit:
 
 
 def _accepted(test: str, program: NamedProgram) -> Commit:
-    """The commit at which the program was accepted."""
     from pytest_modelperf.baselines.program_store import program_path
     from pytest_modelperf.programs.commits import accepted_commit
 

@@ -1,6 +1,6 @@
-"""`modelperf reduce`: the smallest pair of models that still shows a slowdown, for an issue.
+"""`modelperf reduce` finds the smallest pair of models that still shows a slowdown, for an issue.
 
-A test may give click's context a function that reduces in place of `run_reduce`.
+A test can give click's context a function that reduces instead of `run_reduce`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.sampling.setup import Setup
     from pytest_modelperf.reducing.records import Reduction
 
-# Where a reduced pair is written if no other place is named.
+# Where a reduced pair is written by default.
 _FOLDER = "reduced"
 _WORSE = 1
 _UPGRADE_SECONDS = 300.0
@@ -135,7 +135,10 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
 
 
 def _seconds(setup_a: Setup, setup_b: Setup) -> float:
-    """The time of the search: two Pythons start anew in each round, which takes seconds."""
+    """Return the time of the search.
+
+    Two Pythons start again in each round, which takes seconds, so they get more by default.
+    """
     is_usual = setup_a != setup_b and not is_given("max_seconds")
     return _UPGRADE_SECONDS if is_usual else setup_a.policy.max_seconds
 

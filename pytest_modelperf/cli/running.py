@@ -1,4 +1,4 @@
-"""The options that say where a model runs: engines, Pythons, packages, clusters."""
+"""The options for where a model runs: engines, Pythons, packages, clusters."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class SecondEngine(Struct, frozen=True):
-    """The engine of the second side and its options; where nothing is given, the first side's."""
+    """The engine of the second side and its options, by default those of the first side."""
 
     engine_b: str | None
     engine_option_b: tuple[str, ...]
 
     def check_static(self) -> None:
-        """UsageError if one of them is given, because an engine needs a run of the models."""
+        """Raise UsageError if one of them is given, because an engine needs a run of the models."""
         options = {"--engine-b": self.engine_b, "--engine-option-b": self.engine_option_b}
         for option, value in options.items():
             if value:
@@ -42,7 +42,7 @@ class SecondEngine(Struct, frozen=True):
                 )
 
     def setup(self, setup: Setup, extensions: Extensions) -> Setup:
-        """Returns the setup of the second side."""
+        """Return the setup of the second side."""
         if self.engine_b is None and not self.engine_option_b:
             return setup
         from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
@@ -61,7 +61,7 @@ class SecondEngine(Struct, frozen=True):
 
     @contextmanager
     def naming_requirement(self, setup: Setup) -> Iterator[None]:
-        """Adds to the error of an engine that is not installed how to run it nevertheless."""
+        """Add to the error of an engine that is not installed how to run it in an environment."""
         try:
             yield
         except EngineError as error:
@@ -69,7 +69,7 @@ class SecondEngine(Struct, frozen=True):
             if name is None or repr(name) not in error.message:
                 raise
             if "python=" in setup.spec:
-                # Its environment is given already, and lacks the runtime.
+                # Its environment is already given, and lacks the runtime.
                 raise
             from pytest_modelperf.bisect.versions import PACKAGES
 
@@ -91,7 +91,7 @@ engine_option_b = click.option(
 
 
 def requirement_option(name: str, runs: str) -> Option:
-    """A repeatable option for requirements; `runs` says what runs with them."""
+    """Return a repeatable option for requirements. `runs` names what runs with them."""
     return click.option(
         name,
         multiple=True,
@@ -102,7 +102,7 @@ def requirement_option(name: str, runs: str) -> Option:
 
 
 def require_this_machine(option: str, requirements: Sequence[str], *, is_on_cluster: bool) -> None:
-    """UsageError for packages of an environment of this machine where another one measures."""
+    """Raise UsageError for packages on this machine if a cluster measures."""
     if requirements and is_on_cluster:
         raise UsageError(
             f"{option} has the model run in an environment of this machine: leave out --cluster or "
@@ -111,7 +111,7 @@ def require_this_machine(option: str, requirements: Sequence[str], *, is_on_clus
 
 
 def require_local_gateway(option: str, gateway: str | None) -> None:
-    """UsageError for a Python of this machine where the other side runs on another one."""
+    """Raise UsageError for a Python of this machine if the other side runs on another machine."""
     from pytest_modelperf.profiler.worker.gateway import is_local
 
     if gateway is not None and not is_local(gateway):
@@ -122,7 +122,7 @@ def require_local_gateway(option: str, gateway: str | None) -> None:
 
 
 def environment_spec(option: str, requirements: Sequence[str]) -> str | None:
-    """Returns the gateway to a Python with these packages, if any are given."""
+    """Return the gateway to a Python with these packages, if any are given."""
     if not requirements:
         return None
     from pytest_modelperf.environments.making import make_environment
@@ -137,7 +137,7 @@ def environment_spec(option: str, requirements: Sequence[str]) -> str | None:
 
 
 class InterpreterOptions(Struct, frozen=True):
-    """The Python that runs each of the two models, or the packages in it; nothing: this one."""
+    """The Python that runs each of the two models, or its packages. The default is this Python."""
 
     python_a: str | None
     python_b: str | None
@@ -145,7 +145,7 @@ class InterpreterOptions(Struct, frozen=True):
     requirement_b: tuple[str, ...]
 
     def check(self, *, static: bool, is_on_cluster: bool, gateway: str | None) -> None:
-        """UsageError if one is given that has no effect, or contradicts another option."""
+        """Raise UsageError if one is given that has no effect, or contradicts another option."""
         for side, python, requirements in (
             ("a", self.python_a, self.requirement_a),
             ("b", self.python_b, self.requirement_b),
@@ -168,9 +168,10 @@ class InterpreterOptions(Struct, frozen=True):
                 )
 
     def setups(self, setup_a: Setup, setup_b: Setup, *, are_here: bool) -> tuple[Setup, Setup]:
-        """Returns the setup of each model; environments with requirements are made here.
+        """Return the setup of each model.
 
-        On a cluster, the Pythons are those of its machines.
+        Environments with requirements are made here. On a cluster, the Pythons are those of its
+        machines.
         """
         specs = (
             parse_interpreter("--python-a", self.python_a, is_here=are_here)
@@ -186,7 +187,7 @@ class InterpreterOptions(Struct, frozen=True):
 
 
 def interpreter_options(command: Command) -> Command:
-    """The options whose values `InterpreterOptions` takes."""
+    """Add the options whose values `InterpreterOptions` takes."""
     return with_options(
         command,
         click.option(
@@ -207,7 +208,7 @@ _Result = TypeVar("_Result")
 
 
 class ClusterOptions(Struct, frozen=True):
-    """Which cluster measures, and the keys and tags of its machines that may: none mean any."""
+    """Which cluster measures, and the keys and tags of the machines to use: none mean any."""
 
     cluster: str | None = None
     machine: tuple[str, ...] = ()
@@ -217,7 +218,10 @@ class ClusterOptions(Struct, frozen=True):
         return self.cluster is not None
 
     def check(self, *, static: bool = False, roofline: str | None = None) -> None:
-        """UsageError for an option that does not go with a cluster; `roofline` asks for one."""
+        """Raise UsageError for an option that cannot be used with a cluster.
+
+        `roofline` is the option that requests a roofline, if any.
+        """
         if self.cluster is None:
             if self.machine:
                 raise UsageError("--machine chooses machines of a cluster: give --cluster too.")
@@ -234,7 +238,7 @@ class ClusterOptions(Struct, frozen=True):
 
     @contextmanager
     def opened(self, *setups: Setup, plugins: Sequence[str]) -> Iterator[Cluster]:
-        """The cluster, which has machines that may measure with these setups and plugins."""
+        """Yield the cluster after checking that it has machines for these setups and plugins."""
         from pytest_modelperf.cluster.cluster import open_cluster
         from pytest_modelperf.cluster.machines import status_line
         from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
@@ -242,7 +246,7 @@ class ClusterOptions(Struct, frozen=True):
 
         if any(setup.engine.name == CALLABLE_ENGINE for setup in setups):
             raise UsageError("--cluster measures models: leave it out to measure a function.")
-        # Another interpreter of a machine has an engine of its own.
+        # Another interpreter of a machine has its own engine.
         engines = {setup.engine.name for setup in setups if is_this_python(setup.spec)}
         with shown_progress() as line:
 
@@ -255,7 +259,7 @@ class ClusterOptions(Struct, frozen=True):
                 yield cluster
 
     def run(self, asked: SharedRequest[_Result], *setups: Setup, plugins: Sequence[str]) -> _Result:
-        """The result of a request from the machines of the cluster."""
+        """Run a request on the machines of the cluster, and return its result."""
         with self.opened(*setups, plugins=plugins) as cluster:
             from pytest_modelperf.cluster.requests import run_on_cluster
 
@@ -263,7 +267,7 @@ class ClusterOptions(Struct, frozen=True):
 
 
 def cluster_options(command: Command) -> Command:
-    """The options about a cluster."""
+    """Add the options about a cluster."""
     return with_options(
         command,
         setting_option(CLUSTER, more="`modelperf worker` starts them."),

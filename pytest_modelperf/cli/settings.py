@@ -1,4 +1,4 @@
-"""Settings as options of click, and their values read from text."""
+"""Settings as click options, and their values read from text."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from pytest_modelperf.text.quoting import shell_word
 
 Command: TypeAlias = Callable[..., None]
 Option: TypeAlias = Callable[[Command], Command]
-# Kinds of settings with a list of values. Of such an option that is given again, click would keep
-# the last list, and drop the others without a word.
+# Kinds of settings with a list of values. If such an option is given twice, click would keep the
+# last list, and drop the others silently.
 _LISTS = frozenset({"lengths", "sizes", "tolerance"})
 
 
-def setting_option(  # noqa: PLR0913  # what a command may say of it in another way
+def setting_option(  # noqa: PLR0913  # what a command can change
     setting: Setting,
     *,
-    help: str | None = None,  # noqa: A002  # as click calls it
+    help: str | None = None,  # noqa: A002  # click's name for it
     more: str = "",
     metavar: str | None = None,
     default: object = None,
     has_note: bool = False,
     is_taken: bool = True,
 ) -> Option:
-    """The option of a setting, whose value is read and has the name of the field.
+    """Return the option of a setting, whose value is read and has the name of the field.
 
-    The help is that of the definition, unless the command has its own, with `more` sentences after
-    it. Without the option the value is `default`; UNSET, if there is none, leaves it to the record
-    that takes the value.
+    The help is that of the definition, unless the command has its own, followed by the sentences in
+    `more`. If the option is not given, the value is `default`, or else UNSET, which means the
+    default of the record that takes the value.
     """
     shown = setting.default_text if default is None else f"{default}"
     return click.option(
@@ -62,13 +62,13 @@ def setting_option(  # noqa: PLR0913  # what a command may say of it in another 
 
 
 def _reads(setting: Setting) -> Callable[[click.Context, click.Parameter, object], object]:
-    """A callback that reads what was typed, by the same function as every face."""
+    """Return a callback that reads what was typed, by the same function as all other options."""
 
     def read_given(context: click.Context, parameter: click.Parameter, value: object) -> object:
         source = context.get_parameter_source(parameter.name or "")
         if source is ParameterSource.DEFAULT or value is None:
             return value or UNSET
-        # Imported here: it imports all readers.
+        # Imported here, because it imports all readers.
         from pytest_modelperf.spec.kinds import read_typed
 
         typed = list(value) if isinstance(value, tuple) else value
@@ -82,7 +82,7 @@ def _reads(setting: Setting) -> Callable[[click.Context, click.Parameter, object
 
 
 def _help(setting: Setting, own: str | None, more: str, default: str, *, has_note: bool) -> str:
-    """A sentence, with what is used where the option is not given."""
+    """Return the help of an option: a sentence, and the default."""
     clause = setting.typed_help if own is None else own
     if has_note:
         clause = f"{clause}; {setting.note}"
@@ -101,16 +101,16 @@ _MOST_MEGABYTES = 1e12
 
 
 def parse_threshold(option: str, text: str) -> float:
-    """Returns the milliseconds, which may be a fraction."""
+    """Read milliseconds, which may be a fraction."""
     value = float(text) if _DECIMAL.fullmatch(text.strip()) else 0.0
-    # A text with enough digits is read as 0 or as infinity.
+    # Python reads a text with enough digits as 0 or as infinity.
     if not 0 < value < math.inf:
         raise UsageError(f"{option} takes milliseconds above 0, such as 20 or 0.5; not {text!r}.")
     return value
 
 
 def parse_megabytes(option: str, text: str) -> int:
-    """Returns the bytes of a number of megabytes, which may be a fraction."""
+    """Read a number of megabytes, which may be a fraction, and return the bytes."""
     value = float(text) if _DECIMAL.fullmatch(text.strip()) else 0.0
     if not 0 < value < _MOST_MEGABYTES:
         raise UsageError(f"{option} takes megabytes above 0, such as 300 or 12.5; not {text!r}.")
@@ -118,7 +118,7 @@ def parse_megabytes(option: str, text: str) -> int:
 
 
 def parse_outputs(command: str, text: str) -> float:
-    """Returns how far the outputs of a model may differ, from the --tolerance of a command."""
+    """Read how far the outputs of a model may differ, from the --tolerance of a command."""
     from pytest_modelperf.comparing.limits import OUTPUTS, read_share
 
     name, _, share = text.partition("=")
@@ -130,7 +130,7 @@ def parse_outputs(command: str, text: str) -> float:
 
 
 def parse_wanted(option: str, texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Returns the values of each option of an engine that was named, each once."""
+    """Read the values to try for each named option of an engine, each once."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         key, separator, listed = text.partition("=")
@@ -145,7 +145,7 @@ def parse_wanted(option: str, texts: Sequence[str]) -> Mapping[str, tuple[str, .
 
 
 def parse_shares(option: str, text: str) -> tuple[float, ...]:
-    """Returns the shares in a comma-separated list, each once, the smallest first."""
+    """Read the shares in a comma-separated list, each once, the smallest first."""
     try:
         shares = [float(part) for part in text.split(",")]
     except ValueError:
@@ -163,9 +163,9 @@ def parse_forms(option: str, text: str, known: Mapping[str, tuple[str, ...]]) ->
 
 
 def parse_interpreter(option: str, path: str | None, *, is_here: bool) -> str | None:
-    """Returns the gateway to a Python interpreter, if one is given.
+    """Return the gateway to a Python interpreter, if one is given.
 
-    One that is not here is a path on the machine that measures, which says if it is not there.
+    If it is not here, it is a path on the machine that measures, which reports if it is missing.
     """
     if path is None:
         return None
@@ -178,7 +178,7 @@ def parse_interpreter(option: str, path: str | None, *, is_here: bool) -> str | 
 
 
 class CommandWording(Wording):
-    """`--dim seq=SIZE --dim batch=SIZE`."""
+    """Settings in errors, as options of a command: `--dim seq=SIZE --dim batch=SIZE`."""
 
     names: Mapping[str, str] = {
         "baseline_python": "--python-a and --python-b",

@@ -1,4 +1,4 @@
-"""`modelperf shapes`: shows the shape of every tensor, or writes a model that has them."""
+"""`modelperf shapes` shows the shape of every tensor, or writes a model that has them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def shapes(
         return
     written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)
-    # If the model goes to standard output, nothing else may.
+    # If the model goes to standard output, all other text must not.
     tell = partial(show, err=not leaves_stdout)
     name = "the model on standard output" if output == "-" else printable(output)
     tell(

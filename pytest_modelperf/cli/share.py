@@ -1,6 +1,6 @@
-"""`modelperf share`: writes a model without its weights, for people who may not have them.
+"""`modelperf share` writes a model without its weights, for people who may not have them.
 
-A test may give click's context a function that shares in place of `share_model`.
+A test can give click's context a function that shares instead of `share_model`.
 """
 
 from __future__ import annotations
@@ -109,5 +109,5 @@ def share(  # noqa: PLR0913  # one parameter per group of options
 
 
 def _usual_name(model: str, *, is_anonymous: bool) -> str:
-    """A name beside where the command runs, which tells nothing of an anonymous model."""
+    """Return a name in the working folder, which reveals nothing about an anonymous model."""
     return "shared-model" if is_anonymous else f"{Path(model).stem}-shared"

@@ -1,6 +1,6 @@
-"""`modelperf sweep`: measures one model or two at many configurations, and names the best.
+"""`modelperf sweep` measures one or two models at many configurations, and names the best.
 
-A test may give click's context a function that measures in place of `SweepRequest.run`.
+A test can give click's context a function that measures instead of `SweepRequest.run`.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ _NOT_MEASURED = 3
 
 
 class AgainstOptions(Struct, frozen=True):
-    """The version of the model before, if any, and the Python that runs it."""
+    """The earlier version of the model, if any, and the Python that runs it."""
 
     against: str | None
     against_python: str | None
 
     def check(self) -> None:
-        """UsageError if there is a Python for it, but no model."""
+        """Raise UsageError if a Python is given for an earlier version, but no such model."""
         if self.against is None and self.against_python is not None:
             raise UsageError(
                 "--against-python is for the model of --against: give both, or neither."
             )
 
     def sides(self, model: str, setup: Setup, *, are_here: bool) -> tuple[ModelRun, ...]:
-        """Returns what to sweep: the version before comes first.
+        """Return the models to sweep, with the earlier version first.
 
-        On a cluster, the Python is one of the machine.
+        On a cluster, the Python is one of the machine that measures.
         """
         from pytest_modelperf.profiler.model_request import ModelRun
 
@@ -94,9 +94,9 @@ class EnginesOptions(Struct, frozen=True):
     def divide(
         self, measuring: MeasuringSettings, *, has_other: bool
     ) -> tuple[MeasuringSettings, SecondEngine | None]:
-        """Returns the options with the first engine alone, and the second engine if there is one.
+        """Return the options with only the first engine, and the second engine if there is one.
 
-        UsageError if they do not fit together.
+        Raises UsageError if they do not fit together.
         """
         names = [name.strip() for name in measuring.engine.split(",")]
         if len(names) == 1:
@@ -130,13 +130,13 @@ class EnginesOptions(Struct, frozen=True):
         return replace(measuring, engine=first), SecondEngine(last, self.engine_option_b)
 
     def with_environment(self, setup: Setup) -> Setup:
-        """Returns the setup of the second engine, in its environment."""
+        """Return the setup of the second engine, in its environment."""
         spec = environment_spec("--requirement-b", self.requirement_b)
         return replace(setup, spec=spec or setup.spec)
 
 
 class SweepOptions(Struct, frozen=True):
-    """The streams to run at once, and the longest latency that the best may have."""
+    """The numbers of streams to run at once, and the longest latency that the best may have."""
 
     streams: str
     latency_threshold: str | None
@@ -270,7 +270,6 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
 
 
 def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> None:
-    """Shows the report and writes the files."""
     from pytest_modelperf.sweep.records import SWEEP
     from pytest_modelperf.sweep.report import sweep_report
 
@@ -279,7 +278,7 @@ def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> Non
 
 
 def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
-    """Exit status 3 if a configuration failed, or if nothing was measured.
+    """End with exit status 3 if a configuration failed, or if nothing was measured.
 
     The report says why. If no report is shown, this function does.
     """

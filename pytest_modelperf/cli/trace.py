@@ -1,4 +1,4 @@
-"""`modelperf trace`: traces a program, sums up a file of what ran, or manages the hook."""
+"""`modelperf trace` traces a program, summarizes a trace or profile, or manages the hook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class TotalsOptions(Struct, frozen=True):
-    """How to group, sort and cut the operators (`top` 0: show all), and which files to write."""
+    """How to group, sort and cut the operators, and which files to write.
+
+    With a `top` of 0, all operators are shown.
+    """
 
     by: str
     sort: str
@@ -36,7 +39,7 @@ class TotalsOptions(Struct, frozen=True):
     markdown_file: str | None
 
     def targets(self) -> dict[str, str | None]:
-        """The files to write by their options."""
+        """Return the files to write by their options."""
         return {
             "--chrome": self.chrome_file,
             "--json": self.json_file,
@@ -51,7 +54,7 @@ class TotalsOptions(Struct, frozen=True):
 
 
 def _missing(file: str) -> UsageError:
-    """The error for a trace that is not there: its program may have been started untraced."""
+    """Return the error for a missing trace, whose program may have been started untraced."""
     from pytest_modelperf.tracing.hook import explain_no_hook, own_site_folder
 
     hint = explain_no_hook(own_site_folder())
@@ -64,7 +67,10 @@ def _missing(file: str) -> UsageError:
 
 
 def sum_up(file: str, options: TotalsOptions) -> None:
-    """Show the totals of a file unless another result goes to standard output; write the files."""
+    """Show the totals of a file, and write the requested files.
+
+    They are not shown if another result goes to standard output.
+    """
     is_shown = check_outputs(options.targets(), file)
 
     from pytest_modelperf.tracing.files.opening import open_profile
@@ -108,7 +114,7 @@ def sum_up(file: str, options: TotalsOptions) -> None:
 
 @contextmanager
 def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callable[[Event], None]]:
-    """A function that adds an event to the Chrome trace; it does nothing without a target."""
+    """Yield a function that adds an event to the Chrome trace. It does nothing without a target."""
     if target is None:
         yield lambda _: None
         return
@@ -126,7 +132,7 @@ def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callab
 
 DEFAULT_TOP = 20
 DEFAULT_FILE = "trace.json"
-# As the members of `totals.Grouping` and `Order`, without the import of statistics.
+# Same as the members of `totals.Grouping` and `Order`, without the import of statistics.
 _GROUPINGS = ("operator", "type", "layer")
 _ORDERS = ("total", "mean", "max", "calls", "name")
 _HOOK_ACTIONS = ("install", "remove", "status")
@@ -134,7 +140,7 @@ _EXAMPLE = "`modelperf trace -- python program.py`"
 
 
 class _TraceCommand(click.Command):
-    """Keeps the words after `--`, a program and its arguments, as the object of the context."""
+    """A command that keeps the program after `--`, with its arguments, as the context's object."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         context.allow_extra_args = True
@@ -256,7 +262,7 @@ def trace(
 
 
 def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | None) -> int:
-    """The exit code of the program. With options its trace is summed up."""
+    """Trace a program, and return its exit code. With `options`, its trace is summarized."""
     if not program:
         raise UsageError(f"there is no program after --: give one, as in {_EXAMPLE}")
 
@@ -285,7 +291,7 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
 
 
 def _run_hook_action(action: str) -> str:
-    """Do what --hook asks for in the environment of this Python; a line that says the result."""
+    """Run the action of --hook in this Python's environment, and return a line with the result."""
     from pytest_modelperf.tracing.hook import (
         describe_hook,
         find_hook,

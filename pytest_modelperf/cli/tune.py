@@ -1,6 +1,6 @@
-"""`modelperf tune`: finds the options of a session that make a model faster on this machine.
+"""`modelperf tune` finds the session options that make a model faster on this machine.
 
-A test may give click's context a function that tunes in place of `TuningRequest.run`.
+A test can give click's context a function that tunes instead of `TuningRequest.run`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_MEASURED = 3
 
 
 class TuningOptions(Struct, frozen=True):
-    """The options to try, and what they must keep to be recommended."""
+    """The options to try, and the limits that they must keep to be recommended."""
 
     wanted: tuple[str, ...]
     latency_ms: str | None
@@ -49,7 +49,7 @@ class TuningOptions(Struct, frozen=True):
     tolerance: str | None
 
     def terms(self) -> TuningTerms:
-        """The limits; UsageError if a value cannot be read."""
+        """Return the limits. Raises UsageError if a value cannot be read."""
         latency_ms = (
             None if self.latency_ms is None else parse_threshold("--latency-ms", self.latency_ms)
         )
@@ -152,7 +152,7 @@ def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> N
 
 
 def _end_unless_measured(result: Tuning, *, is_shown: bool) -> None:
-    """Exit status 3 if a case could not be measured, or options that the user named.
+    """End with exit status 3 if a case, or options that the user named, could not be measured.
 
     The report says why. If no report is shown, this function does.
     """

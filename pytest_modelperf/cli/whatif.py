@@ -1,6 +1,6 @@
-"""`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision.
+"""`modelperf whatif` measures what a model would gain by pruning, INT8, or another precision.
 
-A test may give click's context a function that measures in place of `WhatIfRequest.run`.
+A test can give click's context a function that measures instead of `WhatIfRequest.run`.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class VariantOptions(Struct, frozen=True):
         )
 
     def usual(self) -> VariantOptions:
-        """The options with the variants that are tried if none is named."""
+        """Return the options with the variants that are tried by default."""
         return replace(self, prune="0.5,0.9", quantize="int8")
 
     def estimates(self) -> tuple[float, ...]:
         return () if self.estimate is None else parse_shares("--estimate", self.estimate)
 
     def allowed_outputs(self, variants: Sequence[Variant]) -> float | None:
-        """How far outputs may differ; None: not judged."""
+        """Return how far outputs may differ, or None if they are not judged."""
         from pytest_modelperf.whatif.records import FAITHFUL
 
         if self.tolerance is None:
@@ -83,7 +83,7 @@ class VariantOptions(Struct, frozen=True):
 
 
 class ViewOptions(Struct, frozen=True):
-    """The contents of the tables of layers, and their number of rows."""
+    """The contents of the layer tables, and their number of rows."""
 
     top: int
     view: str
@@ -243,7 +243,7 @@ def _show_whatif(
 
 
 def _end(result: WhatIf, *, is_shown: bool) -> None:
-    """Exit status 3 if a level could not be made or measured, and 1 if one has other outputs.
+    """End with exit status 3 if a level could not be made or measured, 1 if one has other outputs.
 
     The report says which and why. If no report is shown, this function does.
     """

@@ -1,4 +1,4 @@
-"""`modelperf worker`: measures on this machine what clients of a cluster ask for."""
+"""`modelperf worker` measures on this machine what clients of a cluster request."""
 
 from __future__ import annotations
 

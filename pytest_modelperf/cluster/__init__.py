@@ -1,1 +1,1 @@
-"""Cases carried out by other machines, through dask.distributed."""
+"""Running cases on other machines, through dask.distributed."""

@@ -1,4 +1,4 @@
-"""A cluster as the rest of the program sees it: its machines, and jobs given to it."""
+"""A cluster as the rest of the program uses it: its machines, and the jobs it runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """A cluster that is connected. Jobs may be given to it from any thread."""
+    """A connected cluster. Any thread may submit jobs to it."""
 
     def __init__(self, name: str, client: Any, runner: Runner) -> None:  # noqa: ANN401  # a Dask client
         self.name = name
@@ -38,7 +38,7 @@ class Cluster:
 
     @property
     def machines(self) -> tuple[Machine, ...]:
-        """Those that there are now."""
+        """The machines that are available now."""
         return self._runner.machines
 
     @property
@@ -47,7 +47,7 @@ class Cluster:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the scheduler has vanished, so that no job can end any more."""
+        """Whether the scheduler is gone, so that jobs can no longer end."""
         return self._runner.is_gone
 
     def require(
@@ -56,20 +56,20 @@ class Cluster:
         engine: str | None = None,
         modules: Sequence[str] = (),
     ) -> None:
-        """ClusterError where no machine has one of these sets of names, or has other software.
+        """Raise ClusterError if a set of names matches no machine, or if software differs.
 
-        `modules` are those with the hooks of extensions, which each machine has to import. A
-        machine that comes later with other software gets no jobs.
+        `modules` have the hooks of extensions, and every machine needs to import them. A machine
+        that joins later with other software gets no jobs.
         """
         demand = NeededSoftware(wanted=tuple(wanted), engine=engine, modules=tuple(modules))
         require_machines(self.machines, demand.wanted, self.name)
         self._client.sync(self._runner.demand, demand)
 
     def submit(self, job: Job) -> Future[str]:
-        """The text that the work of a job will return.
+        """Submit a job, and return a future of the text that its work returns.
 
-        The future raises a ModelPerfError where there is none. To cancel it ends the job, at the
-        latest after the round that it measures.
+        The future raises a ModelPerfError if the job fails. Cancelling it ends the job, at the
+        latest after the current round.
         """
         loop = self._client.loop.asyncio_loop
         future = asyncio.run_coroutine_threadsafe(self._runner.carry_out(job), loop)
@@ -79,7 +79,7 @@ class Cluster:
         return future
 
     def cancel_all(self) -> None:
-        """Cancel whatever has not ended."""
+        """Cancel all jobs that have not ended."""
         with self._lock:
             futures = list(self._futures)
         for future in futures:
@@ -99,11 +99,11 @@ def open_cluster(
     timeout_s: float | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[Cluster]:
-    """The cluster at an address, of a scheduler file, or made of `local:4` workers.
+    """Connect to the cluster at an address or in a scheduler file, or start `local:4` workers.
 
-    What has not ended with the context is cancelled. `on_change` is called, in another thread,
-    with where the jobs stand, and `on_warning` once for each reason why a machine is not used. A
-    job whose last machine has gone waits so long for another.
+    Leaving the context cancels all unfinished jobs. `on_change` is called with the status of the
+    jobs, in another thread. `on_warning` is called once for each reason not to use a machine. A
+    job whose last machine has left waits `patience_s` for another.
     """
     check_cluster_extra("a cluster")
     place = parse_place(text)

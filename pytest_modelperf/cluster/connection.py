@@ -1,4 +1,4 @@
-"""The way to a scheduler: a Dask client, and the workers of this machine if it has any."""
+"""The connection to a scheduler: a Dask client, and local workers if the user asks for them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LOCAL_START_S = 60.0
 
 @contextmanager
 def connected(place: ClusterPlace, timeout_s: float | None = None) -> Iterator[Any]:
-    """A Dask client; ClusterError where nobody answers. No process is left behind.
+    """Yield a Dask client, or raise ClusterError if no scheduler answers.
 
-    Without a timeout, Dask's configuration says how long a connection may take.
+    All processes are ended on exit. Without a timeout, the one in Dask's configuration applies.
     """
     with ExitStack() as stack:
         scheduler: dict[str, object] = {"address": place.address}
@@ -56,10 +56,10 @@ def connected(place: ClusterPlace, timeout_s: float | None = None) -> Iterator[A
 
 @contextmanager
 def _running_loop() -> Iterator[tornado.ioloop.IOLoop]:
-    """An event loop in a thread of its own.
+    """Run an event loop in a thread of its own.
 
-    Dask would start one too, but never ends it where a client cannot connect, and waits for it with
-    a lock held that the garbage collector may need in that very thread.
+    Dask would start one too. But Dask never ends it if a client cannot connect, and waits for it
+    while it holds a lock that the garbage collector may need in that very thread.
     """
     running: Future[tuple[tornado.ioloop.IOLoop, asyncio.Event]] = Future()
 
@@ -82,7 +82,7 @@ def _running_loop() -> Iterator[tornado.ioloop.IOLoop]:
 
 
 async def _cancel_others() -> None:
-    """End all tasks of this loop but the present one."""
+    """Cancel all other tasks of this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -90,9 +90,9 @@ async def _cancel_others() -> None:
 
 
 def _close_streams(loop: tornado.ioloop.IOLoop) -> None:
-    """Close the sockets of connections that were cancelled before they were made.
+    """Close the sockets of connections that were cancelled while connecting.
 
-    Under Python 3.10 tornado leaves them open, until its next loop collects this one as garbage.
+    With Python 3.10, tornado leaves them open until its next loop collects this one as garbage.
     """
     for _, handler in list(loop.handlers.values()):  # type: ignore[attr-defined]  # asyncio's has
         stream = getattr(handler, "__self__", None)
@@ -102,16 +102,16 @@ def _close_streams(loop: tornado.ioloop.IOLoop) -> None:
 
 @contextmanager
 def _local_workers(count: int) -> Iterator[Any]:
-    """Workers of this machine. Its lock has them measure in turn."""
-    # Dask would only log it, and start workers that are no machines.
+    """Start workers on this machine. The machine's lock makes them measure in turn."""
+    # Check the limit now. Dask would only log a wrong one, and start workers without a station.
     read_limit()
-    # Their nannies live in this process, and would set the variables here as well.
+    # Their nannies run in this process, and would set the variables here too.
     try:
         with none_set():
             cluster = distributed.LocalCluster(
                 n_workers=count,
                 threads_per_worker=1,
-                # A model is loaded by a process of its own, which Dask does not watch.
+                # A separate process loads the model, and Dask does not watch its memory.
                 memory_limit=None,
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
@@ -128,11 +128,12 @@ def _local_workers(count: int) -> Iterator[Any]:
 def _client(
     scheduler: dict[str, object], place: ClusterPlace, timeout_s: float | None
 ) -> Iterator[Any]:
-    # One that could not connect is closed here: the garbage collector would do so without its loop.
+    # Made without __init__ to close it here if it cannot connect: the garbage collector would close
+    # it without its loop.
     client = distributed.Client.__new__(distributed.Client)
     try:
         with warnings.catch_warnings():
-            # The versions that matter are compared by ourselves.
+            # We compare the versions that matter ourselves.
             warnings.simplefilter("ignore", VersionMismatchWarning)
             if timeout_s is not None:
                 scheduler = {**scheduler, "timeout": timeout_s}
@@ -146,8 +147,8 @@ def _client(
 
 
 def no_scheduler(place: str, error: Exception) -> ClusterError:
-    """The error of a place where no scheduler answers."""
-    # Dask raises one error for many tries; their common cause stands in the first.
+    """Make the error for a place where no scheduler answers."""
+    # Dask raises one error for many tries. The first in the chain has their common cause.
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -160,7 +161,7 @@ def no_scheduler(place: str, error: Exception) -> ClusterError:
 
 
 def no_local_workers(count: int, error: Exception) -> ClusterError:
-    """The error of workers of this machine that do not start."""
+    """Make the error for local workers that do not start."""
     reason = printable(str(error).rstrip(".") or type(error).__name__)
     return ClusterError(
         f"the workers of local:{count} could not be started: {reason}. They measure in turn, so "
@@ -170,9 +171,9 @@ def no_local_workers(count: int, error: Exception) -> ClusterError:
 
 
 def require_our_python(theirs: str, place: ClusterPlace) -> None:
-    """ClusterError for a scheduler that runs another version of Python.
+    """Raise ClusterError for a scheduler that runs another version of Python.
 
-    It is sent code, and the code of another version can crash it.
+    The client sends it code, and code of another version can crash it.
     """
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     found = ".".join(theirs.split(".")[:2])
@@ -185,10 +186,11 @@ def require_our_python(theirs: str, place: ClusterPlace) -> None:
 
 
 def _no_second_run() -> SchedulerPlugin:
-    """Has a lost worker end its tasks at once: the client decides where each goes next.
+    """Return a plugin that ends the tasks of a lost worker at once.
 
-    Dask would try three more workers. The class is defined here, inside of a function, so that it
-    is sent by value: the scheduler need not have this package.
+    Dask would try three more workers, but the client decides where each job runs next. The class
+    is defined inside the function so that it is sent by value, because the scheduler may lack this
+    package.
     """
 
     class NoSecondRun(SchedulerPlugin):  # type: ignore[misc]  # it has no types
@@ -207,6 +209,6 @@ def _no_second_run() -> SchedulerPlugin:
 
 
 def check_cluster_extra(option: str) -> None:
-    """Raise UsageError where `distributed` is not installed. `option` is what asks for it."""
+    """Raise UsageError if `distributed` is not installed. `option` is the setting that needs it."""
     if find_spec("distributed") is None:
         raise UsageError(f"{option} needs distributed: pip install 'pytest-modelperf[cluster]'")

@@ -1,4 +1,4 @@
-"""The machines of a cluster: whether a job can run on any, and where the jobs stand."""
+"""The machines of a cluster: whether they can run a job, and the status line of the jobs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MOST_NAMED = 10
 
 
 def describe_station(dask_worker: Any = None) -> str | None:  # noqa: ANN401  # Dask gives its worker
-    """The machine of the Dask worker that runs this, as JSON; None if it has no station."""
+    """Return the machine of the current Dask worker as JSON, or None if it has no station."""
     station = station_of(dask_worker)
     return None if station is None else to_text(station.machine)
 
 
 def find_missing_modules(names: Sequence[str]) -> list[str]:
-    """The modules that the machine that runs this cannot find."""
+    """Return the modules that this machine cannot find."""
     return [name for name in names if not _is_found(name)]
 
 
@@ -42,7 +42,7 @@ def _is_found(name: str) -> bool:
 
 
 def require_modules(machines: Sequence[Machine], answers: Mapping[str, object]) -> None:
-    """ClusterError for the first machine that lacks a module, as its answer says."""
+    """Raise ClusterError for the first machine whose answer names missing modules."""
     for machine in machines:
         missing = answers.get(machine.address)
         if isinstance(missing, list) and missing:
@@ -54,7 +54,7 @@ def require_modules(machines: Sequence[Machine], answers: Mapping[str, object]) 
 
 
 def read_machines(answers: Mapping[str, object]) -> tuple[Machine, ...]:
-    """The machines among the workers that answered, by their addresses as the scheduler has them.
+    """Return the machines among the workers that answered, with the addresses of the scheduler.
 
     A worker without this package answers with an error, and is left out.
     """
@@ -68,14 +68,14 @@ def read_machines(answers: Mapping[str, object]) -> tuple[Machine, ...]:
 def require_machines(
     machines: Sequence[Machine], wanted: Iterable[Collection[str]], cluster: str
 ) -> None:
-    """ClusterError for the first set of names that no machine answers to."""
+    """Raise ClusterError for the first set of names that matches no machine."""
     for names in wanted:
         if not any(machine.is_any_of(names) for machine in machines):
             raise ClusterError(no_machine(machines, names, cluster))
 
 
 def no_machine(machines: Sequence[Machine], names: Collection[str], cluster: str) -> str:
-    """Why no machine can run a job, with the list of those that there are."""
+    """Explain that no machine can run a job, and list the available ones."""
     if not machines:
         return (
             f"{printable(cluster)} has no machine that measures. Start one on each machine: "
@@ -97,10 +97,10 @@ def no_machine(machines: Sequence[Machine], names: Collection[str], cluster: str
 def require_equal_versions(
     machines: Sequence[Machine], ours: Mapping[str, str], engine: str | None = None
 ) -> None:
-    """ClusterError where a machine has another version of this package or of the engine.
+    """Raise ClusterError if a machine has another version of this package or of the engine.
 
-    An engine is a package by the name of the engine; one that no side has installed under that
-    name is not compared.
+    The engine is looked up as a package of the same name. If neither side has such a package, it is
+    not compared.
     """
     packages = {_PACKAGE: __version__}
     if engine is not None and (engine in ours or any(engine in m.versions for m in machines)):
@@ -123,14 +123,14 @@ def require_equal_versions(
 
 _MOST_SHOWN = 3
 _BETWEEN = "  "
-# Room for the number of a case and its id.
+# Enough columns for the number of a case and its id.
 _LEAST_PROGRESS = 20
 
 
 def status_line(status: ClusterStatus, width: int) -> str:
-    """How many jobs have ended, run and wait, and which machines they run on, if there is room.
+    """Return the counts of ended, running and waiting jobs, and their machines if there is space.
 
-    If there is only one job, such as a sweep, its progress stands in place of the counts.
+    If there is only one job, such as a sweep, its progress replaces the counts.
     """
     counts = f"{status.ended} ended, {len(status.running)} running, {status.waiting} waiting"
     places = [f"{printable(job.name)} on {printable(job.machine.host)}" for job in status.running]

@@ -1,4 +1,4 @@
-"""Models on a cluster: kept in a folder by their content, and sent piece by piece."""
+"""Models on a cluster: cached in a folder by their content, and sent piece by piece."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ from pytest_modelperf.text.units import format_bytes
 LIMIT_VARIABLE = "MODELPERF_CACHE_LIMIT"
 DEFAULT_LIMIT_BYTES = 20 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# It holds the name that the graph came by.
+# It contains the file name under which the graph was sent.
 _LOCK = ".in-use"
 _INCOMING = "incoming-"
 _REMOVED = "removed-"
-# After a day, a folder that a killed process was receiving into belongs to nobody.
+# A folder of this age was left behind by a killed process.
 _ABANDONED_S = 86_400.0
 
 
 class ModelCache(Struct, frozen=True):
-    """A folder of models by their digests, and the bytes that it may hold."""
+    """A folder of models by their digests, and its limit in bytes."""
 
     folder: Path
     limit_bytes: int = DEFAULT_LIMIT_BYTES
 
     @contextlib.contextmanager
     def using(self, content: ModelContent) -> Iterator[Path | None]:
-        """The path of a model that is kept, and stays while the context lasts; None without it.
+        """Yield the path of a cached model, or None if it is not cached.
 
-        Its bytes are read each time: others may write to the folder. What changed is removed.
+        The model stays in the cache during the context. Its bytes are checked each time, because
+        other programs may write to the folder. A changed model is removed.
         """
         entry = self._entry(content.digest)
         with _held(entry / _LOCK, is_shared=True) as is_held:
@@ -57,7 +58,7 @@ class ModelCache(Struct, frozen=True):
         yield None
 
     def receive(self, content: ModelContent) -> IncomingModel:
-        """Room for a model that is about to arrive; MeasureError where the cache has too little."""
+        """Make room for a model that will arrive, or raise MeasureError if it is too large."""
         if content.size_bytes > self.limit_bytes:
             raise MeasureError(
                 f"{printable(content.name)} has {format_bytes(content.size_bytes)}, and the cache "
@@ -75,12 +76,12 @@ class ModelCache(Struct, frozen=True):
         return self.folder / digest
 
     def _make_room(self, wanted_bytes: int) -> None:
-        """Remove the least recently used until so much more fits, as far as nobody uses them."""
+        """Remove the least recently used models that are not in use until `wanted_bytes` fit."""
         self._remove_abandoned()
         entries: list[tuple[float, int, Path]] = []
         for path in self.folder.iterdir():
             if _DIGEST.fullmatch(path.name):
-                # Another worker of this machine may remove it meanwhile.
+                # Another worker on this machine may remove it at the same time.
                 with contextlib.suppress(FileNotFoundError):
                     entries.append((path.stat().st_mtime, _size_of(path), path))
         total = sum(size for _, size, _ in entries)
@@ -91,11 +92,11 @@ class ModelCache(Struct, frozen=True):
                 total -= size
 
     def _try_remove(self, entry: Path) -> bool:
-        """Whether an entry could be removed: nobody used it."""
+        """Remove an entry if no process uses it, and return whether it was removed."""
         with _held(entry / _LOCK, is_shared=False) as is_held:
             if not is_held:
                 return False
-            # Renamed first: nobody may find a part of it.
+            # Rename it first, so that no process finds half of it.
             aside = Path(tempfile.mkdtemp(prefix=_REMOVED, dir=self.folder))
             entry.rename(aside / entry.name)
         shutil.rmtree(aside, ignore_errors=True)
@@ -110,14 +111,14 @@ class ModelCache(Struct, frozen=True):
 
 
 class IncomingModel(Struct, frozen=True):
-    """A model of which some pieces have arrived."""
+    """A model that is being received piece by piece."""
 
     content: ModelContent
     folder: Path
     entry: Path
 
     def write(self, name: str, offset: int, piece: bytes) -> None:
-        """Put a piece of a file in its place; MeasureError for a file that the model has not."""
+        """Write a piece of a file, or raise MeasureError if the model has no such file."""
         if name not in {part.name for part in self.content.parts} or not _is_inside(name):
             raise MeasureError(f"{printable(name)!r} is no file of the model that was announced.")
         path = self.folder / name
@@ -127,7 +128,7 @@ class IncomingModel(Struct, frozen=True):
             file.write(piece)
 
     def keep(self) -> None:
-        """Keep what arrived under its digest; MeasureError where that is another one."""
+        """Move the model into the cache, or raise MeasureError if its digest is wrong."""
         if not has_content(self.folder / self.content.name, self.content):
             raise MeasureError(
                 f"{printable(self.content.name)} arrived with other bytes than it was announced "
@@ -137,7 +138,7 @@ class IncomingModel(Struct, frozen=True):
         try:
             self.folder.rename(self.entry)
         except OSError:
-            # Another worker of this machine has received it meanwhile.
+            # Another worker on this machine has received it at the same time.
             self.drop()
 
     def drop(self) -> None:
@@ -145,7 +146,7 @@ class IncomingModel(Struct, frozen=True):
 
 
 def has_content(path: Path, content: ModelContent) -> bool:
-    """Whether the model at a path, its external data included, has the same bytes."""
+    """Whether the model at a path, including its external data, has the same bytes."""
     try:
         sizes = [(path.parent / part.name).stat().st_size for part in content.parts[1:]]
         if [path.stat().st_size, *sizes] != [part.size_bytes for part in content.parts]:
@@ -161,11 +162,11 @@ def _is_inside(name: str) -> bool:
 
 
 def _named(entry: Path, name: str) -> Path:
-    """The graph under the name that is asked for: the same model may have come by another."""
+    """Return the graph under the requested name; the cached copy may have another."""
     path = entry / name
     if not path.exists():
         first_name = (entry / _LOCK).read_text(encoding="utf-8")
-        # Another job has made it meanwhile, or the first file is gone.
+        # Another job has just made the link, or the first file is gone.
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             path.hardlink_to(entry / first_name)
     return path
@@ -177,7 +178,7 @@ def _size_of(entry: Path) -> int:
 
 @contextlib.contextmanager
 def _held(file: Path, *, is_shared: bool) -> Iterator[bool]:
-    """Locks a file; yields False if another process has it, or it is gone or replaced."""
+    """Lock a file, and yield False if another process has it, or if it is gone or replaced."""
     try:
         descriptor = FILES.open(file, os.O_RDWR)
     except OSError:
@@ -199,12 +200,12 @@ def _held(file: Path, *, is_shared: bool) -> Iterator[bool]:
 # -- a model as it is sent to a cluster
 
 
-# The bytes of each model that lie in the memory of a process at once while it is sent.
+# The bytes of each model that are in memory at once while it is sent.
 PIECE_BYTES = 8 << 20
 
 
 class Piece(Struct, frozen=True):
-    """Some bytes of a file of a model, and where they stand in it."""
+    """Some bytes of a file of a model, and their offset in it."""
 
     name: str
     offset: int
@@ -212,24 +213,24 @@ class Piece(Struct, frozen=True):
 
 
 def read_content(source: ModelSource) -> ModelContent:
-    """The content of a model; ModelError where external data cannot be read."""
+    """Return the content of a model, or raise ModelError if external data cannot be read."""
     file = open_model(source)
     if file.path is None:
         raise UsageError(f"{printable(file.name)} is no file, and a cluster takes files: save it.")
     beside = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
     graph = SentFile(file.path.name, file.size_bytes)
-    # A link is not resolved: the model's external data lies beside the link.
+    # Links are not resolved, because the external data is next to the link.
     return ModelContent(str(file.path.absolute()), file.sha256(), (graph, *beside))
 
 
 def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-    """All bytes of a model, file by file."""
+    """Yield all bytes of a model, file by file."""
     folder = Path(content.path).parent
     names = {content.name: Path(content.path)}
     for part in content.parts:
         with names.get(part.name, folder / part.name).open("rb") as file:
             offset, data = 0, file.read(piece_bytes)
-            # An empty file is one empty piece.
+            # Even an empty file is sent, as one empty piece.
             yield Piece(part.name, offset, data)
             while data:
                 offset, data = offset + len(data), file.read(piece_bytes)
@@ -239,15 +240,15 @@ def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterat
 # -- a model on its way to a machine
 
 
-# The longest that opening a direct connection may take. After it, data goes by the scheduler.
+# The time limit for a direct connection. After it, data goes through the scheduler.
 _CONNECT_S = 3.0
-# At most this many models are sent at the same time, which bounds the pieces in memory.
+# The most models that are sent at the same time, which limits the pieces in memory.
 _AT_ONCE = 4
 _LOST = "the connection to the machine was lost"
 
 
 class Sender:
-    """Sends models of this client, and other messages, to the workers of a cluster."""
+    """The sender of models and other messages from this client to the workers of a cluster."""
 
     def __init__(self, client: Any) -> None:  # noqa: ANN401  # a Dask client, which has no types
         self._client = client
@@ -255,7 +256,7 @@ class Sender:
         self._unreachable: set[str] = set()
 
     async def send(self, model: ModelContent, address: str, key: str) -> None:
-        """Send a model to the job that waits for it; what goes wrong is told to the job."""
+        """Send a model to the job that waits for it, and report errors to that job."""
         async with self._room:
             error: str | None = None
             try:
@@ -276,7 +277,7 @@ class Sender:
             await self.ask(address, "modelperf_end", key=key, error=error)
 
     async def ask(self, address: str, operation: str, **values: object) -> Any:  # noqa: ANN401  # plain values
-        """The answer of a worker; an error if the message did not reach it."""
+        """Return the answer of a worker, or an error text if the message did not reach it."""
         if address not in self._unreachable:
             try:
                 connected = self._client.rpc.connect(address)

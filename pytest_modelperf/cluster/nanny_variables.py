@@ -1,7 +1,7 @@
-"""The variables that Dask's nanny sets for its worker, which would reach the models measured there.
+"""The environment variables that Dask's nanny sets for its worker.
 
-They tell glibc to give memory back at once, and numeric libraries to use one thread, so a model
-would take another time than without a cluster.
+They make glibc return memory at once, and numeric libraries use one thread. The models that are
+measured there would inherit them, and their latency would differ from that without a cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SETTING = "distributed.nanny.pre-spawn-environ"
 
 
 def none_set() -> AbstractContextManager[object]:
-    """Nannies that are made in this context set none of them."""
+    """Return a context in which new nannies set none of these variables."""
     context: AbstractContextManager[object] = dask.config.set({_SETTING: {}})
     return context
 
@@ -27,7 +27,7 @@ def remove_set(
     worker: Any,  # noqa: ANN401  # a Dask worker
     environment: MutableMapping[str, str] = os.environ,
 ) -> None:
-    """Remove those that somebody else's nanny has set for this worker."""
+    """Remove the variables that a nanny has set for this worker, if it has one."""
     if worker.nanny is None:
         return
     for name, value in dask.config.get(_SETTING, {}).items():

@@ -1,4 +1,4 @@
-"""Where a cluster is, as a user writes it: an address, a scheduler file, or `local:4`."""
+"""The place of a cluster as a user writes it: an address, a scheduler file, or `local:4`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BARE_ADDRESS = re.compile(r"[\w.-]+:[0-9]{1,5}")
 
 
 class ClusterPlace(Struct, frozen=True):
-    """One of the three is not None: an address, a scheduler file, or a number of local workers."""
+    """An address, a scheduler file, or a number of local workers. Exactly one is not None."""
 
     address: str | None = None
     scheduler_file: Path | None = None
@@ -27,7 +27,7 @@ class ClusterPlace(Struct, frozen=True):
 
 
 class _SchedulerFile(Struct, frozen=True):
-    """The facts of a scheduler file about its scheduler, as far as they are needed here."""
+    """The fields of a scheduler file that are needed here."""
 
     address: str
 
@@ -38,9 +38,9 @@ def is_local(text: str) -> bool:
 
 
 def parse_place(text: str, *, may_be_local: bool = True) -> ClusterPlace:
-    """UsageError where it is none of the three, or the file is not there.
+    """Parse the place of a cluster, or raise UsageError if it is invalid or the file is missing.
 
-    The error names workers on this machine only if the place `may_be_local`.
+    The error suggests local workers only if the place `may_be_local`.
     """
     local = _LOCAL.fullmatch(text)
     if local is not None and int(local[1]) > 0:
@@ -64,10 +64,7 @@ def parse_place(text: str, *, may_be_local: bool = True) -> ClusterPlace:
 
 
 def scheduler_address(place: ClusterPlace) -> str:
-    """The address in a scheduler file, or the one that was typed.
-
-    UsageError where there is none.
-    """
+    """Return the address that was typed or that a scheduler file has, or raise UsageError."""
     if place.address is not None:
         return place.address
     if place.scheduler_file is None:
@@ -86,5 +83,5 @@ def scheduler_address(place: ClusterPlace) -> str:
 
 
 def is_encrypted(address: str) -> bool:
-    """Whether connections to this address need a certificate: it begins with `tls://`."""
+    """Whether connections to this address need a certificate, as with `tls://`."""
     return address.startswith(_ENCRYPTED)

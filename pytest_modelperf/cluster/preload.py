@@ -1,8 +1,8 @@
-"""The module that a plain Dask worker loads to become a machine that measures.
+"""The module that turns a plain Dask worker into a machine that measures.
 
     dask worker ADDRESS --nthreads 1 --preload pytest_modelperf.cluster.preload
 
-The environment variable MODELPERF_TAGS has its tags: `MODELPERF_TAGS=board,quiet`.
+The environment variable MODELPERF_TAGS sets its tags: `MODELPERF_TAGS=board,quiet`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from pytest_modelperf.cluster.station import make_station
 
 
 def dask_setup(worker: Any) -> None:  # noqa: ANN401  # a Dask worker, which has no types
-    """Dask calls it before the worker joins its scheduler."""
+    """Install the station. Dask calls this before the worker joins its scheduler."""
     make_station(worker).install()
     remove_set(worker)

@@ -1,4 +1,4 @@
-"""The records of a cluster: its machines, the jobs that it is given, and what they have come to."""
+"""The records of a cluster: its machines, its jobs, and their results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pytest_modelperf.profiler.measurements import Progress
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """A Dask worker that measures: where it answers, what machine it is, and its software.
+    """A Dask worker that measures: its address, its kind of machine, and its software.
 
-    `key` is the kind of machine, as baselines have it. `versions` are those of installed packages,
-    and `cores` are those that a case can have; None if that is unknown.
+    `key` is the kind of machine, as in baselines. `versions` are those of installed packages.
+    `cores` is the number of cores that a case can use, or None if that is unknown.
     """
 
     address: str
@@ -26,34 +26,35 @@ class Machine(Struct, frozen=True, kw_only=True):
     cores: int | None = None
 
     def is_any_of(self, names: Collection[str]) -> bool:
-        """Whether one of the names is its key or a tag of it; no names mean any machine.
+        """Whether one of the names is its key or one of its tags, or there are no names.
 
-        `board+quiet` names the machines that have both names.
+        `board+quiet` matches the machines that have both names.
         """
         own = {self.key, *self.tags}
         return not names or any(name in own or own.issuperset(name.split("+")) for name in names)
 
     @property
     def label(self) -> str:
-        """`board-3 (linux-aarch64-cortex_a72-4c)`."""
+        """The machine as a user reads it: `board-3 (linux-aarch64-cortex_a72-4c)`."""
         return f"{self.host} ({', '.join((self.key, *self.tags))})"
 
 
 def fitting_machines(
     machines: Iterable[Machine], names: Collection[str], cores: int
 ) -> list[Machine]:
-    """The machines of these names that have so many cores; all of these names if none has.
+    """Return the machines with these names and enough cores.
 
-    Then the machine says how many it lacks.
+    If none has enough cores, return all with these names. The machine then reports the missing
+    cores itself.
     """
     named = [machine for machine in machines if machine.is_any_of(names)]
     return [each for each in named if each.cores is None or each.cores >= cores] or named
 
 
 class NeededSoftware(Struct, frozen=True, kw_only=True):
-    """The software that machines of these sets of names need: an engine, and modules with hooks.
+    """The software that machines with one of these sets of names need: an engine, and hook modules.
 
-    The version of the engine is that of the client, as is the version of this package.
+    The versions of the engine and of this package must be those of the client.
     """
 
     wanted: tuple[Collection[str], ...]
@@ -72,9 +73,9 @@ class SentFile(Struct, frozen=True):
 
 
 class ModelContent(Struct, frozen=True):
-    """A model by its content: the digest of all its bytes, and the files that hold them.
+    """A model by its content: the digest of all its bytes, and its files.
 
-    `path` is where the client has it. The first part is the graph, the others external data.
+    `path` is its path on the client. The first part is the graph, the others are external data.
     """
 
     path: str
@@ -91,24 +92,25 @@ class ModelContent(Struct, frozen=True):
 
 
 class JobContext(Struct, frozen=True):
-    """The surroundings of a job on the machine that carries it out, beside its request.
+    """The context that a job gets on the machine that runs it, besides its request.
 
-    `paths` are the models by their digests. `watch` passes on where the measuring stands, and ends
-    a job that was cancelled.
+    `paths` are the models by their digests. `watch` reports the progress of the measurement, and
+    ends a job that was cancelled.
     """
 
     paths: Mapping[str, Path]
     watch: Callable[[Progress], None]
 
 
-# A function at the top of a module that both sides can import. It takes and returns JSON.
+# A module-level function that both sides can import. It takes and returns JSON.
 Work: TypeAlias = Callable[[str, JobContext], str]
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """One case for one machine: what to do, with which models, and which machines may do it.
+    """One case for one machine: the work, its models, and the machines that may run it.
 
-    `machines` are keys or tags; none of them mean any machine. `cores` are the most that it needs.
+    `machines` are keys or tags. Without any, every machine may run it. `cores` is the largest
+    number of cores that it needs.
     """
 
     name: str
@@ -120,7 +122,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class RunningJob(Struct, frozen=True):
-    """A job that a machine carries out now, and the last that it told of its progress."""
+    """A job that a machine is running, and its last reported progress."""
 
     name: str
     machine: Machine
@@ -128,7 +130,7 @@ class RunningJob(Struct, frozen=True):
 
 
 class ClusterStatus(Struct, frozen=True):
-    """How many jobs wait and have ended, and which run where."""
+    """The number of jobs that wait or have ended, and the running ones with their machines."""
 
     waiting: int
     ended: int
@@ -136,7 +138,7 @@ class ClusterStatus(Struct, frozen=True):
 
 
 class JobOrder(Struct, frozen=True, kw_only=True):
-    """An order to a worker. The messages of the job go to `topic`, with the key of the job.
+    """A job as it is sent to a worker. Its messages go to `topic`, with its key.
 
     `work` names a function: `package.module:function`.
     """
@@ -149,14 +151,14 @@ class JobOrder(Struct, frozen=True, kw_only=True):
     version: str
 
 
-# Called with where the jobs stand, whenever that changes.
+# Called with the status of the jobs whenever it changes.
 OnChange: TypeAlias = Callable[[ClusterStatus], None]
-# Called with what a user should know of a machine that is not used.
+# Called with a message for the user about a machine that is not used.
 OnWarning: TypeAlias = Callable[[str], None]
 
 
 class AnsweredRemedy(Struct, frozen=True, kw_only=True):
-    """The `Remedy` of an error, which each face words for its own users."""
+    """The `Remedy` of an error. pytest, Python and the command word it for their own users."""
 
     text: str
     dims: tuple[str, ...] = ()
@@ -164,7 +166,7 @@ class AnsweredRemedy(Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """How a job ended: with a text, or with a ModelPerfError by the name of its class."""
+    """The result of a job: a text, or a ModelPerfError by the name of its class."""
 
     text: str | None = None
     error: str | None = None
@@ -174,10 +176,10 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A message of a worker about a job while it carries it out.
+    """A message from a worker about a job that it is running.
 
-    `needs` is the digest of a model that it waits for. With neither that nor progress, the job has
-    begun.
+    `needs` is the digest of a model that it waits for. A message with neither that nor progress
+    means that the job has begun.
     """
 
     key: str

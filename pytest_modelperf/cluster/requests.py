@@ -1,4 +1,4 @@
-"""A request that machines of a cluster run: it is sent as it is, with the digests of its models."""
+"""Requests that machines of a cluster run. They are sent with digests in place of models."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _Result = TypeVar("_Result")
 
 
 class RequestText(Struct, frozen=True, kw_only=True):
-    """A request on its way: the name of its class, and its fields as JSON.
+    """A request to be sent: the name of its class, and its fields as JSON.
 
-    JSON has no word for sizes that go together, so a field says it. `plugins` are the modules of
-    extensions.
+    `has_paired_sizes` is needed because JSON does not distinguish paired sizes from others.
+    `plugins` are the modules of extensions.
     """
 
     kind: str
@@ -47,7 +47,7 @@ def run_on_cluster(
     plugins: Sequence[str],
     machines: Sequence[str],
 ) -> _Result:
-    """The result of a request, each part of which ran on one of the machines."""
+    """Run each part of a request on one of the machines, and return the whole result."""
     parts, read = request.split(load_extensions(plugins)), cache(read_content)
     jobs = [
         request_job(part, title, plugins=plugins, machines=machines, read=read)
@@ -67,9 +67,9 @@ def _result_or_error(future: Future[str], kind: type[_Result]) -> _Result | Mode
 def duets_on_one_kind(
     cluster: Cluster, request: ProfileRequest, plugins: Sequence[str], machines: Sequence[str]
 ) -> Callable[[CompareRequest, object], Comparison]:
-    """Runs each comparison of a search on a machine, and all of them on one kind of machine.
+    """Return a function that runs each comparison of a search on the same kind of machine.
 
-    Ratios of different kinds of machines are no answers to one question.
+    Ratios from different kinds of machines cannot be combined.
     """
     kind = fitting_machines(cluster.machines, machines, max(request.cores))[0].key
     names = tuple(f"{name}+{kind}" for name in machines) or (kind,)
@@ -91,9 +91,9 @@ def request_job(
     machines: Sequence[str],
     read: Callable[[Any], ModelContent] = read_content,
 ) -> Job:
-    """The job that runs all of a request on one of the machines.
+    """Make the job that runs a whole request on one of the machines.
 
-    UsageError for a function that makes inputs, which cannot be sent.
+    Raise UsageError for a function that makes inputs, which cannot be sent.
     """
     given = request.request.given
     if given is not None and given.function is not None:
@@ -126,7 +126,7 @@ def request_job(
 
 
 def run_request(text: str, context: JobContext) -> str:
-    """The result of a request, measured here: the work of a job."""
+    """Run a request on this machine, as the work of a job, and return its result as JSON."""
     sent = from_text(text, RequestText)
     request = from_text(sent.text, resolve_name(sent.kind))
     request = _with_sources(request, context.paths.__getitem__)
@@ -137,7 +137,7 @@ def run_request(text: str, context: JobContext) -> str:
 
 
 def _with_sources(request: Any, source_of: Callable[[Any], object]) -> Any:  # noqa: ANN401  # of any class
-    """The request with another source in place of that of each of its models."""
+    """Replace the source of each model in a request."""
 
     def changed(value: object) -> object:
         if isinstance(value, ModelRun):

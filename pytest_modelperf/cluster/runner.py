@@ -1,6 +1,6 @@
-"""Jobs carried out: each waits for its turn, is given to Dask, and goes once more if it is lost.
+"""Running jobs: each waits for its turn, is submitted to Dask, and runs again if it is lost.
 
-All of it runs in the event loop of the Dask client, so nothing here needs a lock.
+All of this runs in the event loop of the Dask client, so it needs no locks.
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import shorten_list
 
-# A job runs on a second machine where the first is lost, and on no third one.
+# A job runs on a second machine if the first is lost, but not on a third.
 _MOST_LOSSES = 2
-# A machine may also be lost while a job waits on it, which is not the fault of the job.
+# A machine may also be lost while a job waits there, which is not the fault of the job.
 _MOST_TRIES = 6
-# A machine that has come is asked so often what it is.
+# How often a machine that joined is asked for its description.
 _MOST_ASKED = 3
-# So many machines are named in one message.
+# The most machines that one message names.
 _MOST_NAMED = 10
-# A machine that hangs is waited for without a word so long; then Dask decides when it is lost.
+# The time before the user is warned of a silent machine. Dask decides when it is lost.
 _QUIET_S = 10.0
 _SILENT = (
     "a worker of {} does not say what machine it is. It is waited for until it answers, or Dask "
     "takes it for lost, after `distributed.scheduler.worker-ttl`: end it if it hangs."
 )
-# Dask says there which workers come and go.
+# Dask announces there which workers join and leave.
 _SCHEDULER_TOPIC = "all"
-# How long an own event is waited for, and how many are sent until one comes back.
+# How long to wait for an event of our own to come back, and how many to send.
 _HEARD_S = 0.05
 _MOST_SENT = 40
-# The last messages to machines.
+# The time limit for the last messages to machines.
 _STOP_S = 10.0
 
 
 class _MachineLostError(Exception):
-    """The machine of a job is lost; it has no address if all machines for the job left in order."""
+    """The machine of a job is lost. Without an address, all machines for the job have left."""
 
     def __init__(self, address: str | None, *, has_begun: bool = False) -> None:
         super().__init__(address)
@@ -86,7 +86,7 @@ class _MachineLostError(Exception):
 
 
 class _RefusedError(Exception):
-    """A machine that cannot run the engine of a job, or not with its options."""
+    """A machine that cannot run the engine of a job, or does not accept its options."""
 
     def __init__(self, address: str, error: ModelPerfError) -> None:
         super().__init__(address)
@@ -95,9 +95,9 @@ class _RefusedError(Exception):
 
 
 class _Running(Struct):
-    """A job that Dask has, and the addresses that it may run at.
+    """A job that was submitted to Dask, and the addresses where it may run.
 
-    Without an address of its own it has not begun.
+    `address` is None until the job has begun.
     """
 
     job: Job
@@ -109,7 +109,7 @@ class _Running(Struct):
 
 
 class Runner:
-    """The jobs of one client of a cluster, and the machines that it knows of."""
+    """The jobs of one client of a cluster, and the machines that it knows."""
 
     def __init__(
         self,
@@ -128,9 +128,9 @@ class Runner:
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
         self._demands: list[NeededSoftware] = []
-        # The addresses that machines have left: one may go while it is asked what it is.
+        # The addresses of machines that left: one may leave while it is asked for its description.
         self._left: set[str] = set()
-        # Those that are gone too: messages name them.
+        # Includes machines that are gone, because messages name them.
         self._known: dict[str, Machine] = {}
         self._running: dict[str, _Running] = {}
         self._submitted = self._ended = 0
@@ -151,7 +151,7 @@ class Runner:
 
     @property
     def status(self) -> ClusterStatus:
-        # Other threads ask too: a copy, made at once, stays as it is while jobs come and go.
+        # Copied at once, because other threads call this while jobs come and go.
         jobs = tuple(self._running.values())
         running = tuple(
             RunningJob(each.job.name, self._known[each.address], each.progress)
@@ -162,18 +162,18 @@ class Runner:
         return ClusterStatus(waiting, self._ended, running)
 
     async def start(self) -> None:
-        """Learn which machines there are, and hear of those that come and go."""
+        """Find the machines, and subscribe to news of those that join and leave."""
         self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
         self._client.subscribe_topic(self._topic, self._on_message)
         await self._hear_scheduler()
         await self._find_machines(None)
 
     async def _hear_scheduler(self) -> None:
-        """Wait until the scheduler tells this client of machines that come.
+        """Wait until the scheduler reports new machines to this client.
 
-        It never tells of those that came before. Subscriptions reach it in the order in which they
-        were made, and are not answered: an own event that comes back shows that all of them are
-        there. A scheduler that sends none back in two seconds is not waited for any longer.
+        It never reports those that joined before. Subscriptions reach it in the order in which they
+        were made, and it does not confirm them. So when an event of our own comes back, all of them
+        are active. After two seconds without one, the wait ends.
         """
         is_heard, own = asyncio.Event(), f"{self._topic}-heard"
         self._client.subscribe_topic(own, lambda _: is_heard.set())
@@ -185,13 +185,13 @@ class Runner:
         self._client.unsubscribe_topic(own)
 
     async def demand(self, demand: NeededSoftware) -> None:
-        """ClusterError for a machine with other software; one that comes later gets no jobs."""
-        # First: a machine may come while the others answer.
+        """Raise ClusterError for a machine with other software. Later ones get no jobs."""
+        # Append it first, because a machine may join while the others answer.
         self._demands.append(demand)
         await self._require(demand, self.machines)
 
     async def _require(self, demand: NeededSoftware, machines: Sequence[Machine]) -> None:
-        """ClusterError where one of the machines that it concerns has other software."""
+        """Raise ClusterError if a machine that the demand concerns has other software."""
         used = [machine for machine in machines if demand.concerns(machine)]
         ours = with_builds(describe_machine().packages)
         require_equal_versions(used, ours, demand.engine)
@@ -203,7 +203,7 @@ class Runner:
             require_modules(used, answers)
 
     async def stop(self) -> None:
-        """Wait until all that was begun has told its machines, and jobs that were cancelled too."""
+        """Wait for background tasks and cancelled jobs to send their last messages, then stop."""
         left = [*self._background, *(task for task in self._jobs if task is not None)]
         if left:
             await asyncio.wait(left, timeout=_STOP_S)
@@ -214,7 +214,7 @@ class Runner:
             beside.cancel()
 
     async def carry_out(self, job: Job) -> str:
-        """The text that the work of a job returns; MeasureError where its machines are lost."""
+        """Run a job and return its text, or raise MeasureError if its machines are lost."""
         self._submitted += 1
         task = asyncio.current_task()
         self._jobs.add(task)
@@ -241,7 +241,7 @@ class Runner:
         raise MeasureError(self._describe_loss(job, lost))
 
     async def _run_where_able(self, job: Job, lost: Sequence[str]) -> str:
-        """One try of a job; a machine that cannot run its engine leaves it to the others."""
+        """Try to run a job once. A machine that cannot run its engine leaves it to the others."""
         refusals: dict[str, ModelPerfError] = {}
         allowed = self._allowed(job, lost)
         while True:
@@ -258,11 +258,11 @@ class Runner:
                 return text
 
     async def _run(self, job: Job, allowed: Sequence[str]) -> str:
-        """The text of a job from whichever of the allowed machines Dask chooses."""
+        """Run a job on the allowed machine that Dask chooses, and return its text."""
         if self._gone is not None:
             raise self._gone
         if not allowed:
-            # They have gone since it was let go; Dask would take any machine.
+            # All machines left after the job got its turn. Dask would take any machine.
             raise _MachineLostError(None)
         key = f"modelperf-{self._client.id}-{next(self._numbers)}"
         running = self._running[key] = _Running(job, allowed)
@@ -311,11 +311,11 @@ class Runner:
         raise told
 
     def _allowed(self, job: Job, lost: Sequence[str]) -> list[str]:
-        """The addresses that a job may run at.
+        """Return the addresses where a job may run.
 
-        After a loss it goes to another machine, or, where there is none, to the same again. Also a
-        job that any machine may run has addresses: Dask would pass one that waits on to a machine
-        that comes later, which may have other software.
+        After a loss, it goes to another machine, or to the same one if there is no other. Even a
+        job for any machine gets addresses: without them, Dask would move a waiting job to a machine
+        that joins later, which may have other software.
         """
         fitting = fitting_machines(self._machines.values(), job.machines, job.cores)
         lost_hosts = {self._known[address].host for address in lost}
@@ -326,7 +326,7 @@ class Runner:
         address = self._running[key].address
         await future.cancel()
         if address is not None:
-            # Dask stops no thread: the job itself ends at its next sign of progress.
+            # Dask cannot stop a thread, so the job ends itself when it next reports progress.
             await self._sender.ask(address, "modelperf_cancel", key=key)
 
     # -- what is heard
@@ -335,7 +335,7 @@ class Runner:
         message = from_text(event[1], Message)
         running = self._running.get(message.key)
         if running is None:
-            # It began while the word that it is cancelled was on its way.
+            # It began before the message that it is cancelled arrived.
             self._begin(self._sender.ask(message.address, "modelperf_cancel", key=message.key))
             return
         running.address = message.address
@@ -357,19 +357,19 @@ class Runner:
             self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
 
     async def _find_machines(self, addresses: list[str] | None, tries: int = _MOST_ASKED) -> None:
-        """Ask all machines, or one that has come; ClusterError where that has other software."""
+        """Ask all or new machines for their descriptions. Raise ClusterError for other software."""
         loop = asyncio.get_running_loop()
         told = loop.call_later(_QUIET_S, self._warn, _SILENT.format(printable(self._cluster)))
         try:
             answers = await self._client.run(describe_station, workers=addresses, on_error="return")
         finally:
             told.cancel()
-        # A busy network loses an answer; nobody would ask that machine again.
+        # A busy network may lose an answer, so ask that machine again.
         silent = [each for each, answer in answers.items() if isinstance(answer, OSError)]
         for address in silent if tries > 1 else ():
             self._begin(self._find_machines([address], tries - 1))
         for machine in read_machines(answers):
-            # Nothing is demanded yet when all machines are asked at once.
+            # There are demands only when machines join later, not when all are asked at the start.
             for demand in self._demands:
                 await self._require(demand, [machine])
             if machine.address not in self._left:
@@ -378,23 +378,23 @@ class Runner:
         self._tell()
 
     def _forget_machine(self, address: str, *, has_left: bool = False) -> None:
-        """A machine is no more; Dask tells the jobs that ran there, unless it has left in order."""
+        """Forget a lost machine. Dask ends its jobs, unless it has left in order."""
         self._machines.pop(address, None)
         for running in self._running.values():
-            # One that has not begun may have come to Dask after the machine was gone.
+            # A job that has not begun may have reached Dask after the machine was gone.
             if has_left or running.address != address:
                 self._free_if_stranded(running)
         self._turns.set_machines(self.machines)
         self._tell()
 
     def _free_if_stranded(self, running: _Running) -> None:
-        """Take a job back that Dask would keep until a machine of the same address comes."""
+        """Take back a job that Dask would keep until a machine with the same address joins."""
         if self._machines.keys().isdisjoint(running.allowed) and running.answer is not None:
             running.is_stranded = True
             running.answer.cancel()
 
     def _begin(self, coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
-        """Do something beside, and keep it from being collected as garbage meanwhile."""
+        """Start a background task, and keep a reference so that it is not garbage-collected."""
         task = asyncio.ensure_future(self._warning_of_misfits(coroutine))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -408,13 +408,13 @@ class Runner:
     # -- what is told
 
     def _warn(self, text: str) -> None:
-        """Tell the user something once: a worker that crashes joins again and again."""
+        """Warn the user once per text, because a crashing worker joins again and again."""
         if text not in self._warned:
             self._warned.add(text)
             self._on_warning(text)
 
     def _without_scheduler(self) -> ClusterError:
-        """The error of a job that the scheduler knows no more; all others end where it is gone."""
+        """Make the error of a job that the scheduler lost. If the scheduler is gone, end all."""
         error = ClusterError(
             f"the scheduler at {printable(self._cluster)} is gone. What ended before is kept; "
             "start it again and run the rest."
@@ -436,7 +436,7 @@ class Runner:
     def _with_machines(
         self, error: ModelPerfError, refusals: Mapping[str, ModelPerfError]
     ) -> ModelPerfError:
-        """The error with the machines that refused a job, and with what others of them said."""
+        """Add the machines that refused a job to the error, with the other errors they gave."""
         labels = shorten_list(sorted(map(self._label_of, refusals)), _MOST_NAMED)
         others = {str(each): address for address, each in refusals.items()}
         del others[str(error)]
@@ -457,10 +457,11 @@ class Runner:
 
 
 def task_of(order: JobOrder) -> tuple[Callable[..., Any], str, dict[str, str]]:
-    """The function that Dask runs on a machine, and its arguments.
+    """Return the function that Dask runs on a machine, and its arguments.
 
-    A scheduler reads the tasks that pass through it, and need not have this package, so no name of
-    ours is sent. No code is sent either: the code of another version of Python can crash a machine.
+    The scheduler reads the tasks that pass through it, and may lack this package, so a task must
+    not refer to it. It must not contain code either, because code of another version of Python can
+    crash a machine.
     """
     module = run_job.__module__
     return eval, f"__import__({module!r}, fromlist=['']).run_job(order)", {"order": to_text(order)}
@@ -472,6 +473,6 @@ async def _answer_of(future: Any) -> str:  # noqa: ANN401  # a Dask future
 
 
 async def _unless_gone(coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
-    """Awaits a coroutine whose receiver may be gone; the jobs themselves hear of that."""
+    """Await a coroutine whose receiver may be gone. The jobs learn of that themselves."""
     with suppress(OSError):
         await coroutine

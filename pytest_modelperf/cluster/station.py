@@ -1,4 +1,4 @@
-"""The station of a Dask worker: what its machine is, the models it takes in, and its jobs."""
+"""The station of a Dask worker: its machine, the models that it receives, and its jobs."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
-# A machine measures one case at a time: each job takes the whole of this resource.
+# Each job takes all of this resource, so that a machine measures one case at a time.
 RESOURCE = "modelperf"
-# The module that makes a Dask worker a machine, as the option `--preload` names it.
+# The module that turns a Dask worker into a machine, for the option `--preload`.
 PRELOAD_MODULE = f"{__package__}.preload"
 TAGS_VARIABLE = "MODELPERF_TAGS"
-# After so long without a piece, a model that arrives is given up.
+# After this time without a piece, the transfer of a model is given up.
 SILENCE_S = 120.0
 _NAME = "modelperf"
 _WATCHES = ("profile", "profile-cycle")
 
 
 class _Arrival(Struct):
-    """A model that a job waits for. `error` is what kept it from arriving."""
+    """A model that a job waits for. `error` says why it did not arrive."""
 
     model: IncomingModel
     is_over: threading.Event = field(default_factory=threading.Event)
@@ -75,7 +75,7 @@ class Station:
         self._cancelled: set[str] = set()
 
     def install(self) -> None:
-        """Add it to its worker, which takes jobs from then on."""
+        """Add the station to its worker, which accepts jobs from then on."""
         self._worker.extensions[_NAME] = self
         self._worker.handlers["modelperf_put"] = self.put
         self._worker.handlers["modelperf_end"] = self.end
@@ -85,26 +85,26 @@ class Station:
             self._worker.state.available_resources,
         ):
             resources[RESOURCE] = 1.0
-        # Dask would watch its own threads a hundred times a second, also while a case is measured.
+        # Dask would profile its own threads 100 times a second, even while a case is measured.
         for name in _WATCHES:
             watch = self._worker.periodic_callbacks.pop(name, None)
             if watch is not None:
                 watch.stop()
 
     def send(self, topic: str, message: Message) -> None:
-        """Tell the client something, by way of the scheduler."""
+        """Send a message to the client through the scheduler."""
         self._worker.log_event(topic, to_text(message))
 
     def is_cancelled(self, key: str) -> bool:
         return key in self._cancelled
 
     def forget(self, key: str) -> None:
-        """The job has ended, so nobody has to cancel it any more."""
+        """Forget that a job was cancelled, once it has ended."""
         self._cancelled.discard(key)
 
     @contextmanager
     def having(self, content: ModelContent, key: str, topic: str) -> Iterator[Path]:
-        """The path of a model on this machine: where the client has it, or where it is kept."""
+        """Yield the path of a model on this machine: the client's own path, or one in the cache."""
         path = Path(content.path)
         if has_content(path, content):
             yield path
@@ -123,7 +123,7 @@ class Station:
             yield kept
 
     def _receive(self, content: ModelContent, key: str, topic: str) -> None:
-        """Ask the client for a model and wait until it is kept here."""
+        """Ask the client for a model, and wait until it is in the cache."""
         try:
             self._await(_Arrival(self._cache.receive(content)), key, topic)
         except OSError as error:
@@ -154,7 +154,7 @@ class Station:
             arrival.model.drop()
 
     async def put(self, key: str, name: str, offset: int, data: bytes) -> str | None:
-        """A piece of a model that a job waits for; why it was not taken, if it was not."""
+        """Write a piece of a model that a job waits for. Return an error text if that fails."""
         arrival = self._arrivals.get(key)
         if arrival is None:
             return "nobody waits for it any more"
@@ -166,7 +166,7 @@ class Station:
         return None
 
     async def end(self, key: str, error: str | None) -> None:
-        """All of a model is here, or `error` says why it will not be."""
+        """End the transfer of a model. `error` says why it is incomplete, if it is."""
         arrival = self._arrivals.get(key)
         if arrival is not None:
             arrival.error = error
@@ -174,19 +174,19 @@ class Station:
             arrival.has_moved.set()
 
     async def cancel(self, key: str) -> None:
-        """Have a job end at its next sign of progress."""
+        """Make a job end when it next reports progress."""
         self._cancelled.add(key)
         await self.end(key, "the job was cancelled")
 
 
 def read_tags(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The tags of this machine, from the variable that has them."""
+    """Read the tags of this machine from MODELPERF_TAGS."""
     tags = [tag.strip() for tag in environment.get(TAGS_VARIABLE, "").split(",")]
     return tuple(dict.fromkeys(tag for tag in tags if tag))
 
 
 def read_limit(environment: Mapping[str, str] = os.environ) -> int:
-    """The bytes that kept models may take; ClusterError where the variable is no number."""
+    """Read the limit of the model cache, or raise ClusterError if it is not a number of bytes."""
     limit = environment.get(LIMIT_VARIABLE, "")
     if limit and not limit.isdecimal():
         raise ClusterError(f"{LIMIT_VARIABLE} is a number of bytes, not {printable(limit)!r}.")
@@ -194,7 +194,7 @@ def read_limit(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> Station:  # noqa: ANN401  # a Dask worker
-    """The station of a Dask worker; ClusterError where that runs more than one task at a time."""
+    """Make the station of a Dask worker, or raise ClusterError if it has several threads."""
     if worker.state.nthreads != 1:
         raise ClusterError(
             f"this Dask worker has {worker.state.nthreads} threads, and a machine measures one "
@@ -202,7 +202,7 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
         )
     facts = describe_machine()
     machine = Machine(
-        # Behind a router it is known by another address than it listens on.
+        # Behind a router, its public address differs from the one where it listens.
         address=worker.contact_address or worker.address,
         host=platform.node() or worker.address,
         key=facts.key,
@@ -215,7 +215,7 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
 
 
 def station_of(worker: Any) -> Station | None:  # noqa: ANN401  # a Dask worker
-    """The station of a Dask worker; None for a worker that was started without one."""
+    """Return the station of a Dask worker, or None if it was started without one."""
     found = worker.extensions.get(_NAME)
     return found if isinstance(found, Station) else None
 
@@ -223,11 +223,11 @@ def station_of(worker: Any) -> Station | None:  # noqa: ANN401  # a Dask worker
 # -- a job on the machine that carries it out
 
 
-# Progress is for people, who read no more than this.
+# People cannot read progress faster than this.
 _BETWEEN_MESSAGES_S = 0.5
 
 
-# The errors that a message is all of.
+# The error classes that can be made from a message alone.
 _KINDS: Mapping[str | None, type[ModelPerfError]] = {
     name: kind
     for name, kind in vars(errors).items()
@@ -237,12 +237,12 @@ _KINDS: Mapping[str | None, type[ModelPerfError]] = {
 }
 
 
-class _Cancelled(Exception):  # noqa: N818  # no error: nobody waits for the job
+class _Cancelled(Exception):  # noqa: N818  # not an error: the client no longer waits for the job
     pass
 
 
 def run_job(order: str) -> str:
-    """The answer to an order, both as JSON. It raises nothing: an error is an answer too."""
+    """Run an order and return the answer, both as JSON. Errors are returned as answers too."""
     told = from_text(order, JobOrder)
     station = station_of(get_worker())
     if station is None:
@@ -262,7 +262,7 @@ def run_job(order: str) -> str:
 
 
 def name_of_work(work: Work) -> str:
-    """The name by which a machine finds a function."""
+    """Return the name under which a machine finds a function."""
     name = f"{work.__module__}:{work.__qualname__}"
     if "<" in name:
         raise ValueError(f"{name} is no function at the top of a module")
@@ -289,7 +289,7 @@ def _carry_out(order: JobOrder, station: Station) -> str:
 
 
 class _Watch:
-    """Passes on the progress of a job, and ends one that was cancelled."""
+    """The callback that reports the progress of a job, and ends it if it was cancelled."""
 
     def __init__(self, order: JobOrder, station: Station) -> None:
         self._order = order
@@ -322,7 +322,7 @@ def _failed(error: ModelPerfError) -> str:
 
 
 def error_of(answer: JobAnswer) -> ModelPerfError:
-    """The error that an answer holds, of the class that it had on the machine."""
+    """Return the error in an answer, with the class that it had on the machine."""
     told = answer.remedy
     remedy = None if told is None else Remedy(told.text, dims=told.dims, **told.values)
     error = _KINDS.get(answer.error, MeasureError)(answer.message, remedy)

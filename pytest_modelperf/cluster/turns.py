@@ -1,4 +1,4 @@
-"""Whose turn it is: jobs wait here until a machine that may run them has room."""
+"""The queues of jobs, which wait here until a machine that may run them has room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Need(Struct, frozen=True):
 
 
 class _Queue(Struct):
-    """The jobs that the same machines may run: those that wait, and how many have been let go."""
+    """The jobs that the same machines may run: those that wait, and the number let go."""
 
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     running: int = 0
@@ -33,11 +33,11 @@ class _Queue(Struct):
 
 
 class JobTurns:
-    """Lets jobs go in the order that they came, as many as there are machines for them.
+    """The queues that let jobs go in order, one for each machine that may run them.
 
-    One more waits at each machine, so that none is idle while messages travel; near the end none
-    does, so that no job waits behind another while a machine is free. `describe_lack` is what a
-    job is told that no machine may run any more, after `patience_s`.
+    One more job waits at each machine, so that the machine is not idle while messages travel. Near
+    the end there are no such extra jobs, so that no job waits behind another while a machine is
+    free. `describe_lack` makes the error of jobs that have had no machine for `patience_s`.
     """
 
     def __init__(self, describe_lack: Callable[[Names], Exception], patience_s: float) -> None:
@@ -47,14 +47,14 @@ class JobTurns:
         self._queues: dict[_Need, _Queue] = {}
 
     def set_machines(self, machines: Sequence[Machine]) -> None:
-        """Machines have come or gone."""
+        """Update the machines after some have joined or left, and let jobs go."""
         self._machines = machines
         for need in self._queues:
             self._let_go(need)
 
     @asynccontextmanager
     async def turn(self, names: Names, cores: int = 1) -> AsyncIterator[None]:
-        """Waits until one of the machines with these names and cores has room, and takes it."""
+        """Wait until a machine with these names and cores has room, and take its turn."""
         need = _Need(names, cores)
         queue = self._queues.setdefault(need, _Queue())
         turn = asyncio.get_running_loop().create_future()
@@ -63,7 +63,7 @@ class JobTurns:
         try:
             await turn
         except BaseException:
-            # One that is cancelled stays in the queue, and is passed over there.
+            # A cancelled turn stays in the queue, which skips it later.
             if not turn.cancelled() and turn.exception() is None:
                 self._end(need)
             raise
@@ -90,7 +90,7 @@ class JobTurns:
                 turn.set_result(None)
 
     def _watch_lack(self, need: _Need, queue: _Queue, room: int) -> None:
-        """Give up on jobs whose machines are gone, unless one comes back in time."""
+        """Start the timer that gives up on jobs without machines, or stop it if one is back."""
         if room and queue.giving_up is not None:
             queue.giving_up.cancel()
             queue.giving_up = None
@@ -103,7 +103,7 @@ class JobTurns:
         self._refuse(self._queues[need], self._describe_lack(need.names))
 
     def end(self, error: Exception) -> None:
-        """Have all that wait end with an error."""
+        """End all waiting jobs with an error."""
         for queue in self._queues.values():
             if queue.giving_up is not None:
                 queue.giving_up.cancel()

@@ -1,4 +1,4 @@
-"""Records as the text of JSON, and back by their types."""
+"""Converting records to JSON text, and back by their types."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ T = TypeVar("T")
 
 
 def to_text(value: object) -> str:
-    """A record as JSON. Infinite figures are `Infinity`, as Python writes and reads them.
+    """Return a record as JSON, with infinite figures as `Infinity`, as in Python's json module.
 
-    An array is the base64 of an `.npy` file. The words of a face are left out: a machine that
-    measures has no face, and names settings plainly.
+    An array becomes the base64 of an `.npy` file. A `Wording` is left out, because a machine that
+    measures uses the plain one.
     """
     plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_to_plain)
     return json.dumps(plain, separators=(",", ":"))
 
 
 def from_text(text: str, kind: type[T]) -> T:
-    """The record that `to_text` was given; ClusterError if the text is none of this kind."""
+    """Return the record that `to_text` wrote, or raise ClusterError if the text is not one."""
     try:
         return msgspec.convert(json.loads(text), type=kind, str_keys=True, dec_hook=_from_plain)
     except msgspec.ValidationError as error:
@@ -42,7 +42,7 @@ def from_text(text: str, kind: type[T]) -> T:
         raise _unreadable(kind, f"{where}: {misfit.problem}") from error
     except RecursionError as error:
         raise _unreadable(kind, ": it nests too deep") from error
-    # The text is no JSON, or a key in it is half of a character.
+    # The text is not JSON, or a key in it has half of a surrogate pair.
     except ValueError as error:
         raise _unreadable(kind, f": {printable(str(error))}") from error
 
@@ -69,7 +69,7 @@ def _from_plain(kind: type[object], value: object) -> object:
 
 
 def _write_array(array: npt.NDArray[Any]) -> str:
-    # A file has no name for bfloat16 and the like, nor for texts of any length.
+    # The .npy format has no type for bfloat16 and similar ones, or for texts of any length.
     name = name_of(array.dtype)
     plain = array.view(STORED_AS[name]) if name in STORED_AS else array
     buffer = io.BytesIO()
@@ -78,7 +78,7 @@ def _write_array(array: npt.NDArray[Any]) -> str:
 
 
 def _texts(array: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
-    """The texts of an array, of which some may be bytes in UTF-8."""
+    """Decode the texts of an array, some of which may be bytes in UTF-8."""
     texts = [text.decode() if isinstance(text, bytes) else text for text in array.reshape(-1)]
     return np.array(texts, dtype=str).reshape(array.shape)
 
@@ -86,5 +86,5 @@ def _texts(array: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
 def _read_array(value: object) -> object:
     if not isinstance(value, str):
         raise TypeError(f"expected an array in base64, got {type(value).__name__}")
-    # `np.load` would also read an archive, and has an error of its own for nothing at all.
+    # `np.load` would also read archives, and raises a different error for empty data.
     return np.lib.format.read_array(io.BytesIO(base64.b64decode(value)), allow_pickle=False)

@@ -1,4 +1,4 @@
-"""A Dask worker that measures for as long as it is wanted: `modelperf worker`."""
+"""The command `modelperf worker`: a Dask worker that measures until it is stopped."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ _CLOSE_S = 10
 def serve(
     cluster: str, tags: Sequence[str], host: str | None, on_start: Callable[[str], None]
 ) -> bool:
-    """Measure for a cluster; returns whether SIGINT or SIGTERM ended that.
+    """Measure for a cluster, and return whether SIGINT or SIGTERM ended the worker.
 
-    Otherwise the scheduler has closed the worker, or is gone.
-
-    ClusterError where nobody answers. Without `tags`, those in MODELPERF_TAGS hold. `host` is the
-    address of this machine to listen at; None: the one that leads to the scheduler. `on_start` is
-    called with the address of the worker. It runs beside a nanny, which starts it again when it
-    crashes.
+    Otherwise, the scheduler has closed the worker or is gone. Raise ClusterError if no scheduler
+    answers. Without `tags`, those in MODELPERF_TAGS apply. `host` is the address of this machine
+    to listen at, or None for the one that leads to the scheduler. `on_start` is called with the
+    address of the worker. A nanny starts the worker again if it crashes.
     """
     if not FILES.moves_open_files:
         raise UsageError(
@@ -47,13 +45,13 @@ def serve(
         host = _way_to(scheduler)
     else:
         _require_own(host)
-    # Dask would only log it, and run a worker that is no machine.
+    # Check the limit now. Dask would only log a wrong one, and run a worker without a station.
     read_limit()
     return asyncio.run(_serve(scheduler, tags, host, on_start))
 
 
 def _way_to(scheduler: str) -> str:
-    """The address of the interface of this machine that leads to the scheduler."""
+    """Return the address of the network interface that leads to the scheduler."""
     try:
         found: str = get_ip(get_address_host(scheduler))
     except ValueError as error:
@@ -64,7 +62,7 @@ def _way_to(scheduler: str) -> str:
 
 
 def _require_own(host: str) -> None:
-    """UsageError where this machine cannot listen at an address."""
+    """Raise UsageError if this machine cannot listen at an address."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as tried:
@@ -86,10 +84,10 @@ async def _serve(
     with none_set():
         nanny = Nanny(
             scheduler,
-            # Left to itself, Dask binds the nanny to one interface, and its worker to all of them.
+            # By default, Dask binds the nanny to one interface, and its worker to all of them.
             host=unparse_host_port(host),
             nthreads=1,
-            # A model is loaded by a process of its own, which Dask does not watch.
+            # A separate process loads the model, and Dask does not watch its memory.
             memory_limit=None,
             preload=[PRELOAD_MODULE],
             env={TAGS_VARIABLE: ",".join(tags)} if tags else {},

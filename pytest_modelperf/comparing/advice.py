@@ -15,14 +15,14 @@ from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.stats.allowed_rounds import seconds_for
 
-# Advice to take more time asks for at least this many times as much.
+# Advice to give more time asks for at least this many times the current one.
 _LEAST_FACTOR = 1.5
-# A figure this near to what is allowed, as a logarithm, stays open on a quiet machine too.
+# A figure whose log distance to the allowed value is below this stays open even on a quiet machine.
 _NEAR = 0.005
 
 
 class CaseRemedy(enum.Enum):
-    """A way to get an inconclusive case decided; the value is the advice, as a template."""
+    """A way to get an inconclusive case decided. The value is a template of the advice."""
 
     TIME = "give more time with {max_seconds}"
     SAMPLES = (
@@ -46,20 +46,20 @@ class CaseRemedy(enum.Enum):
 
 
 class CaseAdvice(Struct, frozen=True):
-    """The remedy for an inconclusive case; `seconds` is the time to give, where it is known."""
+    """The remedy for an inconclusive case. `seconds` is the time to give, if it is known."""
 
     remedy: CaseRemedy
     seconds: int | None = None
 
     def in_words(self, wording: Wording) -> str:
-        """The advice as a phrase for reports."""
+        """Return the advice as a phrase for reports."""
         if self.remedy is CaseRemedy.TIME and self.seconds is not None:
             return f"give more time with {wording.value('max_seconds', str(self.seconds))}"
         return self.remedy.value.format_map({**wording.names, "record": wording.record})
 
 
 def advise(case: CaseComparison) -> CaseAdvice | None:
-    """The advice for a case; None if it is decided, or if only exact figures are open."""
+    """Return the advice for a case, or None if it is decided or only exact figures are open."""
     unclear = _unclear(case)
     if not unclear:
         return None
@@ -81,7 +81,7 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
 
 
 def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
-    """Each remedy of several cases once, with the longest time."""
+    """Yield each remedy of several cases once, with the longest time."""
     found: dict[CaseRemedy, CaseAdvice] = {}
     for case in cases:
         advice = advise(case)
@@ -93,7 +93,7 @@ def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
 
 
 def describe_doubt(case: CaseComparison, wording: Wording) -> str | None:
-    """Says which change an inconclusive run could have seen, and what would help."""
+    """Describe which change an inconclusive run could have seen, and what would help."""
     advice = advise(case)
     if advice is None:
         return None
@@ -124,7 +124,7 @@ def _describe_reach(unclear: Sequence[Metric], case: CaseComparison) -> str:
 
 
 def _describe_lack(lacking: Sequence[Metric], case: CaseComparison) -> str:
-    """`the p99 latency takes about 1,400 inferences, and 710 were timed`."""
+    """Return `the p99 latency takes about 1,400 inferences, and 710 were timed`."""
     first, *others = (
         (metric_title(metric.name), f"about {metric.samples_needed:,}") for metric in lacking
     )
@@ -134,9 +134,9 @@ def _describe_lack(lacking: Sequence[Metric], case: CaseComparison) -> str:
 
 
 def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
-    """About how long a run would take that most likely decides the metric; None if unknown.
+    """Estimate how long a run must take to decide the metric, or return None if unknown.
 
-    Infinite if no run can. More rounds than usual are only made in more time.
+    The result is infinite if no run can decide it. More rounds than usual need more time.
     """
     factor = _times_as_long(metric, case.rounds)
     if factor is None or case.seconds is None:
@@ -148,14 +148,14 @@ def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
 
 
 def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
-    """About how many times as long a run would have to be to decide the metric; None if unknown.
+    """Estimate how many times longer a run must be to decide the metric, or return None if unknown.
 
-    The interval of a limited figure shrinks with the root of the time.
+    The interval of a limited figure shrinks with the square root of the time.
     """
     if metric.rounds_needed is not None and rounds:
         return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
     if metric.limit is None:
-        # Rounds that tell a ratio, and not how many more would decide it, say that none would.
+        # A known ratio without a number of rounds to make means that no number would decide it.
         return None if metric.ratio is None or metric.detectable is None else math.inf
     reach, distance = _reach(metric), _distance(metric)
     if reach is None or distance is None:
@@ -164,7 +164,7 @@ def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
 
 
 def _reach(metric: Metric) -> float | None:
-    """The smallest distance from its limit that this run mostly sees, as a logarithm."""
+    """Return the smallest log distance from its limit that this run mostly detects."""
     if metric.after_interval is None or min(metric.after_interval) <= 0:
         return None
     low, high = metric.after_interval
@@ -175,7 +175,7 @@ def _distance(metric: Metric) -> float | None:
     if metric.limit is None:
         ratio = metric.ratio
         return None if not ratio else abs(math.log(ratio) - math.log1p(metric.allowed or 0.0))
-    # Memory can shrink, and its growth is below zero then.
+    # Memory can shrink; its growth is then negative.
     if metric.after is None or metric.after <= 0:
         return None
     return abs(math.log(metric.after / metric.limit))

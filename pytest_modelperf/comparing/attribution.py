@@ -1,4 +1,4 @@
-"""Explains the difference between two cases: by layer type, by layer, and in words."""
+"""Explain the difference between two cases: by layer type, by layer, and as text."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from pytest_modelperf.profiler.records import CaseProfile
 
 
 class Explanation(Struct, frozen=True):
-    """The changes and reasons, what explains most first; `layers` are the layers that ran.
+    """The changes and reasons, those that explain most first.
 
-    `kernels` are those of both plans as one graph. `causes` are what made a figure larger, by the
-    name of its metric.
+    `layers` are the layers that ran, and `kernels` those of both plans as one graph. `causes` maps
+    the name of a metric to what made its figure larger.
     """
 
     layer_types: tuple[LayerTypeChange, ...]
@@ -39,7 +39,7 @@ class Explanation(Struct, frozen=True):
     causes: Mapping[str, str] = {}
 
     def of(self, comparison: CaseComparison) -> CaseComparison:
-        """The case with this explanation; each figure that is worse has its own reason, or none."""
+        """Return the case with this explanation, and with the known causes of worse figures."""
         return replace(
             comparison,
             metrics=with_causes(comparison.metrics, self.causes),
@@ -51,9 +51,9 @@ class Explanation(Struct, frozen=True):
 
 
 def with_causes(metrics: Iterable[Metric], causes: Mapping[str, str]) -> tuple[Metric, ...]:
-    """The metrics with the causes of those that regressed.
+    """Return the metrics, those that regressed with their causes.
 
-    The time of a pass of a workload has those of the median, whose place it takes.
+    The time of one pass of a workload has the causes of the median, which it replaces.
     """
     return tuple(
         replace(metric, reason=causes.get(MEDIAN if metric.name == TOTAL else metric.name))
@@ -70,12 +70,12 @@ def explain(
     ratio_interval: tuple[float, float] | None = None,
     parts: MeasuredParts | None = None,
 ) -> Explanation:
-    """The differences between two cases, and their reasons.
+    """Return the differences between two cases, and their reasons.
 
-    `ratio_interval` is the interval of the ratio of the latencies, after over before, from a duet.
-    If it holds 1, there is no difference to explain. Without it the intervals of both latencies
+    `ratio_interval` is the interval of the latency ratio, after over before, from a duet. If it
+    contains 1, there is no difference to explain. Without it the intervals of both latencies
     decide. Without layer times on both sides only the graphs are compared. With `parts` the layer
-    times follow from these.
+    times follow from the parts.
     """
     doubts = None if parts is None else parts.doubts
     found = Differences.between(before, after, ratio_interval, doubts)

@@ -39,12 +39,12 @@ class FigureSource(enum.Enum):
 
 
 class Figure(Struct, frozen=True):
-    """A figure that a budget can be set on; `metric` is its name in reports.
+    """A figure that a budget can be set on. `metric` is its name in reports.
 
-    `scale` is the number of units of the metric in one unit of the budget. Where `is_least`, more
-    is better, and the budget is the smallest allowed value. `percent` is the percentile of a
-    latency. `takes_share`: the budget is a share. A figure with a `phase` belongs to that phase of
-    a generation alone. `companions` are further words, of which a budget has exactly one.
+    `scale` is the number of units of the metric in one unit of the budget. With `is_least`, more is
+    better, and the budget is the smallest allowed value. `percent` is the percentile of a latency.
+    With `takes_share`, the budget is a share. A figure with a `phase` belongs only to that phase of
+    a generation. `companions` are further words, of which a budget needs exactly one.
     """
 
     metric: str
@@ -59,17 +59,17 @@ class Figure(Struct, frozen=True):
 
     @property
     def is_timed(self) -> bool:
-        """Whether a run of the model alone has it."""
+        """Whether a run of the model alone gives the figure."""
         return self.source is FigureSource.RUN
 
     @property
     def is_change(self) -> bool:
-        """Whether it is the change since the start of the history."""
+        """Whether the figure is the change since the start of the history."""
         return self.source is FigureSource.HISTORY
 
     @property
     def needs_run(self) -> bool:
-        """Whether it is unknown if nothing runs; a baseline has counts to compare, too."""
+        """Whether something must run to know the figure. A baseline also has counts to compare."""
         return self.source not in {
             FigureSource.FILE,
             FigureSource.INSTALLED,
@@ -78,22 +78,22 @@ class Figure(Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is known without timing anything."""
+        """Whether the figure is known without timing anything."""
         return self.source in {FigureSource.FILE, FigureSource.INSTALLED, FigureSource.PLAN}
 
     @property
     def is_latency(self) -> bool:
-        """Whether it is judged by the times of inferences, which Python code has as well."""
+        """Whether the figure is judged by inference times, which Python code has as well."""
         return self.is_timed and (self.percent is not None or self.metric in {SLOWEST, MISSES})
 
     @property
     def is_of_code(self) -> bool:
-        """Whether Python code has it, and not only a model."""
+        """Whether Python code has the figure, too, and not only a model."""
         is_measured = self.is_latency or self.metric == "peak_rss_bytes"
         return is_measured or self.source is FigureSource.INSTALLED
 
     def is_of(self, phase: Phase | None) -> bool:
-        """Whether a case of this phase has the figure; a phase of None is a plain case."""
+        """Whether a case of this phase has the figure. A phase of None is a plain case."""
         return self.phase is None or self.phase is phase
 
 
@@ -142,21 +142,21 @@ FIGURES: Mapping[str, Figure] = {
         IMPROVEMENT, is_least=True, source=FigureSource.BASELINE, takes_share=True
     ),
 }
-# The words that complete a budget, by the words of their budgets.
+# The words that complete a budget, each with the word of its budget.
 COMPANIONS = {
     companion: word for word, figure in FIGURES.items() for companion in figure.companions
 }
-# The companions that are texts.
+# The companions that are strings, each with an example.
 _NAMES = {"distribution": "magika", "over": "models/encoder_fp32.onnx"}
 BUDGET_WORDS = (*FIGURES, *COMPANIONS)
 
 
 class Budget(Struct, frozen=True):
-    """An absolute limit, in the unit of its metric; of a change, a ratio.
+    """An absolute limit, in the unit of its metric or, for a change, as a ratio.
 
-    `companion` is the value of its companion: the allowed share of misses, the seconds of one item,
-    the name of a distribution or of another model. `by_machine` has a limit for each pattern of
-    machines, in their order; after `of_machine` it has the one that fits.
+    `companion` completes it: the allowed share of misses, the seconds of one item, the name of a
+    distribution, or that of another model. `by_machine` has a limit for each pattern
+    of machines, in the given order. After `of_machine` it has only the one that fits.
     """
 
     word: str
@@ -175,7 +175,7 @@ class Budget(Struct, frozen=True):
         return _FUNCTION.fullmatch(other) is not None and not other.endswith(".onnx")
 
     def of_machine(self, key: str) -> Budget:
-        """The budget with the limit of the machine of this key; UsageError if there is none."""
+        """Return the budget with the limit of this machine. Raise a UsageError if there is none."""
         if not self.by_machine:
             return self
         for pattern, limit in self.by_machine:
@@ -189,7 +189,7 @@ class Budget(Struct, frozen=True):
 
 
 def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]:
-    """The budgets of a marker or a table; a UsageError begins with `where`."""
+    """Read the budgets of a marker or a table. A UsageError begins with `where`."""
     for word in values:
         if word not in BUDGET_WORDS:
             raise UsageError(
@@ -229,7 +229,7 @@ def _read_budget(word: str, values: Mapping[str, object], where: str) -> Budget:
 
 
 def _read_limit(word: str, value: object, where: str) -> float:
-    """The limit of a budget in the unit of its metric."""
+    """Return the limit of a budget in the unit of its metric."""
     figure = FIGURES[word]
     if figure.takes_share:
         share = read_share(value, where)
@@ -248,7 +248,7 @@ def _read_limit(word: str, value: object, where: str) -> float:
 def _read_companion(
     word: str, figure: Figure, values: Mapping[str, object], where: str
 ) -> float | str:
-    """The value of the companion of a budget; `frame_rate` becomes the seconds of a frame."""
+    """Return the value of a budget's companion. `frame_rate` becomes the seconds of a frame."""
     given = [each for each in figure.companions if each in values]
     if not given:
         wanted = " or ".join(f"{each}={_EXAMPLES[each]}" for each in figure.companions)

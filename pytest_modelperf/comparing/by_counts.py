@@ -1,9 +1,9 @@
-"""Two profiles compared: which exact figures got worse, and which changes in the graphs explain it.
+"""Compare two profiles by exact figures, and find the graph changes that explain them.
 
 Static figures are exact. An increase of a gated figure beyond its tolerance, which is 0 by default,
 is a regression, and such a decrease is an improvement. A figure that is only a lower bound on
-either side decides nothing. Neither do parameters if only tensors of a single value differ: some
-exporters write an epsilon or an exponent where others do not.
+either side decides nothing. Neither do parameters if only single-value tensors differ: some
+exporters write an epsilon or an exponent that others leave out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile, StoredInputs
 
-# The totals of a graph, fresh or stored.
+# The totals of a graph, from this run or stored.
 CountTotals: TypeAlias = StoredStatic | StaticProfile
 
 
@@ -45,7 +45,7 @@ class SideCounts(Struct, frozen=True):
 # The figures that are judged, and those that are only shown.
 _GATED = ("macs", "params")
 _SHOWN = ("elementwise_ops", "weight_bytes", "activation_bytes", "peak_activation_bytes")
-# Sums over layers: these are lower bounds where a layer could not be counted.
+# Sums over layers are lower bounds if a layer could not be counted.
 _SUMMED = frozenset({"macs", "elementwise_ops"})
 
 
@@ -55,7 +55,7 @@ EXACT = Tolerances()
 def compare_cases(
     before: CaseProfile, after: CaseProfile, tolerances: Tolerances = EXACT
 ) -> CaseComparison:
-    """One case of two models."""
+    """Compare one case of two models."""
     counts = SideCounts.of(before.static), SideCounts.of(after.static)
     metrics = _static_metrics(*counts, tolerances)
     found = explain(before, after)
@@ -70,7 +70,7 @@ def compare_cases(
 
 
 def _static_metrics(old: SideCounts, new: SideCounts, tolerances: Tolerances) -> tuple[Metric, ...]:
-    """The figures of the graphs; MACs and parameters are judged, the others are shown."""
+    """Return the figures of the graphs. Only MACs and parameters are judged."""
     only_scalars_differ = _only_scalars_differ(old, new)
     allowed = {
         name: None if name == "params" and only_scalars_differ else tolerances.of_count(name)
@@ -80,7 +80,7 @@ def _static_metrics(old: SideCounts, new: SideCounts, tolerances: Tolerances) ->
 
 
 def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
-    """Whether the parameters differ only in tensors of a single value."""
+    """Whether the parameters differ only in single-value tensors."""
     before, after = old.graph, new.graph
     if before.params == after.params:
         return False
@@ -92,9 +92,10 @@ def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
 def compare_with_baseline(
     before: ModelBaseline, after: Profile, given: StoredInputs, tolerances: Tolerances
 ) -> Comparison:
-    """Every case of a profile against its stored case; `given` are the inputs of the profile.
+    """Compare every case of a profile with its stored case.
 
-    A case is new if it is not stored, or if it was recorded at other dimensions or on other inputs.
+    `given` are the inputs of the profile. A case is new if it is not stored, or if it was recorded
+    at other dimensions or on other inputs.
     """
     cases = []
     for now in after.cases:
@@ -122,10 +123,10 @@ def compare_with_stored(
     *,
     is_same: bool = False,
 ) -> CaseComparison:
-    """One case against its stored totals and layer types; no graph is stored.
+    """Compare one case with its stored totals and layer types. No graph is stored.
 
-    `is_same` claims that exactly this case was recorded. Counts that a run completed then still
-    hold.
+    `is_same` claims that exactly this case was recorded. The counts that a run completed then are
+    still valid.
     """
     new = SideCounts.of(now)
     if is_same and known.observed is not None:
@@ -143,7 +144,8 @@ def compare_with_stored(
 class _Change(Struct, frozen=True):
     """One figure on both sides, by one kind of counts.
 
-    `is_same_part` claims that the figure and the counted share of the layers are equal.
+    `is_same_part` claims that the figure and the counted share of the layers are equal on both
+    sides.
     """
 
     before: int | None
@@ -153,7 +155,7 @@ class _Change(Struct, frozen=True):
 
 
 def _metric(name: str, old: SideCounts, new: SideCounts, allowed: float | None) -> Metric:
-    """A figure on both sides; it is only shown where `allowed` is None."""
+    """Return a figure of both sides. It is only shown, not judged, if `allowed` is None."""
     share = allowed or 0.0
     by_graph = _change(name, old.graph, new.graph, share)
     by_run = None
@@ -165,7 +167,7 @@ def _metric(name: str, old: SideCounts, new: SideCounts, allowed: float | None) 
 
 
 def _change(name: str, old: CountTotals, new: CountTotals, share: float) -> _Change:
-    """How a figure changed by one kind of counts."""
+    """Return how a figure changed by one kind of counts."""
     before: int | None = getattr(old, name)
     after: int | None = getattr(new, name)
     complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
@@ -182,9 +184,9 @@ def _change(name: str, old: CountTotals, new: CountTotals, share: float) -> _Cha
 
 
 def _judge(by_graph: _Change, by_run: _Change) -> _Change:
-    """The change that both kinds of counts lead to.
+    """Combine the changes by both kinds of counts.
 
-    The graphs decide, for they hold for all inputs. Where they leave the verdict open, the runs
+    The graphs decide, because they hold for all inputs. If they leave the verdict open, the runs
     decide, unless the counts of the graphs are equal: then the values of the inputs made the
     difference.
     """
@@ -201,7 +203,7 @@ def _judge(by_graph: _Change, by_run: _Change) -> _Change:
 
 
 def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iterator[str]:
-    """Why known counts do not decide."""
+    """Yield why known counts do not decide."""
     is_open = any(metric.gated and metric.is_open for metric in metrics)
     if is_open and _are_whole(old.observed, new.observed):
         yield (

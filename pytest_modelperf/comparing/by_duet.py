@@ -62,7 +62,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 
 
 class Details(enum.Enum):
-    """When layers and outputs are compared too, which takes as long as the verdict."""
+    """When to compare layers and outputs too, which takes as long as the verdict."""
 
     ALWAYS = "always"
     WHEN_WORSE = "when worse"
@@ -81,7 +81,7 @@ def _looks_worse(metric: Metric) -> bool:
     return metric.ratio > 1.0 + (metric.allowed or 0.0)
 
 
-def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by which rule, with what, for whom
+def compare_models(  # noqa: PLR0913, PLR0917  # the sides, what to run, how to judge, and who is informed
     before: Side,
     after: Side,
     request: ProfileRequest,
@@ -90,7 +90,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     watch: Watch = lambda _: None,
     details: Details = Details.ALWAYS,
 ) -> Comparison:
-    """Every case of two models, side by side; one that fails says why, and the next is compared."""
+    """Compare every case of two models. One that fails reports why, and the next one runs."""
     pairs = bind_pairs(before, after, request, extensions or Extensions())
     total = len(pairs) * len(request.cores)
     old_facts = before.facts or read_facts(pairs[0].before, total, watch)
@@ -102,7 +102,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
         _require_can_run_apart(before, pair, case)
     judged: list[JudgedCase] = []
     for pair in pairs:
-        # One preparation, and the shapes that one run saw, hold for every number of cores.
+        # One preparation, and the shapes seen in one run, are valid for every number of cores.
         prepared: Pair | None = None
         for cores in request.cores:
             place = CasePlace(pair.after.case(cores), len(judged) + 1, total, watch)
@@ -112,7 +112,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
                 try:
                     prepared = prepared or prepare_pair(pair)
                 except ChangedModelError as error:
-                    # The cases before were compared when both models were still the same.
+                    # The earlier cases were compared while both models were still unchanged.
                     failure = error.worded(pair.after_setup.wording)
                     found = JudgedCase(CaseComparison(place.case, (), (), failure=failure))
                 else:
@@ -131,7 +131,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
 
 
 def _settle(before: Side, pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCase | None:
-    """The case where there is nothing to run; None where its sides have to."""
+    """Return the case if it is decided without a run, or None if its sides have to run."""
     if before.baseline is None:
         return settle_equal(pair, gate, place)
     return settle(before, pair.after, pair.after_setup, gate, place)
@@ -150,10 +150,10 @@ def _require_can_run_apart(before: Side, pair: PairOf[Model], case: Case) -> Non
 
 
 class RanCase(Struct, frozen=True):
-    """A case whose sides ran: what ran, and what its rounds and counts tell.
+    """A case whose sides ran, with what its rounds and counts show.
 
-    `judged` is None where no round was needed, because the engine makes the same plan of both.
-    `memory` is None where it was not measured; `notes` say why where it was asked for.
+    `judged` is None if no round was needed, because the engine makes the same plan for both sides.
+    `memory` is None if it was not measured. `notes` say why, if it was asked for.
     `first_difference` is where the outputs begin to differ, if that was found.
     """
 
@@ -168,9 +168,9 @@ class RanCase(Struct, frozen=True):
 
 
 def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
-    """One case of a model as it is now against the side before: run, judged, and explained.
+    """Run, judge and explain one case of the current model against the side before.
 
-    Where the twin of a baseline cannot run, the model is held against what was recorded.
+    If the twin of a baseline cannot run, the model is compared with the recorded samples.
     """
     gate, pair, baseline = asked.gate, asked.pair, asked.before.baseline
     refusal = None if baseline is None else baseline.twin_refusal(asked.id)
@@ -193,7 +193,7 @@ def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
 
 
 def _run_case(asked: PairedCase, details: Details) -> RanCase:
-    """Both sides in turn, and their memory in processes of its own where that is worth it."""
+    """Run both sides in turn, and measure their memory in other processes if that is worth it."""
     pair, gate, has_twin = asked.pair, asked.gate, asked.before.baseline is not None
     judged: JudgedRounds | None = None
 
@@ -206,7 +206,7 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
     wanted = Wanted(
         wants_details,
         outputs=gate.tolerances.outputs is not None and not has_twin,
-        # A twin has other weights, and so other outputs.
+        # A twin has other weights, and therefore other outputs.
         compares_outputs=not has_twin,
         plans=True,
         trusts_plans=gate.trusts_plans,
@@ -239,7 +239,10 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
 def _search_outputs(
     asked: PairedCase, ran: PairRun, outputs: Sequence[OutputChange]
 ) -> SearchedOutputs:
-    """Where outputs begin to differ that should be the same: by a limit, or of one model."""
+    """Search where outputs begin to differ that should be the same.
+
+    They should be if the gate limits their difference, or if both sides run the same file.
+    """
     pair, allowed = asked.pair, asked.gate.tolerances.outputs
     if not outputs:
         return SearchedOutputs()
@@ -256,13 +259,13 @@ def _provider_metrics(ran: PairRun) -> tuple[Metric, ...]:
 
 
 def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
-    """The verdict of a case that ran, without its reasons."""
+    """Return the verdict of a case that ran, without its reasons."""
     gate, run, judged = asked.gate, ran.run, ran.judged
     old, new = run.before.profile, run.after.profile
     pair = replace(asked.pair, before=run.before.model, after=run.after.model)
     counted = ran.counted
     if asked.before.baseline is not None:
-        # The stored counts were agreed on, whatever the twin counts.
+        # The stored counts are the accepted ones, whatever the twin counts.
         stored = compare_counts(replace(asked, pair=pair))
         counted = replace(counted, metrics=stored.metrics)
     if judged is None:
@@ -298,7 +301,7 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
 
 
 def _may_take_other_memory(pair: Pair, counted: CaseComparison, gate: Gate) -> bool:
-    """Whether memory is worth processes of its own: it is named, or what decides it changed."""
+    """Whether memory is worth separate processes: the user named it, or its causes changed."""
     return (
         gate.tolerances.names(MEMORY)
         or not pair.shares_a_worker
@@ -313,7 +316,10 @@ def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...
 
 
 def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
-    """The judged case with its layers and reasons, where the layers were timed; parts by size."""
+    """Return the judged case with its reasons, and with its layers if they were timed.
+
+    Its parts are sorted by the size of their change.
+    """
     explanation = _find_explanation(found.comparison, ran)
     parts = found.comparison.parts
     parts = tuple(parts[number] for number in in_order(parts))
@@ -327,7 +333,7 @@ def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
 
 
 def _largest_member(comparison: CaseComparison, run: PairRun) -> Metric | None:
-    """The median of the member of a workload whose layers were timed; None of a plain case."""
+    """Return the median of the workload member with timed layers, or None for a plain case."""
     mixture = run.after.model.request.mixture
     return None if mixture is None else comparison.metric(f"{MEMBER}{mixture.largest.name}")
 

@@ -33,9 +33,9 @@ class ComparedOutputs(Struct, frozen=True):
 def compare_pair_outputs(
     pair: Pair, place: CasePlace, allowed: float, *, searches: bool = True
 ) -> ComparedOutputs:
-    """The outputs of one inference of each side; none where the engine of one does not tell them.
+    """Compare the outputs of one inference of each side, if both engines give their outputs.
 
-    MeasureError if a side does not run.
+    Raise a MeasureError if a side does not run.
     """
     place.tell("comparing outputs")
     before = run_for_outputs(pair.before, pair.before_setup, place)
@@ -52,7 +52,7 @@ def compare_pair_outputs(
     return ComparedOutputs(outputs, judge_outputs(outputs, allowed), searched)
 
 
-def compare_outputs_of(  # noqa: PLR0913, PLR0917  # two sides, what of them, by which rule, for whom
+def compare_outputs_of(  # noqa: PLR0913, PLR0917  # the sides, what to run, how to judge, and who is informed
     before: Side,
     after: Side,
     request: ProfileRequest,
@@ -62,7 +62,7 @@ def compare_outputs_of(  # noqa: PLR0913, PLR0917  # two sides, what of them, by
     *,
     searches: bool,
 ) -> Comparison:
-    """The outputs of the only case of a request on both sides; nothing is timed."""
+    """Compare the outputs of the only case of a request on both sides, without timing anything."""
     (bound,) = bind_pairs(before, after, request, extensions)
     begun = time.monotonic()
     place = CasePlace(bound.after.case(request.cores[0]), 1, 1, watch)
@@ -82,7 +82,7 @@ def compare_outputs_of(  # noqa: PLR0913, PLR0917  # two sides, what of them, by
 def with_outputs(
     case: CaseComparison, found: ComparedOutputs, *, is_judged: bool
 ) -> CaseComparison:
-    """The case with what the outputs show; they decide nothing unless they are judged."""
+    """Return the case with what the outputs show, which decides only if it `is_judged`."""
     return replace(
         case,
         metrics=(*case.metrics, *([found.metric] if is_judged else ())),

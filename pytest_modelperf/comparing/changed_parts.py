@@ -23,7 +23,7 @@ from pytest_modelperf.text.units import signed_percent
 
 
 def part_changes(plans: PlanFinding | None, judged: JudgedRounds) -> tuple[PartChange, ...]:
-    """Each part with its difference, in the order of the plan."""
+    """Return each part with its difference, in the order of the plan."""
     if plans is None or judged.parts is None or not judged.parts.figures:
         return ()
     return tuple(
@@ -39,7 +39,7 @@ def part_changes(plans: PlanFinding | None, judged: JudgedRounds) -> tuple[PartC
 
 
 def find_elsewhere(judged: JudgedRounds) -> TimeChange | None:
-    """The difference that the whole model shows beyond its parts; None without parts."""
+    """Return the difference of the whole model beyond its parts, or None without parts."""
     beyond = None if judged.parts is None else judged.parts.beyond
     return None if beyond is None else TimeChange(**asdict(beyond))
 
@@ -51,7 +51,7 @@ def explain_by_parts(
     comparison: CaseComparison,
     before_ns: float,
 ) -> Explanation:
-    """The explanation of the judged difference: the parts, and the rest of the model.
+    """Explain the judged difference by the parts and the rest of the model.
 
     `before_ns` is the time of the whole model before, without disturbances.
     """
@@ -62,7 +62,7 @@ def explain_by_parts(
     beyond = total_ns - math.fsum(shifts)
     elsewhere = comparison.elsewhere
     if comparison.how is How.PARTS or elsewhere is None:
-        # The centre of sums is not quite the sum of centres.
+        # The centre of a distribution of sums is not exactly the sum of the centres.
         widths = [doubt.below_ns + doubt.above_ns for doubt in doubts]
         whole = math.fsum(widths) or 1.0
         shifts = [
@@ -88,7 +88,7 @@ def explain_by_parts(
 
 
 def _known_plans(changed: ChangedPlans, parts: Sequence[PartChange]) -> KnownPlans:
-    """The kernels of both plans; their parts are numbered as a comparison has them."""
+    """Return the kernels of both plans, with their parts numbered in the order of the report."""
     places = {number: place for place, number in enumerate(in_order(parts))}
     before, after = (
         {kernel: places[number] for number, side in enumerate(sides) for kernel in side.changed}
@@ -98,7 +98,7 @@ def _known_plans(changed: ChangedPlans, parts: Sequence[PartChange]) -> KnownPla
 
 
 def in_order(parts: Sequence[PartChange]) -> Sequence[int]:
-    """The parts by their indexes, the one that changed most first."""
+    """Return the indexes of the parts, the one that changed most first."""
     return sorted(range(len(parts)), key=lambda number: -abs(parts[number].time.ns))
 
 
@@ -117,7 +117,7 @@ def _with_times(profile: CaseProfile, times: SideTimes) -> CaseProfile:
 
 
 def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[str]:
-    """A sentence about the plans of both sides of the case."""
+    """Yield a sentence about the plans of both sides of the case."""
     if plans is None:
         return
     contradiction = None if judged.parts is None else judged.parts.median.contradiction

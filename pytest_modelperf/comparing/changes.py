@@ -14,7 +14,7 @@ from pytest_modelperf.profiler.rows import LAYER, LayerRow
 from pytest_modelperf.report.codec import JsonObject
 from pytest_modelperf.report.picture.records import BoxState
 
-# The bounds of a figure in a document: null if unknown, and a bound that is infinite is null.
+# The bounds of a figure in a document: null if unknown. A bound that is infinite is null as well.
 Interval: TypeAlias = tuple[Figure | None, Figure | None] | None
 StageKind: TypeAlias = Literal["session", "rest", "label", "input"]
 
@@ -22,8 +22,8 @@ StageKind: TypeAlias = Literal["session", "rest", "label", "input"]
 class TimeChange(Struct, frozen=True, kw_only=True):
     """How much longer something takes now, with its interval.
 
-    `share` is its share of the whole difference; None if the whole difference is within the noise.
-    What is shown is the `explained` share.
+    `share` is its share of the whole difference, or None if the whole difference is within the
+    noise. Reports show `explained` instead.
     """
 
     ns: float
@@ -39,13 +39,13 @@ class TimeChange(Struct, frozen=True, kw_only=True):
 
     @property
     def is_within_noise(self) -> bool:
-        """Whether the interval holds 0; False without an interval."""
+        """Whether the interval contains 0. False without an interval."""
         found = self.interval_ms
         return found is not None and found[0] <= 0.0 <= found[1]
 
     @property
     def explained(self) -> Figure | None:
-        """The share of the difference that it explains; a change within the noise explains none."""
+        """The share of the difference that it explains, or None for a change within the noise."""
         return None if self.share and self.is_within_noise else self.share
 
     def explains(self, least: float) -> bool:
@@ -66,7 +66,7 @@ ELSEWHERE = JsonObject(
 
 
 class LayerTypeChange(Struct, frozen=True):
-    """All layers of one operator on both sides; None for a side without any."""
+    """All layers of one operator on both sides, None for a side without any."""
 
     op: str
     before: LayerType | None
@@ -75,7 +75,7 @@ class LayerTypeChange(Struct, frozen=True):
 
     @property
     def known(self) -> LayerType | None:
-        """The layers of one side, now if there are any."""
+        """The layers of the side now, or of the side before if there are none now."""
         return self.after or self.before
 
     @property
@@ -102,9 +102,9 @@ LAYER_TYPE_CHANGE = JsonObject(
 
 
 class LayerChange(Struct, frozen=True):
-    """One layer on both sides; None for a side without it.
+    """One layer on both sides, None for a side without it.
 
-    Its row has no time on a side where it runs inside the kernel of another layer.
+    Its row has no time on a side on which it runs inside the kernel of another layer.
     """
 
     before: LayerRow | None
@@ -125,9 +125,9 @@ LAYER_CHANGE = JsonObject(
 class OutputChange(Struct, frozen=True, kw_only=True):
     """One output of both models on the same inputs.
 
-    `difference` is the reason why they cannot be compared; there are no figures then, and
-    `is_other` claims that they differ in more than their values. `largest` is the largest value
-    before, without its sign. With `is_least` the difference is known to be at least that large.
+    `difference` is the reason why both cannot be compared. There are no figures then, and
+    `is_other` claims that they differ in more than their values. `largest` is the largest absolute
+    value before. With `is_least`, the true difference is at least the one shown.
     """
 
     name: str
@@ -156,9 +156,9 @@ OUTPUT = JsonObject(
 
 
 class TensorDifference(Struct, frozen=True, kw_only=True):
-    """A tensor inside of a model on both sides; `layer` and `op_type` name the node that makes it.
+    """A tensor inside both models. `layer` and `op_type` are those of the node that makes it.
 
-    `values` tells how far it differs, as of an output.
+    `values` says how far it differs, as for an output.
     """
 
     layer: str
@@ -181,11 +181,12 @@ TENSOR = JsonObject(
 class FirstDifference(Struct, frozen=True, kw_only=True):
     """Where the outputs of two models begin to differ by more than `allowed`.
 
-    `output` is the output that was followed back to `tensor`, and `inputs` are the tensors that the
-    node of `tensor` computes it from, as far as they were compared; none of them differs by more.
-    `others` are nodes between both that could not be told apart. With `is_fused` the difference is
-    gone where the result of `tensor` is an output, which breaks the fusions around it; `readers`
-    are then the layers that read it. `runs` is how often each side ran.
+    `output` is the output that was followed back to `tensor`. `inputs` are the compared tensors
+    that the node of `tensor` reads, none of which differs by more than `allowed`. `others` are
+    earlier nodes that may cause the difference as well, because their tensors could not be
+    compared. With `is_fused` the difference disappears if `tensor` is made an output, which breaks
+    the fusions around it. The `readers` are then the layers that read it. `runs` is how often each
+    side ran.
     """
 
     allowed: float
@@ -216,7 +217,7 @@ class KernelCounts(Struct, frozen=True, kw_only=True):
 class PartChange(Struct, frozen=True, kw_only=True):
     """Kernels that differ between the plans of both sides, and how much longer they take now.
 
-    `time` is the difference of the times that were measured in turn. `reasons` are sentences on
+    `time` is the difference of the times that were measured in turn. `reasons` are sentences about
     what changed in the part.
     """
 
@@ -239,11 +240,11 @@ PART = JsonObject(
 
 
 class KernelChange(Struct, frozen=True, kw_only=True):
-    """One kernel of both plans, seen as one graph; None for a side without it.
+    """One kernel of both plans, seen as one graph. None for a side without it.
 
-    `inputs` are the kernels that feed it on either side, by their indexes; `only_before` and
-    `only_after` are those of them that feed a kernel of both sides on one alone. `part` is the part
-    that it changed in, by its index.
+    `inputs` are the indexes of the kernels that feed it on either side. If it runs on both sides,
+    `only_before` and `only_after` are those of them that feed it on one side only. `part` is the
+    index of the part in which it changed.
     """
 
     before: GraphKernel | None
@@ -256,17 +257,17 @@ class KernelChange(Struct, frozen=True, kw_only=True):
 
 
 class StageTime(Struct, frozen=True, kw_only=True):
-    """The calls of a stage or a function in one call of its program, and the time of them all."""
+    """The calls of a stage or a function in one call of its program, and their total time."""
 
     calls: Number
     ns: float
 
 
 class StageChange(Struct, frozen=True, kw_only=True):
-    """A stage of a program on both sides; None for a side without it.
+    """A stage of a program on both sides, None for a side without it.
 
-    A session is all inferences of one model, and the rest is the time outside of sessions; both
-    add up to the call. A label is a part of the rest, and an input one of a workload. With
+    A session is all inferences of one model, and the rest is the time outside of sessions. Together
+    they make up the call. A label is a part of the rest, and an input one of a workload. With
     `is_judged` the verdict depends on the stage: its work differs, or it is the rest.
     """
 
@@ -293,12 +294,12 @@ STAGE = JsonObject(
 
 
 class CallChange(Struct, frozen=True, kw_only=True):
-    """A function in the tree of calls of a program; None for a side that does not call it.
+    """A function in the call tree of a program, None for a side that does not call it.
 
     Its times include those of the functions that it calls. A tree is a tuple in the order in which
-    calls begin: the functions that one calls follow it, one `level` deeper. Small functions are one
-    entry, whose `place` is `12 others`. What a function calls is not known of a side on which it
-    takes less than 0.01 % of the call.
+    calls begin: the functions that one calls follow it, one `level` deeper. Small functions share
+    one entry, whose `place` is `12 others`. On a side on which a function takes less than 0.01 % of
+    the call, the functions that it calls are unknown.
     """
 
     place: str

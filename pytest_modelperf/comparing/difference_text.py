@@ -1,4 +1,4 @@
-"""Where outputs begin to differ, in a sentence."""
+"""Describe in a sentence where outputs begin to differ."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of, shorten_list
 
 _LISTED = 4
-# A difference from nothing is no share of it.
+# A difference from zero cannot be given as a share.
 _WAS_ZERO = "was 0 everywhere before"
 
 
 def output_lines(case: CaseComparison) -> Iterator[str]:
-    """How far the outputs of a case are apart, and where that begins."""
+    """Yield how far the outputs of a case differ, and where the difference begins."""
     count = len(case.outputs)
     if case.outputs and all(is_equal(output) for output in case.outputs):
         are = "the output is" if count == 1 else f"all {count} outputs are"
@@ -41,12 +41,12 @@ def _sure(case: CaseComparison) -> str:
 
 
 def is_equal(output: OutputChange) -> bool:
-    """Whether the output of both models is equal to the bit."""
+    """Whether the output of both models is equal bit by bit."""
     return output.difference is None and output.max_absolute == 0 and not output.is_least
 
 
 def describe_first_difference(found: FirstDifference) -> str:
-    """`y differs first at /layer3/Softmax (Softmax): its 'p' differs by 3 %, what it reads ...`."""
+    """Return `y differs first at /layer3/Softmax (Softmax): its 'p' differs by 3 %, ...`."""
     where = _layer(found.tensor)
     output, name = printable(found.output), _quoted(found.tensor.name)
     if found.is_fused:

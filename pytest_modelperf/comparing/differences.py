@@ -21,8 +21,8 @@ from pytest_modelperf.profiler.rows import LayerRow
 class CaseLayers(Struct, frozen=True):
     """The layers of one of the two cases, with the times of the kernels that run them.
 
-    A kernel may run several layers, and its time is shown at one of them: `heads` has that one for
-    each of them. `others` are the times that belong to no layer.
+    A kernel may run several layers, and its time is shown at one of them. `heads` maps each layer
+    to that one. `others` are the times that belong to no layer.
     """
 
     profile: CaseProfile
@@ -50,14 +50,14 @@ class CaseLayers(Struct, frozen=True):
 
     @property
     def groups(self) -> dict[int, tuple[int, ...]]:
-        """The layers of each kernel, in graph order, by the layer that its time is shown at."""
+        """The layers of each kernel, in graph order, by the layer at which its time is shown."""
         groups: dict[int, list[int]] = {}
         for index in sorted(self.heads):
             groups.setdefault(self.heads[index], []).append(index)
         return {head: tuple(members) for head, members in groups.items()}
 
     def times_at(self, indexes: Iterable[int]) -> list[LayerTime]:
-        """The times that are shown at one of these layers."""
+        """Return the times that are shown at one of these layers."""
         rows = (self.rows[index] for index in sorted(set(indexes)))
         return [row.time for row in rows if row.time is not None]
 
@@ -67,7 +67,7 @@ class CaseLayers(Struct, frozen=True):
 
 
 class Doubt(Struct, frozen=True):
-    """How far the true difference of a part that changed can lie below and above the figure."""
+    """How far below and above the figure the true difference of a changed part can be."""
 
     below_ns: float
     above_ns: float
@@ -76,9 +76,9 @@ class Doubt(Struct, frozen=True):
 class Differences(Struct, frozen=True, dict=True):
     """Both sides, the pairs of layers, and the difference to explain.
 
-    `pairs` are indexes of layers, before to after. `total` has no share if it is within the noise,
-    and then no change has one. `doubts` are those of the parts that changed, by their number, where
-    the times follow from these: then what belongs to no part has not changed.
+    `pairs` maps indexes of layers from before to after. `total` has no share if it is within the
+    noise, and then no change has one. `doubts`, by the number of a changed part, are set if the
+    times follow from the parts. Whatever belongs to no part has then not changed.
     """
 
     before: CaseLayers
@@ -110,12 +110,12 @@ class Differences(Struct, frozen=True, dict=True):
 
     @property
     def ratio(self) -> float | None:
-        """After over before, for the sum of all times."""
+        """The ratio of the sums of all times, after over before."""
         spent = sum(time.ns for time in self.before.all_times())
         return (spent + self.total.ns) / spent if self.total is not None and spent else None
 
     def time(self, before: Sequence[LayerTime], after: Sequence[LayerTime]) -> TimeChange | None:
-        """How much longer `after` takes than `before`; None where nothing ran."""
+        """Return how much longer `after` takes than `before`, or None if nothing ran."""
         if self.total is None or not (before or after):
             return None
         return _difference(before, after, self._whole_ns if self.is_real else None, self.doubts)
@@ -124,7 +124,7 @@ class Differences(Struct, frozen=True, dict=True):
     def _whole_ns(self) -> float:
         """The time that shares are parts of: the total, or more if some layers take less time now.
 
-        So no layer explains more than all of the difference.
+        This keeps any layer from explaining more than the whole difference.
         """
         total = 0.0 if self.total is None else self.total.ns
         changes = [
@@ -135,16 +135,16 @@ class Differences(Struct, frozen=True, dict=True):
         return max(total, same) if total > 0.0 else min(total, same)
 
     def time_of_layers(self, before: Iterable[int], after: Iterable[int]) -> TimeChange | None:
-        """How much longer layers take now; `before` and `after` are their indexes on each side."""
+        """Return how much longer layers take now, by their indexes on each side."""
         return self.time(self.before.times_at(before), self.after.times_at(after))
 
     def time_of_parts(self, parts: Collection[int], ns: float) -> TimeChange:
-        """The change of these parts, which is known."""
+        """Return the change of these parts, whose size is known, with its interval."""
         whole = self._whole_ns if self.is_real else None
         return _difference_of_parts(ns, parts, whole, self.doubts or ())
 
     def parts_of_layers(self, before: Iterable[int], after: Iterable[int]) -> frozenset[int]:
-        """The parts that changed in the kernels of these layers, by their number."""
+        """Return the numbers of the changed parts in the kernels of these layers."""
         return frozenset(
             part
             for side, indexes in ((self.before, before), (self.after, after))
@@ -153,16 +153,16 @@ class Differences(Struct, frozen=True, dict=True):
         )
 
     def rank(self, time: TimeChange | None) -> tuple[bool, float]:
-        """A sort key, which is smaller the more of the difference is explained.
+        """Return a sort key that is smaller the more of the difference is explained.
 
-        What is within the noise comes last.
+        Changes within the noise come last.
         """
         if time is None or self.total is None:
             return (True, 0.0)
         return (time.is_within_noise, -time.ns if self.total.ns >= 0 else time.ns)
 
     def of_layer_types(self) -> tuple[LayerTypeChange, ...]:
-        """Every operator of either side, and each kind of time that belongs to no layer."""
+        """Return every operator of either side, and each kind of time that belongs to no layer."""
         old, new = self.before.profile.layer_types, self.after.profile.layer_types
         old_times, new_times = _times_by_type(self.before), _times_by_type(self.after)
         changes = [
@@ -177,7 +177,7 @@ class Differences(Struct, frozen=True, dict=True):
         )
 
     def of_layers(self) -> tuple[LayerChange, ...]:
-        """Each layer that has a time on either side, and the times of no layer."""
+        """Return each layer that has a time on either side, and the times of no layer."""
         if self.total is None:
             return ()
         old, new = self.before, self.after
@@ -194,13 +194,13 @@ class Differences(Struct, frozen=True, dict=True):
         )
 
     def _pairs_of_rows(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
-        """The rows of both sides that have a time on either of them."""
+        """Return the rows of both sides that have a time on at least one of them."""
         old, new = self.before, self.after
         groups = {frozenset(members): head for head, members in new.groups.items()}
         found: list[tuple[LayerRow | None, LayerRow | None]] = []
         done_old: set[int] = set()
         done_new: set[int] = set()
-        # One kernel runs the same layers on both sides, but its time is shown at another of them.
+        # A kernel may run the same layers on both sides while its time is shown at different ones.
         for head, members in old.groups.items():
             other = groups.get(frozenset(self.pairs.get(member, -1) for member in members))
             if other is not None and self.pairs[head] != other:
@@ -221,9 +221,9 @@ class Differences(Struct, frozen=True, dict=True):
 
 
 def summing_to(profile: CaseProfile, ns: float) -> CaseProfile:
-    """The profile with layer times that together take so long.
+    """Return the profile with its layer times scaled to this sum.
 
-    Other processes disturb the two sides by different amounts, so their own times can tell another
+    Other processes disturb the two sides by different amounts, so their own times can show another
     difference than the one that a duet judged.
     """
     measured = profile.measured
@@ -241,12 +241,12 @@ def _scaled(time: LayerTime, factor: float) -> LayerTime:
 
 
 def row_times(row: LayerRow | None) -> list[LayerTime]:
-    """The time of a row as a list, which is empty where there is none."""
+    """Return the time of a row as a list, which is empty if there is none."""
     return [] if row is None or row.time is None else [row.time]
 
 
 def _untimed(row: LayerRow) -> LayerRow:
-    """The row of a layer whose time is already part of another change."""
+    """Return the row of a layer without its time, which is already part of another change."""
     return LayerRow(row.static)
 
 
@@ -267,9 +267,9 @@ def _difference(
     total_ns: float | None,
     doubts: Sequence[Doubt] | None = None,
 ) -> TimeChange:
-    """How much longer `after` takes, with its interval.
+    """Return how much longer `after` takes, with its interval.
 
-    That is the interval of the parts, or of the runs, in which both took turns.
+    The interval is that of the parts, or else of the runs, in which both sides took turns.
     """
     ns = math.fsum(time.ns for time in after) - math.fsum(time.ns for time in before)
     if doubts is not None:
@@ -288,11 +288,11 @@ def _difference_of_parts(
     ns: float, parts: Collection[int], total_ns: float | None, doubts: Sequence[Doubt]
 ) -> TimeChange:
     if not parts:
-        # The same kernels, summed up in another order.
+        # Without a changed part, both sides ran the same kernels, only summed up in another order.
         return TimeChange(ns=0.0, low_ns=0.0, high_ns=0.0, share=0.0 if total_ns else None)
     return TimeChange(
         ns=ns,
-        # Noise hits each part by itself.
+        # Noise affects each part independently.
         low_ns=ns - math.hypot(*(doubts[part].below_ns for part in parts)),
         high_ns=ns + math.hypot(*(doubts[part].above_ns for part in parts)),
         share=_share(ns, total_ns),
@@ -313,7 +313,7 @@ def _is_real(
     after: Measurement | None,
     ratio_interval: tuple[float, float] | None,
 ) -> bool:
-    """Whether the difference is more than noise: by the duet, or else by the intervals at hand."""
+    """Whether the difference is more than noise, by the duet or else by the known intervals."""
     if not total.ns:
         return False
     if ratio_interval is None and before is not None and after is not None:

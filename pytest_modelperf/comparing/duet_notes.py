@@ -19,12 +19,12 @@ UNJUDGED_OUTPUTS = (
     "outputs are not judged: the baseline's twin has other weights. They are where the older model "
     "itself is given, or by output_sketch"
 )
-# From here on, seconds are shown without decimals.
+# Seconds are shown without decimals from here on.
 _WHOLE_SECONDS = 9.5
 
 
 def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tuple[str, ...]:
-    """Each note once, in the order in which they are shown."""
+    """Return each note once, in the order in which they are shown."""
     pair, gate = asked.pair, asked.gate
     notes = (
         *notes_of_sides(_notes_of(ran.before), _notes_of(ran.after)),
@@ -38,7 +38,7 @@ def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tupl
 
 
 def notes_of_sides(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    """The notes of both sides; one that only one of them has says which."""
+    """Yield the notes of both sides. A note of only one side says which."""
     yield from (note if note in after else f"before: {note}" for note in before)
     yield from (f"now: {note}" for note in after if note not in before)
 
@@ -49,7 +49,7 @@ def _notes_of(side: RanSide) -> tuple[str, ...]:
 
 
 def _other_shapes(pair: Pair) -> Iterator[str]:
-    """The inputs that have another shape on each side, so that the sides do other work."""
+    """Yield the inputs with another shape on each side, so that the sides do different work."""
     old, new = pair.before.bound.inputs.shapes, pair.after.bound.inputs.shapes
     for name, shape in new.items():
         other = old.get(name)
@@ -69,9 +69,9 @@ def _machine_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> li
 
 
 def find_baseline_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> float | None:
-    """How long the baseline takes on this machine, compared with when it was recorded.
+    """Return the time of the baseline on this machine, divided by its time when it was recorded.
 
-    None if it was recorded on another engine, which can be what makes the difference.
+    Return None if it was recorded on another engine, which can be the cause of the difference.
     """
     stored, now = asked.recorded, ran.before.profile.measured
     if stored is None or now is None or not stored.is_of(now.engine):
@@ -81,12 +81,12 @@ def find_baseline_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) 
 
 
 def describe_factor(factor: float) -> str:
-    """How long something takes on this machine: `5 % longer on this machine than`."""
+    """Describe how long something takes on this machine: `5 % longer on this machine than`."""
     return describe_slowdown(factor, " on this machine")
 
 
 def describe_modes(judged: JudgedRounds) -> Iterator[str]:
-    """A note if the inferences come in modes and that decides how the median is judged."""
+    """Yield a note if the inferences come in modes that decide how the median is judged."""
     if judged.typical is not None:
         yield (
             "the inferences come in modes, and one side takes the slow one more often: the typical "
@@ -101,7 +101,7 @@ def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:
 
 
 def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[str]:
-    """How long a slow model was measured, where that is longer than usual."""
+    """Yield how long a slow model was measured, if that is longer than usual."""
     first, last = rounds[0].before.begun_ns, rounds[-1].before.begun_ns
     if setup.stretch_seconds is None or first is None or last is None:
         return
@@ -110,8 +110,8 @@ def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[st
 
 
 def describe_stretch(seconds: float, usual_seconds: float) -> str | None:
-    """A note if measuring took longer than usual; None if both would be shown as the same."""
-    # The last round can begin a moment late, however fast a model is.
+    """Return a note if measuring took longer than usual, or None if both would look the same."""
+    # The last round can begin slightly late, however fast a model is.
     shown = f"{seconds:.0f}" if seconds >= _WHOLE_SECONDS else f"{seconds:.1f}"
     if float(shown) <= usual_seconds:
         return None

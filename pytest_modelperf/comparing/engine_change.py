@@ -1,4 +1,4 @@
-"""The version of an engine that a case was recorded with, and the one that is installed."""
+"""The version of an engine that a case was recorded with, and the installed one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.records import StoredCase
 
-# Other builds of an engine, which are packages of their own with its version.
+# Other builds of an engine, which are separate packages with the same version.
 _BUILDS: Mapping[str, Sequence[str]] = {
     "onnxruntime": ("onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"),
 }
 
 
 class EngineChange(Struct, frozen=True, order=True):
-    """An engine whose installed version is not the recorded one."""
+    """An engine whose installed version differs from the recorded one."""
 
     engine: str
     recorded: str
@@ -31,12 +31,12 @@ class EngineChange(Struct, frozen=True, order=True):
 
 
 def find_engine_change(stored: StoredCase) -> EngineChange | None:
-    """The change of a case's engine since it was recorded; None without one, or if unknown."""
+    """Return the change of a case's engine since it was recorded, or None if none is known."""
     return change_of_engine(stored.engine, stored.engine_version)
 
 
 def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange | None:
-    """The change of an engine since this version was recorded; None without one, or if unknown."""
+    """Return the change of an engine since this version was recorded, or None if none is known."""
     if engine is None or recorded is None:
         return None
     installed = list(installed_builds(engine).values())
@@ -46,19 +46,19 @@ def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange |
 
 
 def installed_builds(engine: str) -> Mapping[str, str]:
-    """The packages with an engine that are installed, and the version of each."""
+    """Return the installed packages with an engine, and the version of each."""
     found = {package: _installed_version(package) for package in (engine, *_BUILDS.get(engine, ()))}
     return {package: version for package, version in found.items() if version is not None}
 
 
 def with_builds(packages: Mapping[str, str]) -> dict[str, str]:
-    """The versions of packages, and of engines that are installed as another build alone."""
+    """Add the versions of engines of which only another build is installed."""
     found = {engine: [*installed_builds(engine).values()] for engine in _BUILDS}
     return {**{engine: versions[0] for engine, versions in found.items() if versions}, **packages}
 
 
 def requirement_of(engine: str, version: str) -> str:
-    """What installs this version of an engine, as the build of it that is installed."""
+    """Return the requirement for this version of an engine, as the build that is installed."""
     package = next(iter(installed_builds(engine)), engine)
     return f"{package}=={version}"
 

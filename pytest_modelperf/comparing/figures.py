@@ -1,4 +1,4 @@
-"""The figures of a comparison as people read them: titles, values, changes and intervals."""
+"""Format the figures of a comparison for people: titles, values, changes and intervals."""
 
 from __future__ import annotations
 
@@ -64,31 +64,31 @@ _TITLES = {
     "sessions_made": "sessions made",
 }
 LATENCY = "latency_"
-# How the names of the numbers of layers on each provider begin.
+# Prefix of the metrics that count the layers on each provider.
 LAYERS_ON = "layers_on_"
 _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second", "tokens_per_second"})
-# Figures of processes, which differ a little.
+# Figures of processes, which vary a little from one process to the next.
 _OF_PROCESSES = frozenset({"memory_bytes"})
 # Figures without a unit that are known from samples.
 _RATIOS = frozenset({MISSES, "real_time_factor", "speedup"})
-# These figures may grow by so many bytes, if that is more than the share.
+# These figures may grow by this many bytes, even if that is more than the share.
 _LEAST_BYTES = {"memory_bytes": LEAST_MEMORY_BYTES, "size_bytes": LEAST_SIZE_BYTES}
 _BYTES_PER_KB = 1000
-# These figures are ratios, and shown as changes.
+# These figures are ratios that are shown as changes.
 _CHANGES = frozenset(
     figure.metric
     for figure in FIGURES.values()
     if figure.source in {FigureSource.HISTORY, FigureSource.BASELINE}
 )
-# For these figures more is better, and a limit is a minimum.
+# For these figures more is better, so that a limit is a minimum.
 _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
 
 def metric_title(name: str) -> str:
-    """`MACs`, `p50 latency`."""
+    """Return the title of a metric, such as `MACs` or `p50 latency`."""
     if name.startswith(MEMBER):
         return printable(name.removeprefix(MEMBER))
     if name.startswith(LATENCY) and name not in _TITLES:
@@ -103,12 +103,12 @@ def is_time(name: str) -> bool:
 
 
 def is_sampled(name: str) -> bool:
-    """Whether it is estimated from many samples, so that more time makes it more precise."""
+    """Whether the metric comes from many samples, so that more time makes it more precise."""
     return is_time(name) or name in _RATES or name in {*_OF_PROCESSES, *_RATIOS, GROWTH}
 
 
 def format_figure(name: str, value: float | None) -> str:
-    """The value of a metric, with its unit."""
+    """Return the value of a metric with its unit."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if is_time(name):
@@ -132,7 +132,7 @@ _SPECIAL: Mapping[str, Callable[[float], str]] = {
 
 
 def format_change(metric: Metric) -> str:
-    """`+11.8 %`; `+1` for a small change of an exact figure."""
+    """Return `+11.8 %`, or `+1` for a small change of an exact figure."""
     if metric.ratio is None:
         return ""
     before, after = metric.before, metric.after
@@ -144,9 +144,9 @@ def format_change(metric: Metric) -> str:
 
 
 def format_value(metric: Metric, value: float | None) -> str:
-    """A value of the metric; where it has a limit, in the unit of limits.
+    """Return a value of the metric, in the unit of its limit if it has one.
 
-    An exact figure and its limit are written out where they would look alike but differ.
+    An exact figure and its limit are written out in full if they differ but would look alike.
     """
     found, limit = metric.after, metric.limit
     if value is None or found in {None, limit} or limit is None or is_sampled(metric.name):
@@ -159,7 +159,7 @@ def format_value(metric: Metric, value: float | None) -> str:
 
 
 def format_after(metric: Metric) -> str:
-    """The value now; `>= 200.1 ms` if only a bound of it is known."""
+    """Return the value now, or `>= 200.1 ms` if only a bound of it is known."""
     if metric.after is None and metric.least is not None:
         return f">= {format_value(metric, metric.least)}"
     return format_value(metric, metric.after)
@@ -173,9 +173,9 @@ def _format_limited(metric: Metric, value: float | None) -> str:
 
 
 def format_interval(metric: Metric) -> str:
-    """The interval of the change, `+10.2 … +13.1 %`.
+    """Return the interval of the change: `+10.2 … +13.1 %`.
 
-    With a limit, the interval of the value: `13.80 … 14.70 ms`.
+    If the metric has a limit, return the interval of the value: `13.80 … 14.70 ms`.
     """
     if metric.name in _CHANGES and metric.after_interval is not None:
         return _change_range(metric.after_interval)
@@ -187,7 +187,7 @@ def format_interval(metric: Metric) -> str:
 
 
 def interval_clause(metric: Metric, confidence: float | None = None) -> str:
-    """` (99.8 % interval +7.0 … +8.7 %)`; empty without an interval.
+    """Return ` (99.8 % interval +7.0 … +8.7 %)`, or an empty string without an interval.
 
     The confidence is that of the metric, or the given one if it has none.
     """
@@ -203,13 +203,13 @@ def _change_range(ratios: tuple[float, float]) -> str:
 
 
 def _range(low: str, high: str) -> str:
-    """Both ends, with the unit once where it is the same."""
+    """Return both ends, with their unit once if it is the same."""
     number, _, unit = low.rpartition(" ")
     return f"{number if number and high.endswith(f' {unit}') else low} … {high}"
 
 
 def format_allowed(metric: Metric) -> str:
-    """`+3 %`, or the limit: `<= 12.00 ms`."""
+    """Return `+3 %`, or the limit: `<= 12.00 ms`."""
     if metric.limit is not None:
         sign = ">=" if metric.name in _LEAST else "<="
         return f"{sign} {format_value(metric, metric.limit)}"
@@ -222,7 +222,10 @@ def format_allowed(metric: Metric) -> str:
 
 
 def describe_allowed(metric: Metric) -> str:
-    """`allowed +3 %`, `limit 12.00 ms`, `at least 100`; empty without tolerance and limit."""
+    """Return `allowed +3 %`, `limit 12.00 ms`, `at least 100`, or an empty string.
+
+    It is empty without tolerance and limit.
+    """
     if metric.limit is not None:
         word = "at least" if metric.name in _LEAST else "limit"
         return f"{word} {format_value(metric, metric.limit)}"
@@ -230,7 +233,7 @@ def describe_allowed(metric: Metric) -> str:
 
 
 def describe_sides(metric: Metric) -> str:
-    """`26.10 ms before, 29.18 ms now`; empty for a figure that has no side before."""
+    """Return `26.10 ms before, 29.18 ms now`. Empty for a figure without a side before."""
     if metric.limit is not None or metric.before is None or metric.name == OUTPUTS:
         return ""
     before, after = (format_figure(metric.name, value) for value in (metric.before, metric.after))
@@ -238,7 +241,7 @@ def describe_sides(metric: Metric) -> str:
 
 
 def describe_outputs(metric: Metric) -> str:
-    """`outputs differ by 3.1 % of their largest value, allowed 0.1 %`."""
+    """Return `outputs differ by 3.1 % of their largest value, allowed 0.1 %`."""
     differ = "in more than their values"
     if metric.after == math.inf:
         differ = "where all of them were 0"
@@ -248,7 +251,7 @@ def describe_outputs(metric: Metric) -> str:
 
 
 def describe_change(time: TimeChange) -> str:
-    """`+0.024 ms (+0.010 … +0.029 ms)`, with the same decimals for all three."""
+    """Return `+0.024 ms (+0.010 … +0.029 ms)`, with the same decimals for all three."""
     known = [ns for ns in (time.ns, time.low_ns, time.high_ns) if ns is not None]
     decimals = change_decimals(max(known, key=abs))
     change, *bounds = (format_signed_ms(ns, decimals) for ns in known)
@@ -256,6 +259,6 @@ def describe_change(time: TimeChange) -> str:
 
 
 def format_signed_ms(ns: float, decimals: int = 3) -> str:
-    """`+0.024`; `0.000` without a sign."""
+    """Return `+0.024`, or `0.000` without a sign."""
     text = f"{ns / 1e6:+.{decimals}f}"
     return text if float(text) else text[1:]

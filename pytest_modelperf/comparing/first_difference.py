@@ -1,4 +1,4 @@
-"""Where the outputs of two models begin to differ, and why: searched by running both again."""
+"""Find where the outputs of two models begin to differ, and why, by running both again."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.outputs import MAX_BYTES, ReadTensors, reading_tensors
 from pytest_modelperf.profiler.prepare import Pair
 
-# Runs both sides with these tensors as outputs, and says how far each of them differs.
+# Runs both sides with these tensors as outputs, and returns how far each of them differs.
 Look: TypeAlias = Callable[[Sequence[str]], Mapping[str, OutputChange]]
 
-# Enough to halve any graph; a search whose runs contradict each other ends here.
+# Enough to halve any graph. It also ends a search whose runs contradict each other.
 MOST_RUNS = 40
 
 
 def pair_tensors(before: Graph, after: Graph) -> Mapping[str, str]:
-    """The tensors of the model before, by the names of their counterparts in the model after.
+    """Map each tensor name of the model after to its counterpart in the model before.
 
-    Graphs of the same operators in the same order are paired node by node, others by the names of
-    tensors that the same operator makes.
+    Graphs of the same operators in the same order are paired node by node. In others, tensors are
+    paired that have the same name and are made by the same operator.
     """
     old, new = before.nodes, after.nodes
     if [node.qualified_op for node in old] == [node.qualified_op for node in new]:
@@ -48,7 +48,7 @@ def pair_tensors(before: Graph, after: Graph) -> Mapping[str, str]:
 
 
 class Sight(Struct, frozen=True):
-    """The view of two models: its `look`, the tensors that it can see, and their bytes."""
+    """A view into two models: its `look`, the tensors that it can see, and the bytes at once."""
 
     look: Look
     tensors: Sequence[Tensor]
@@ -58,9 +58,9 @@ class Sight(Struct, frozen=True):
 def find_first_difference(
     graph: Graph, output: str, allowed: float, sight: Sight
 ) -> FirstDifference | None:
-    """The first tensor on the way to this output that differs by more than `allowed`.
+    """Find the first tensor on the way to this output that differs by more than `allowed`.
 
-    None for an output that no node makes, or if the difference was not seen again.
+    Return None for an output that no node makes, or if the difference was not seen again.
     """
     producers = {t.name: node for node in graph.nodes for t in node.outputs if t is not None}
     if output not in producers:
@@ -71,12 +71,12 @@ def find_first_difference(
 
 
 def differs(change: OutputChange, allowed: float) -> bool:
-    """Whether it is known to differ by more than this share of its largest value."""
+    """Whether a change is known to exceed this share of its largest value."""
     return change.is_other or (change.share is not None and change.share > allowed)
 
 
 class _Search(Struct):
-    """One search; it remembers which tensors are the same, and which could not be compared."""
+    """One search, which remembers the tensors that are the same and those it could not compare."""
 
     graph: Graph
     producers: Mapping[str, Node]
@@ -112,7 +112,7 @@ class _Search(Struct):
         return None
 
     def _region(self, high: str) -> list[Node]:
-        """The nodes that a tensor is computed by from tensors that are the same, in their order."""
+        """Return the nodes that compute a tensor from tensors that are the same, in graph order."""
         found: dict[str, Node] = {}
         waiting = [self.producers[high]]
         while waiting:
@@ -128,7 +128,7 @@ class _Search(Struct):
         return sorted(found.values(), key=lambda node: self.places[node.id])
 
     def _cut(self, region: Sequence[Node], high: str) -> tuple[str, ...]:
-        """The tensors of fewest bytes that cross the region near its middle; empty if none do."""
+        """Return the tensors of fewest bytes that cross the region near its middle, or none."""
         last_use = {name: place for place, node in enumerate(region) for name in _read_by(node)}
         middle = (len(region) - 2) / 2
         live: set[str] = set()
@@ -149,7 +149,7 @@ class _Search(Struct):
     def _confirm(
         self, output: str, high: str, region: Sequence[Node]
     ) -> FirstDifference | str | None:
-        """The found tensor with those that its node reads; the name of one that differs as well."""
+        """Return the found tensor with its node's inputs, or the name of an input that differs."""
         node = self.producers[high]
         inputs = tuple(
             name
@@ -177,7 +177,7 @@ class _Search(Struct):
         )
 
     def _fused(self, output: str, high: str, watched: Sequence[str]) -> FirstDifference:
-        """The tensor that ends the difference where it is an output: one of these, or the first."""
+        """Find which of these tensors ends the difference if it is an output, or take the first."""
         seen: Mapping[str, OutputChange] = {}
         while len(watched) > 1 and self.runs < MOST_RUNS:
             middle = len(watched) // 2
@@ -202,7 +202,7 @@ class _Search(Struct):
         )
 
     def _see(self, names: Sequence[str]) -> Mapping[str, OutputChange]:
-        """The differences of these tensors in a run; the other tensors cannot be compared."""
+        """Return the differences of these tensors in a run. Those left out cannot be compared."""
         self.runs += 1
         found = self.sight.look(names)
         seen = {
@@ -232,7 +232,7 @@ def _layer(node: Node) -> str:
 
 
 def _read_by(node: Node) -> tuple[str, ...]:
-    """The tensors that a node computes from, with those that its bodies read from outside."""
+    """Return the tensors that a node reads, with those that its bodies read from outside."""
     inner = [each for body in node.bodies.values() for each in body.walk()]
     return tuple(
         tensor.name for each in (node, *inner) for tensor in each.inputs if tensor is not None
@@ -243,7 +243,7 @@ def _read_by(node: Node) -> tuple[str, ...]:
 
 
 class SearchedOutputs(Struct, frozen=True):
-    """Where outputs begin to differ; `notes` say why that was not found."""
+    """Where outputs begin to differ. `notes` say why that was not found."""
 
     first: FirstDifference | None = None
     notes: tuple[str, ...] = ()
@@ -252,7 +252,7 @@ class SearchedOutputs(Struct, frozen=True):
 def search_difference(
     pair: Pair, place: CasePlace, outputs: Sequence[OutputChange], allowed: float
 ) -> SearchedOutputs:
-    """Where the output begins to differ that differs most, if one does by more than `allowed`."""
+    """Follow the output that differs most back to its first difference beyond `allowed`."""
     try:
         return SearchedOutputs(_search(pair, place, outputs, allowed))
     except (MeasureError, ModelError) as error:
@@ -288,12 +288,12 @@ def _search(
     place.tell("finding where outputs begin to differ")
     with reading_tensors(pair, place) as readers:
         look = _looking(*readers, partners)
-        # Each side has half of what may be sent.
+        # Each side may send half of the allowed bytes.
         return find_first_difference(new, output, allowed, Sight(look, watchable, MAX_BYTES // 2))
 
 
 def _output_names(outputs: Sequence[OutputChange], old: Graph, new: Graph) -> list[tuple[str, str]]:
-    """The names of each compared output in both models, which are by place if none is the same."""
+    """Pair the names of the compared outputs, by their order if no name is the same."""
     names = [tuple(tensor.name for tensor in graph.outputs) for graph in (old, new)]
     if set(names[0]) & set(names[1]):
         return [(change.name, change.name) for change in outputs]

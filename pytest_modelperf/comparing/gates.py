@@ -1,4 +1,4 @@
-"""Which figures of a duet are judged, by which rule, and with which verdict."""
+"""Decide which figures of a duet are judged, by which rule, and with which verdict."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from pytest_modelperf.stats.records import PERCENTS, Latency
 
 # The chance that a whole run raises a false alarm, shared by all of its cases.
 RUN_LEVEL = 0.01
-# The median's share of the level of a case; the other figures have the rest.
+# The median's share of the level of a case. The other figures share the rest.
 _MEDIAN_SHARE = 0.9
 _MEDIAN = 50.0
 _VERDICTS = {
@@ -66,19 +66,19 @@ _VERDICTS = {
 
 
 _NS_PER_MS = 1e6
-# The figures beside percentiles that share the smaller part of the level: starts, and memory.
+# Figures besides percentiles that share the smaller part of the level: starts and memory.
 _OTHER_FIGURES = len(STARTS) + 1
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """The limits of a case: tolerances against the side before, and absolute ones.
+    """The limits of a case: tolerances against the side before, and absolute limits.
 
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
-    its limits. `pass_level` is the chance that a ratio just at its tolerance passes. `rounds` is
-    the largest number of rounds of a duet. Without `judges_starts` the latency alone is judged,
-    neither load, first inference, memory nor size, and has the whole level. With it, `starts` names
-    the times of a round that are judged. `measure` says whether
-    a duet runs although the plan of the engine is the same.
+    its limits. `pass_level` is the chance that a ratio exactly at its tolerance passes. `rounds` is
+    the largest number of rounds of a duet. With `judges_starts`, load, first inference, memory and
+    size are judged, too, and `starts` names the times of a round that are judged. Without it, the
+    latency has the whole level. `measure` says whether a duet runs even if the engine's plan is the
+    same.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
@@ -91,17 +91,17 @@ class Gate(Struct, frozen=True, kw_only=True):
     measure: Measure = Measure.ALWAYS
 
     def divided(self, cases: int) -> Gate:
-        """The gate of one of this many cases, which share the level of a run."""
+        """Return the gate of one of this many cases, which share the level of a run."""
         return replace(self, level=share_level(cases, self.level))
 
     def of_case(self, case: Case) -> Gate:
-        """The gate of a case, which may be a phase of a generation."""
+        """Return the gate of a case, which may be a phase of a generation."""
         phase = None if case.phase is None else case.phase.phase
         return replace(self, tolerances=self.tolerances.of_phase(phase))
 
     @property
     def trusts_plans(self) -> bool:
-        """Whether the same plan is an answer: it says nothing of starts, memory or outputs."""
+        """Whether the same plan is enough. It says nothing about starts, memory or outputs."""
         others = any(self.tolerances.names(name) for name in (*STARTS, MEMORY))
         return self.measure is Measure.CHANGED and not others and self.tolerances.outputs is None
 
@@ -124,14 +124,14 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     @property
     def samples_needed(self) -> tuple[int, ...]:
-        """How many samples of each side each awaited percentile needs, the fewest first."""
+        """The samples that each awaited percentile needs of each side, the fewest first."""
         awaited = {*self.tolerances.awaited, *self._limited_percents, _MEDIAN}
         of_misses = (each.samples_needed for each in self.limits if isinstance(each, MissLimit))
         return tuple(sorted({*map(needed_samples, awaited), *of_misses}))
 
     @property
     def has_limits(self) -> bool:
-        """Whether there are limits that longer rounds decide sooner: those of the latency."""
+        """Whether there are limits of the latency, which longer rounds decide sooner."""
         return any(isinstance(each, LatencyLimit | MissLimit) for each in self.limits)
 
     @property
@@ -139,11 +139,11 @@ class Gate(Struct, frozen=True, kw_only=True):
         return tuple(each.percent for each in self.limits if isinstance(each, LatencyLimit))
 
     def rule(self, percent: float) -> DuetRule:
-        """The rule of a percentile."""
+        """Return the rule of a percentile."""
         return self._rule(self.tolerances.of(percent), self._level_of(percent))
 
     def figure_rule(self, name: str) -> DuetRule:
-        """The rule of a figure that is no percentile."""
+        """Return the rule of a figure that is not a percentile."""
         return self._rule(self.tolerances.of_figure(name), self._other_level)
 
     def _rule(self, tolerance: float, level: float) -> DuetRule:
@@ -161,7 +161,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     @property
     def _others(self) -> int:
-        """The number of figures that share the rest of the level; these seldom raise alarms."""
+        """The number of figures that share the rest of the level, and that rarely raise alarms."""
         tails = len(self.percents) - len(self._main)
         return tails + _OTHER_FIGURES if self.judges_starts else tails
 
@@ -170,7 +170,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         return share_level(self._others, (1.0 - _MEDIAN_SHARE) * self.level)
 
     def _level_of(self, percent: float) -> float:
-        """The error level of a percentile; the median has most of it."""
+        """Return the error level of a percentile. The median has most of the level."""
         if percent not in self._main:
             return self._other_level
         part = _MEDIAN_SHARE if self._others else 1.0
@@ -179,12 +179,12 @@ class Gate(Struct, frozen=True, kw_only=True):
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed.
 
-        One figure that is worse decides for all. A tail or start that the user did not name is
+        One figure that is worse decides the case. A tail or start that the user did not name is
         awaited only while it looks worse than allowed. Parts can decide before the median of the
-        whole is known, which reports show.
+        whole model is known, which reports show.
         """
         if len(rounds) not in {*plan_early_looks(self.rounds), *LIMIT_LOOKS}:
-            # There is no answer between two looks.
+            # Answers are only given at planned looks.
             return False
         pairs = block_pairs(rounds)
         if sum(len(after.times_ns) for _, after in pairs) < needed_samples(_MEDIAN):
@@ -224,9 +224,9 @@ class Gate(Struct, frozen=True, kw_only=True):
     def judge_members(
         self, pairs: Sequence[PairedTurns], *, is_last: bool = False
     ) -> MixtureAnswer | None:
-        """The decisions on a workload, which take the place of the median; None if it is not one.
+        """Judge a workload in place of the median, or return None if the case is not a workload.
 
-        Without a tolerance of the median the members are not judged.
+        The members are judged only if the median has a tolerance.
         """
         if _MEDIAN not in self.percents:
             return None
@@ -242,7 +242,10 @@ class Gate(Struct, frozen=True, kw_only=True):
 
 
 def median_gate(tolerance: float, level: float, max_seconds: float) -> Gate:
-    """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
+    """Return a gate for the median alone, which gives both wrong answers the same level.
+
+    Both are equally bad where this gate is used.
+    """
     return Gate(
         tolerances=Tolerances(shares=((_MEDIAN, tolerance),)),
         level=level,
@@ -253,7 +256,7 @@ def median_gate(tolerance: float, level: float, max_seconds: float) -> Gate:
 
 
 def side_latencies(rounds: Sequence[DuetRound]) -> tuple[Latency, Latency]:
-    """The latency of each side."""
+    """Return the latency of each side."""
     before, after = (
         summarize([pair[side].times_ns for pair in block_pairs(rounds)], 1) for side in (0, 1)
     )
@@ -261,12 +264,12 @@ def side_latencies(rounds: Sequence[DuetRound]) -> tuple[Latency, Latency]:
 
 
 def answer_by_parts(rounds: Sequence[DuetRound], gate: Gate) -> PartsAnswer | None:
-    """The answer of the parts that ran in each round; None if none ran."""
+    """Return the answer of the parts that ran in each round, or None if none ran."""
     return judge_last(part_rounds(rounds), gate.rule(_MEDIAN)) if has_parts(rounds) else None
 
 
 def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
-    """Every percentile of the latency, in milliseconds; those of the gate are judged."""
+    """Return every percentile of the latency, in milliseconds. Those of the gate are judged."""
     return percentile_metrics(rounds, gate, side_latencies(rounds), answer_by_parts(rounds, gate))
 
 
@@ -276,7 +279,7 @@ def percentile_metrics(
     sides: tuple[Latency, Latency],
     parts: PartsAnswer | None,
 ) -> tuple[Metric, ...]:
-    """The metrics of the latency of both sides, whose median the parts answer, if any ran."""
+    """Return the latency metrics of both sides. If parts ran, they answer for the median."""
     pairs = block_pairs(rounds)
     decisions = {
         percent: parts.median.decision
@@ -286,7 +289,7 @@ def percentile_metrics(
     }
     mixture = gate.judge_members(pairs, is_last=True)
     if members_of([before for before, _ in pairs]) is not None:
-        # The change of its median is that of one member or of none: it is shown and not judged.
+        # Its median belongs to one member or to none, so the change is shown but not judged.
         median_of_all = decisions[_MEDIAN]
         decisions[_MEDIAN] = Decision(
             answer=RatioAnswer.OPEN,
@@ -319,7 +322,7 @@ def percentile_metrics(
 def _mixture_metrics(
     pairs: Sequence[PairedTurns], found: MixtureAnswer, gate: Gate
 ) -> Iterator[Metric]:
-    """The time of a pass of a workload, and the median of each member, in milliseconds."""
+    """Yield the time of a pass of a workload, and the median of each member, in milliseconds."""
     members = members_of([before for before, _ in pairs])
     weights = () if members is None else members.weights
     medians = [
@@ -345,7 +348,7 @@ def _mixture_metrics(
 def _shown_percentiles(
     sides: tuple[Latency, Latency], decisions: Mapping[float, Decision]
 ) -> dict[float, RatioOfSides]:
-    """The percentiles that are known on both sides; empty if a clock measured nothing."""
+    """Return the percentiles known on both sides. Empty if a clock measured a time of 0."""
     found = {}
     for percent, decision in decisions.items():
         old_ns, new_ns = (side.percentile(percent).value_ns for side in sides)
@@ -357,9 +360,9 @@ def _shown_percentiles(
 
 
 def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
-    """The times to load and of the first inference, in milliseconds, paired by round.
+    """Return the times to load and of the first inference, in milliseconds, paired by round.
 
-    With a single round there is nothing but the cold start, which is shown and decides nothing.
+    A single round has only the cold start, which is shown but decides nothing.
     """
     metrics = []
     for name in gate.starts:
@@ -385,12 +388,12 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
 
 
 def _start_pairs(rounds: Sequence[DuetRound], start: StartFigure) -> list[tuple[int, int]]:
-    """The time of both sides in each round, without the cold ones."""
+    """Return the times of both sides in each round, without the cold rounds."""
     return [(start.of(each.before), start.of(each.after)) for each in rounds[COLD_ROUNDS:]]
 
 
 def _tick_ns(rounds: Sequence[DuetRound]) -> int:
-    """The tick of the coarser clock of both sides."""
+    """Return the tick of the coarser clock of both sides."""
     return max(block.tick_ns for pair in block_pairs(rounds) for block in pair)
 
 
@@ -399,32 +402,32 @@ def block_pairs(rounds: Sequence[DuetRound]) -> list[BlockPair]:
 
 
 def _judge(rounds: Sequence[DuetRound], rule: DuetRule, percent: float) -> Decision:
-    """The decision on a percentile so far. If parts that changed ran, they decide on the median."""
+    """Return the decision on a percentile so far. If changed parts ran, they decide the median."""
     if percent == _MEDIAN and has_parts(rounds):
         return judge_whole_and_parts(part_rounds(rounds), rule).decision
     return judge_duet(block_pairs(rounds), rule, percent)
 
 
 def has_parts(rounds: Sequence[DuetRound]) -> bool:
-    """Whether parts of the model ran in each round beside the whole."""
+    """Whether parts of the model ran in each round besides the whole model."""
     return bool(rounds) and all(
         each.before.block.parts and each.after.block.parts for each in rounds
     )
 
 
 def part_rounds(rounds: Sequence[DuetRound]) -> list[PartRound]:
-    """Rounds in which parts ran, as the statistics see them."""
+    """Return the rounds in which parts ran, in the form that the statistics take."""
     return [PartRound(pair, pair[0].parts, pair[1].parts) for pair in block_pairs(rounds)]
 
 
 def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Metric, ...]:
-    """The percentiles of the gate, now and in the recorded processes."""
+    """Return the percentiles of the gate, now and in the recorded processes."""
     metrics = []
     for percent in gate.percents:
         latest = now.percentile(percent)
         recorded = [process.percentile_ns(percent) for process in stored.processes]
         decision = (
-            # Too few samples now: the decision says how many are needed.
+            # There are too few samples now, and the decision says how many are needed.
             Decision(
                 answer=RatioAnswer.OPEN,
                 confidence=gate.confidence,
@@ -441,7 +444,7 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
         )
         before_ns = stored.percentile_ns(percent)
         if decision.ratio is not None and latest.value_ns is not None:
-            # The typical process that the decision was about, by logs and not the median.
+            # The decision is about the typical process by logarithms, which is not the median.
             before_ns = latest.value_ns / decision.ratio
         values = (_ms(before_ns), _ms(latest.value_ns))
         name = f"latency_{latest.name}"
@@ -450,7 +453,7 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
 
 
 def unjudged_metrics(now: Latency, gate: Gate) -> tuple[Metric, ...]:
-    """The percentiles of the gate now, if there are no times to judge them by: all stay open."""
+    """Return the percentiles of the gate now, all left open because no recorded times exist."""
     return tuple(
         Metric(
             f"latency_{latest.name}",
@@ -468,9 +471,9 @@ def unjudged_metrics(now: Latency, gate: Gate) -> tuple[Metric, ...]:
 def stored_start_metrics(
     stored: StoredLatency, rounds: Sequence[Round], gate: Gate
 ) -> tuple[Metric, ...]:
-    """The times to load and of the first inference, now and in the recorded processes.
+    """Return the times to load and of the first inference, now and in the recorded processes.
 
-    A process counts by the median of its rounds without the cold one, so processes of one round
+    A process counts with the median of its rounds without the cold one, so processes of one round
     do not count.
     """
     metrics = []
@@ -497,7 +500,7 @@ def stored_start_metrics(
 
 
 def _start_median(times_ns: Sequence[int]) -> float | None:
-    """The median without the cold rounds; None if there is no other."""
+    """Return the median without the cold rounds, or None if there are no others."""
     warm = times_ns[COLD_ROUNDS:]
     return median(warm) if warm else None
 
@@ -519,7 +522,7 @@ def _metric(
     )
 
 
-def judged_metric(  # noqa: PLR0913  # a figure with all that a report says of it
+def judged_metric(  # noqa: PLR0913  # a figure with all that a report says about it
     name: str,
     values: tuple[float | None, float | None],
     decision: Decision,
@@ -528,14 +531,14 @@ def judged_metric(  # noqa: PLR0913  # a figure with all that a report says of i
     is_gated: bool = True,
     is_awaited: bool,
 ) -> Metric:
-    """The metric of a decision about a ratio."""
+    """Return the metric of a decision about a ratio."""
     has_interval = decision.low is not None and decision.high is not None
     return Metric(
         name,
         *values,
         verdict=_VERDICTS[decision.answer],
         gated=is_gated,
-        interval=(decision.low, decision.high) if has_interval else None,  # type: ignore[arg-type]  # both are there
+        interval=(decision.low, decision.high) if has_interval else None,  # type: ignore[arg-type]  # both are set
         detectable=decision.detectable,
         allowed=allowed,
         measured_ratio=decision.ratio,
@@ -549,9 +552,9 @@ def judged_metric(  # noqa: PLR0913  # a figure with all that a report says of i
 def _at_ratio(
     values: tuple[float | None, float | None], decision: Decision
 ) -> tuple[float | None, float | None]:
-    """The figures that are nearest to these two and differ by the ratio that was judged.
+    """Return the figures nearest to these two that differ by the judged ratio.
 
-    Other processes may have disturbed one side more, and then typical figures of all rounds tell
+    Other processes may have disturbed one side more. Typical figures of all rounds then show
     another change.
     """
     (before, after), ratio = values, decision.ratio

@@ -38,11 +38,11 @@ from pytest_modelperf.stats.spread import spread_of_round
 
 
 class JudgedCase(Struct, frozen=True):
-    """A case with its comparison and with what was measured, where it ran.
+    """A case with its comparison and, if it ran, with what was measured.
 
     `profile` is of the new model, and `before` of the other side of a duet. `observed` are the
-    counts that an earlier run of the same case completed, where none ran now. `pair` has the shapes
-    that a run told; None where nothing ran.
+    counts that an earlier run of the same case completed, if it did not run now. `pair` has the
+    shapes seen in a run, and is None if nothing ran.
     """
 
     comparison: CaseComparison
@@ -55,7 +55,7 @@ class JudgedCase(Struct, frozen=True):
 def with_failure(
     counted: CaseComparison, failure: str, side: Literal["before", "after"] | None
 ) -> CaseComparison:
-    """Return the counts of a case of which a side failed."""
+    """Return the counts of a case in which a side failed."""
     whose = {"before": "the model before: ", "after": "the model now: ", None: ""}[side]
     return replace(counted, failure=f"{whose}{failure}", failed_side=side)
 
@@ -74,9 +74,9 @@ def without_gains(failed: CaseComparison) -> CaseComparison:
 def side_run(
     measured: Measurement | None, metrics: Sequence[Metric] = (), *, is_before: bool = False
 ) -> SideRun | None:
-    """The profile that a report shows of a side; None if the side did not run.
+    """Return the profile of a side for a report, or None if the side did not run.
 
-    Its percentiles are those of the metrics, so that both sides differ by what was judged.
+    Its percentiles are those of the metrics, so that both sides differ by the judged ratio.
     """
     if measured is None:
         return None
@@ -95,7 +95,7 @@ def side_run(
 
 
 def _moved(percentile: Percentile, shown_ms: float | None) -> Percentile:
-    """The percentile at another value, with its interval around it."""
+    """Return the percentile at another value, with its interval around it."""
     if not percentile.value_ns or shown_ms is None:
         return percentile
     return percentile.scaled(shown_ms * 1e6 / percentile.value_ns)
@@ -118,7 +118,7 @@ class PairedCase(Struct, frozen=True):
 
     @property
     def stored(self) -> StoredCase | None:
-        """The case as the baseline stores it; None without a baseline that has it."""
+        """The case as the baseline stores it, or None if no baseline has it."""
         return None if self.before.baseline is None else self.before.baseline.case(self.id)
 
     @property
@@ -130,7 +130,7 @@ class PairedCase(Struct, frozen=True):
 def bind_pairs(
     before: Side, after: Side, request: ProfileRequest, extensions: Extensions
 ) -> list[PairOf[Model]]:
-    """Both models at each set of dimensions of the request."""
+    """Bind both models to each set of dimensions of the request."""
     files = open_model(before.source), open_model(after.source)
     requests = request_of_each(request, files)
     require_equal_phases(files, requests)
@@ -146,11 +146,12 @@ def bind_pairs(
 
 
 class JudgedRounds(Struct, frozen=True):
-    """The answers of a duet that is over.
+    """The answers of a finished duet.
 
-    `metrics` are the latency and, where the gate judges them, the starts. `before` is the latency
-    of the first side. `parts` are the answers where parts ran beside the whole. `typical` is the
-    ratio of the typical pair of inferences if these come in modes that decide the median.
+    `metrics` are the latency and, if the gate judges them, the starts. `before` is the latency of
+    the first side. `parts` are the answers of the parts, if some ran besides the whole model.
+    `typical` is the ratio of the typical pair of inferences, if these come in modes that decide the
+    median.
     """
 
     metrics: tuple[Metric, ...]
@@ -160,22 +161,22 @@ class JudgedRounds(Struct, frozen=True):
 
     @property
     def p50(self) -> Metric:
-        """The median, or the time of a pass of a workload, which takes its place."""
+        """The median or, for a workload, the time of a pass, which takes its place."""
         return next(metric for metric in self.metrics if metric.name in {MEDIAN, TOTAL})
 
     def with_median(self, median: Metric) -> JudgedRounds:
-        """The same answers with another one on the median."""
+        """Return the same answers with another one for the median."""
         metrics = tuple(median if each is self.p50 else each for each in self.metrics)
         return replace(self, metrics=metrics)
 
     @property
     def how(self) -> How:
-        """By what the median was judged."""
+        """What the median was judged by."""
         return How.DUET if self.parts is None or not self.parts.median.is_by_parts else How.PARTS
 
 
 def judge_rounds(rounds: Sequence[DuetRound], gate: Gate) -> JudgedRounds:
-    """The rounds of a duet, the last there are, judged by its gate."""
+    """Judge all rounds of a finished duet by its gate."""
     pairs, sides = block_pairs(rounds), side_latencies(rounds)
     parts = answer_by_parts(rounds, gate)
     metrics = percentile_metrics(rounds, gate, sides, parts)

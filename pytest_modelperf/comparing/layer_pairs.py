@@ -1,6 +1,6 @@
-"""Which layers of two models correspond, though names, numbers and shapes may have changed.
+"""Pair the layers of two models, although names, numbers and shapes may have changed.
 
-A name that somebody chose identifies a layer anywhere, if the operator is the same. A name that an
+A name that a person chose identifies a layer anywhere, if the operator is the same. A name that an
 exporter numbered does not: an inserted node shifts all numbers after it. Layers without a chosen
 name are aligned by operator and shapes in graph order, between their neighbours that have one.
 """
@@ -25,9 +25,9 @@ from pytest_modelperf.profiler.counting.records import StaticLayer
 _NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)
 # The operator and a number, as in names by old exporters: `Conv12`, `conv2d_3`.
 _AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
-# Where a name may go on that a quantizer has made longer.
+# A quantizer extends a name after one of these.
 _SEPARATOR = re.compile(r"[_.:/]")
-# Operators that compute the same on other numbers, most of them whole ones, by what they compute.
+# Operators that compute the same thing in other number formats, most of them integers.
 _FAMILIES = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), "Conv"),
     **dict.fromkeys(
@@ -42,7 +42,7 @@ _SAME, _SAME_RESULT, _SAME_OPERATOR = 1.0, 0.5, 0.25
 
 
 class AlignmentLimits(Struct, frozen=True):
-    """How much an alignment may cost; it stores a number for each pair of layers.
+    """How much an alignment may cost. It stores a number for each pair of layers.
 
     Beyond this many pairs, only the layers between equal ones are aligned. Beyond this many
     differences, order alone decides.
@@ -58,7 +58,7 @@ LIMITS = AlignmentLimits()
 def match_layers(
     before: Sequence[StaticLayer], after: Sequence[StaticLayer], limits: AlignmentLimits = LIMITS
 ) -> dict[int, int]:
-    """The indexes of corresponding layers, before to after; each layer is in at most one pair."""
+    """Map corresponding layers by index, before to after. Each layer is in at most one pair."""
     sides = _Sides(before, after, limits)
     pairs: dict[int, int] = {}
     for read in (_chosen_name, _chosen_weight, _chosen_id):
@@ -99,13 +99,13 @@ def _operator(layer: StaticLayer) -> str:
 
 
 def _work(layer: StaticLayer) -> Hashable | None:
-    """The kind of its product and the amount of work; None unless it multiplies."""
+    """Return its kind of product and amount of work, or None unless it multiplies."""
     family = _FAMILIES.get(layer.op_type)
     return None if family is None or not layer.macs else (family, layer.macs)
 
 
 def _named_work(layer: StaticLayer) -> Hashable | None:
-    """Its work together with its name, though that may be numbered; None unless it multiplies."""
+    """Return its work with its name, which may be numbered, or None unless it multiplies."""
     work = _work(layer)
     return None if work is None or not layer.name else (work, layer.name)
 
@@ -126,7 +126,7 @@ def _chosen_id(layer: StaticLayer) -> str | None:
 
 
 def _chosen(name: str, layer: StaticLayer) -> str | None:
-    """The name, or None if it was numbered and so does not identify the layer."""
+    """Return the name, or None if it was numbered and so does not identify the layer."""
     if not name or _NUMBERED.fullmatch(name):
         return None
     counted = _AFTER_OPERATOR.fullmatch(name)
@@ -180,10 +180,10 @@ def _match_forms(
     read: Callable[[StaticLayer], str | None],
     pairs: dict[int, int],
 ) -> None:
-    """Pairs a layer with its quantized form: one of their names begins with the other.
+    """Pair a layer with its quantized form: one of their names begins with the other.
 
-    A quantizer only adds to names, as in `conv1.weight_quantized` and `Conv_12_quant`. So a name
-    with a number identifies the layer here.
+    A quantizer only adds to names, as in `conv1.weight_quantized` and `Conv_12_quant`. So even a
+    name with a number identifies the layer here.
     """
     old = _of_families(before, read, set(pairs))
     new = _of_families(after, read, set(pairs.values()))
@@ -205,7 +205,7 @@ _Named: TypeAlias = dict[tuple[str, str], int]
 def _of_families(
     layers: Sequence[StaticLayer], read: Callable[[StaticLayer], str | None], taken: set[int]
 ) -> _Named:
-    """The layers that have other forms, by what they compute and their name."""
+    """Return the layers that have other forms, by what they compute and by their name."""
     found: _Named = {}
     for index, layer in enumerate(layers):
         family, name = _FAMILIES.get(layer.op_type), read(layer)
@@ -215,10 +215,10 @@ def _of_families(
 
 
 def _begun_with(longer: _Named, shorter: _Named) -> Iterator[tuple[int, int]]:
-    """Each layer whose name begins with that of one on the other side, and that layer."""
+    """Yield each layer whose name begins with that of one on the other side, and that layer."""
     for (family, name), index in longer.items():
         begins = [(family, name[: match.start()]) for match in _SEPARATOR.finditer(name)]
-        # The longest is the nearest.
+        # The longest match is the nearest.
         mates = [shorter[begin] for begin in begins if begin in shorter][-1:]
         yield from ((index, mate) for mate in mates)
 
@@ -227,14 +227,14 @@ def _begun_with(longer: _Named, shorter: _Named) -> Iterator[tuple[int, int]]:
 
 
 def _gaps(pairs: dict[int, int], before: int, after: int) -> Iterator[tuple[range, range]]:
-    """The ranges between neighbouring pairs that have the same order on both sides."""
+    """Yield the ranges between neighbouring pairs that have the same order on both sides."""
     ordered = [(-1, -1), *_longest_rising(sorted(pairs.items())), (before, after)]
     for (old, new), (next_old, next_new) in pairwise(ordered):
         yield range(old + 1, next_old), range(new + 1, next_new)
 
 
 def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The largest subset of pairs in which both numbers rise."""
+    """Return the largest subset of pairs in which both numbers rise."""
     ends: list[int] = []
     at: list[int] = []
     previous: list[int] = []
@@ -268,7 +268,7 @@ class _Sides(Struct, frozen=True):
 
 
 def _align(sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]) -> None:
-    """Pairs the layers at these indexes in their order, with the largest total likeness."""
+    """Pair the layers at these indexes in order, with the largest total likeness."""
     if not old or not new:
         return
     if len(old) * len(new) > sides.limits.pairs:
@@ -282,7 +282,7 @@ def _align(sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int])
 def _align_between_equals(
     sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]
 ) -> None:
-    """Pairs layers where there are too many to align: only those between equal ones are aligned."""
+    """Pair layers if there are too many to align. Only those between equal ones are aligned."""
     for read in (_likeness, _operator):
         left, right = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
         equal = in_common(left.tolist(), right.tolist(), sides.limits.differences)
@@ -297,7 +297,7 @@ def _align_between_equals(
 
 
 def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArray[np.float64]:
-    """How alike each layer of one side is to each of the other."""
+    """Return how alike each layer of one side is to each of the other."""
     same = _equal(old, new, _likeness)
     result = _equal(old, new, lambda layer: (layer.qualified_op, layer.output_shape))
     result |= _equal(old, new, lambda layer: id(layer) if (w := _work(layer)) is None else w)
@@ -321,7 +321,7 @@ def _equal(
 def _codes(
     old: Sequence[StaticLayer], new: Sequence[StaticLayer], read: Callable[[StaticLayer], Hashable]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The values that `read` returns for both sides as numbers: equal numbers for equal values."""
+    """Return the values of `read` for both sides as integers, equal for equal values."""
     codes: dict[Hashable, int] = {}
     left, right = (
         np.array([codes.setdefault(read(layer), len(codes)) for layer in side], np.int64)
@@ -331,10 +331,11 @@ def _codes(
 
 
 def _best_path(gains: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
-    """The rising path of pairs with the largest sum: Needleman and Wunsch without a gap penalty.
+    """Return the rising path of pairs with the largest sum.
 
-    "A general method applicable to the search for similarities in the amino acid sequence of two
-    proteins", Journal of Molecular Biology 48 (1970).
+    This is the algorithm of Needleman and Wunsch without a gap penalty: "A general method
+    applicable to the search for similarities in the amino acid sequence of two proteins", Journal
+    of Molecular Biology 48 (1970).
     """
     rows, columns = gains.shape
     best = np.zeros((rows + 1, columns + 1), np.float64)
@@ -364,7 +365,7 @@ def _match_in_order(  # noqa: PLR0913, PLR0917  # both sides, and what is left o
     pairs: dict[int, int],
     kind_of: Callable[[StaticLayer], Hashable | None],
 ) -> None:
-    """Pairs the first layers of each kind, then the second ones, and so on."""
+    """Pair the first layers of each kind, then the second ones, and so on."""
     waiting: dict[Hashable, list[int]] = defaultdict(list)
     for index in reversed(new):
         waiting[kind_of(after[index])].append(index)

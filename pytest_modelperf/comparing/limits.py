@@ -16,13 +16,13 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import as_float, suggestion
 
 DEFAULT_TOLERANCE = 0.03
-# The tail that is judged by default. Its samples are few, so its tolerance is larger.
+# The tail that is judged by default. It has few samples, so its tolerance is larger.
 DEFAULT_TAIL, DEFAULT_TAIL_TOLERANCE = 95.0, 0.10
 
 PERCENT_NAMES = {f"p{percent:g}": percent for percent in PERCENTS}
 # The counts that are judged. They are exact, so their default tolerance is 0.
 _COUNTS = ("macs", "params")
-# Further figures by the words of tolerances, and their default tolerances.
+# Further figures, by their names in tolerances, and their default tolerances.
 LOAD, FIRST, MEMORY, SIZE, OUTPUTS = "load", "first", "memory", "size", "outputs"
 # The exact work of a call of a program.
 WORK = "work"
@@ -33,15 +33,15 @@ _FIGURE_SHARES: Mapping[str, float] = {
     SIZE: 0.05,
     WORK: 0.0,
 }
-# By how much outputs of one model may differ by default: more than by rounding.
+# The default limit for outputs of the same model, which allows for rounding.
 DEFAULT_OUTPUTS = 0.001
-# The difference of outputs is judged where it is named, for it follows from the weights.
+# The difference of outputs is judged only if it is named, because it follows from the weights.
 _NAMED = (*_FIGURE_SHARES, OUTPUTS)
-# The medians of the phases of a generation, by the words of tolerances.
+# The medians of the phases of a generation, by their names in tolerances.
 PHASE_WORDS: Mapping[str, Phase] = {"ttft": Phase.PREFILL, "token": Phase.STEP}
 # Every figure that a tolerance can name.
 TOLERANCE_WORDS = (*PERCENT_NAMES, *_COUNTS, *_NAMED, *PHASE_WORDS)
-# Memory may grow by this much in any case: the allocator of the system grows in steps.
+# Memory may always grow by this much, because the system allocator grows in steps.
 LEAST_MEMORY_BYTES = 4 << 20
 # Unless a tolerance names the size, a file may grow by this much: exporters write notes into it.
 LEAST_SIZE_BYTES = 1 << 20
@@ -57,9 +57,10 @@ class Tolerances(Struct, frozen=True):
     """How much slower each judged percentile may be, as a share: 0.03 is 3 %.
 
     `named` are the tails that the user named, and a comparison waits until these are decided. Other
-    tails get no more rounds than the median. `counts` are the tolerances of MACs and parameters,
-    where they are not 0. `figures` are those of other figures that the user named, which are
-    awaited too. `phases` are those of the median of a phase of a generation, by their words.
+    tails get no more rounds than the median. `counts` are the tolerances of MACs and parameters
+    that are not 0. `figures` are those of other figures that the user named, which are awaited,
+    too. `phases` are those of the median of each phase of a generation, by the names in
+    `PHASE_WORDS`.
     """
 
     shares: tuple[tuple[float, float], ...] = (
@@ -81,16 +82,16 @@ class Tolerances(Struct, frozen=True):
         return tuple(p for p in self.percents if p == _MEDIAN or p in self.named)
 
     def of(self, percent: float) -> float:
-        """The tolerance of a percentile; of the median for a percentile that is not judged."""
+        """Return the tolerance of a percentile, or that of the median if it is not judged."""
         shares = dict(self.shares)
         return shares.get(percent, shares.get(_MEDIAN, self.shares[0][1]))
 
     def of_count(self, name: str) -> float:
-        """The tolerance of `macs` or `params`."""
+        """Return the tolerance of `macs` or `params`."""
         return dict(self.counts).get(name, 0.0)
 
     def of_figure(self, name: str) -> float:
-        """The tolerance of a figure that is neither a percentile nor a count.
+        """Return the tolerance of a figure that is neither a percentile nor a count.
 
         A first inference is an inference, so by default it may be as much slower as the median.
         """
@@ -100,7 +101,7 @@ class Tolerances(Struct, frozen=True):
         return dict(self.figures).get(name, default)
 
     def of_phase(self, phase: Phase | None) -> Tolerances:
-        """The tolerances of a case of this phase, whose median has the share of the phase."""
+        """Return the tolerances of a case of this phase, whose median has the phase's share."""
         given = {PHASE_WORDS[word]: share for word, share in self.phases}
         if phase is None or phase not in given:
             return replace(self, phases=())
@@ -110,12 +111,12 @@ class Tolerances(Struct, frozen=True):
         return replace(self, shares=tuple(sorted(shares.items())), phases=())
 
     def without(self, name: str) -> Tolerances:
-        """The tolerances in which this figure is not named."""
+        """Return the tolerances in which this figure is not named."""
         return replace(self, figures=tuple(each for each in self.figures if each[0] != name))
 
     @property
     def outputs(self) -> float | None:
-        """How far outputs may differ, as a share of their largest value; None: not judged."""
+        """How far outputs may differ, as a share of their largest value. None if not judged."""
         return dict(self.figures).get(OUTPUTS)
 
     def names(self, figure: str) -> bool:
@@ -124,7 +125,7 @@ class Tolerances(Struct, frozen=True):
 
 
 def check_static(tolerances: Tolerances) -> None:
-    """UsageError for a tolerance of a figure that only a run tells, where nothing runs."""
+    """Raise a UsageError if a tolerance names a figure that needs a run, because nothing runs."""
     words = [name for name, percent in PERCENT_NAMES.items() if percent in tolerances.named]
     words += [name for name, _ in (*tolerances.figures, *tolerances.phases) if name != SIZE]
     if words:
@@ -135,7 +136,7 @@ def check_static(tolerances: Tolerances) -> None:
 
 
 def read_tolerances(value: object, where: str) -> Tolerances:
-    """Tolerances from one share for the median, or from one share for each figure.
+    """Read tolerances from one share for the median, or from one share for each figure.
 
     `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "macs": 0.01}`. Figures that are not
     named keep their default, and the tolerance of a default tail is at least that of the median.
@@ -160,7 +161,7 @@ def read_tolerances(value: object, where: str) -> Tolerances:
 
 
 def read_median_tolerance(value: str, where: str) -> float:
-    """The tolerance of the median, which may be named: `0.03`, `"3 %"` or `p50=0.03`."""
+    """Read the tolerance of the median, which may be named: `0.03`, `"3 %"` or `p50=0.03`."""
     if "=" not in value:
         return read_share(value, where)
     given = _split_pairs(value, where)
@@ -174,7 +175,7 @@ def read_median_tolerance(value: str, where: str) -> float:
 
 
 def _with_default_tail(given: Mapping[float, float], others: Mapping[str, float]) -> Tolerances:
-    """The tolerances of percentiles that the user gave, and of others by their words."""
+    """Return the tolerances of percentiles that the user gave, and of others by their names."""
     median = given.get(_MEDIAN, DEFAULT_TOLERANCE)
     tail = max(median, DEFAULT_TAIL_TOLERANCE)
     shares = {_MEDIAN: median, DEFAULT_TAIL: tail, **given}
@@ -208,9 +209,9 @@ def _split_pairs(text: str, where: str) -> dict[str, str]:
 
 
 def allowed_growth(count: int, share: float) -> float:
-    """How much this share allows an exact figure to grow, rounded up a little.
+    """Return how much this share allows an exact figure to grow, rounded up a little.
 
-    In floats the product of 0.29 and 100 is 28.999999999999996.
+    As floats, the product of 0.29 and 100 is 28.999999999999996.
     """
     return share * count * (1.0 + _ROUNDING)
 
@@ -230,7 +231,7 @@ def read_share(value: object, where: str) -> float:
     if is_percent:
         return share / 100
     if share >= 1:
-        # A user who types 3 means 3 %. As 300 % it would let everything pass silently.
+        # A user who types 3 means 3 %. Read as 300 %, it would let everything pass silently.
         raise UsageError(
             f"{where} takes a share such as 0.03, which is 3 %; {share:g} would be "
             f'{100 * share:g} %. If that is meant, write "{100 * share:g} %".'

@@ -1,4 +1,4 @@
-"""The memory that a model takes, on both sides: fresh processes in turn, until they decide."""
+"""Compare the memory of a model on both sides, by fresh processes in turn until they decide."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
 from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
 
 _NAME = "memory_bytes"
-# The pairs that an open figure gets, and those that it gets if it is named.
+# The number of pairs for an open figure, and for one that is named.
 _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 
 
 def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
-    """The memory of both sides, with a verdict, alone on this machine.
+    """Measure and judge the memory of both sides, alone on this machine.
 
-    Without `goes_on` only the fewest processes run: another figure has decided the case.
+    Without `goes_on` only the fewest processes run, because another figure has decided the case.
     """
     pair, place = asked.pair, asked.place
     most_seconds = pair.after_setup.policy.max_seconds
@@ -34,7 +34,7 @@ def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
     def measure(number: int) -> tuple[float, float]:
         place.tell("measuring memory")
         sides = [(pair.before, pair.before_setup), (pair.after, pair.after_setup)]
-        # Whatever the first of two processes does to the machine, both sides meet it.
+        # The order alternates, so that an effect of the first process of a pair affects both sides.
         order = (0, 1) if number % 2 else (1, 0)
         taken = {side: measure_footprint(*sides[side], place) for side in order}
         return float(taken[0]), float(taken[1])
@@ -53,10 +53,10 @@ def judge_memory(
     *,
     goes_on: bool,
 ) -> Metric:
-    """The metric of as many pairs of processes as it takes; `measure` takes one by its number.
+    """Measure pairs of processes until they decide the memory. `measure` takes a pair's number.
 
-    Where they leave it open, a growth below the least allowed one passes, unless a tolerance is
-    named: then only what is shown passes.
+    If they leave it open, a growth below the least allowed one passes, unless a tolerance names the
+    memory. In that case only a shown result passes.
     """
     pairs: list[tuple[float, float]] = []
     is_named = gate.tolerances.names(MEMORY)
@@ -71,7 +71,8 @@ def judge_memory(
         is_last = not goes_on or len(pairs) >= (MOST_PAIRS if may_go_on else least)
         if is_last or not decision.is_open:
             before, after = (median(each[side] for each in pairs) for side in (0, 1))
-            # An allocator takes memory in steps: more processes would not decide so small a growth.
+            # An allocator takes memory in steps, so more processes would not decide such a small
+            # growth.
             is_allowed = after - before <= LEAST_MEMORY_BYTES and not is_named
             if decision.is_open and is_allowed:
                 decision = replace(decision, answer=RatioAnswer.NOT_WORSE, rounds_needed=None)
@@ -81,7 +82,7 @@ def judge_memory(
 
 
 def _rule(pairs: Sequence[tuple[float, float]], gate: Gate) -> DuetRule:
-    """The rule for memory; a small model may grow by what an allocator takes at once."""
+    """Return the rule for memory. A small model may grow by what an allocator takes at once."""
     rule = gate.figure_rule(MEMORY)
     before = max(median(old for old, _ in pairs), 1.0)
     return replace(rule, tolerance=max(rule.tolerance, LEAST_MEMORY_BYTES / before))

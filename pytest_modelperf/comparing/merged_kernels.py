@@ -1,4 +1,4 @@
-"""The kernels of two plans as one graph, in which a kernel that both have is one."""
+"""Merge the kernels of two plans into one graph, in which a kernel that both have is one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kernels = Sequence[GraphKernel]
 class KnownPlans(Struct, frozen=True):
     """The kernels that both plans have, before to after.
 
-    `parts` has the part of each changed kernel of either side.
+    `parts` maps each changed kernel of either side to its part.
     """
 
     partners: Mapping[int, int] = field(default_factory=dict)
@@ -33,10 +33,10 @@ NO_PLANS = KnownPlans()
 def merge_kernels(
     before: Kernels, after: Kernels, layers: Sequence[LayerChange], known: KnownPlans
 ) -> tuple[KernelChange, ...]:
-    """All kernels of both sides: those of the plan now, then those that are gone.
+    """Return all kernels of both sides: those of the plan now, then those that are gone.
 
-    Kernels that the plans do not pair are one if they stand for the same layer, or if they were
-    inserted between the same kernels.
+    Kernels that the plans do not pair are one if they run the same layer, or if they were inserted
+    between the same kernels.
     """
     if not before or not after:
         return ()
@@ -51,7 +51,7 @@ def merge_kernels(
 
 
 def _by_layer(layers: Sequence[LayerChange]) -> Mapping[tuple[int, int], LayerChange]:
-    """The changes of layers by the indexes of both sides."""
+    """Return the changes of layers by their indexes on both sides."""
     return {
         (change.before.time.layer, change.after.time.layer): change
         for change in layers
@@ -73,7 +73,8 @@ def _pair(
         [None if kernel.layer is None else mates.get(kernel.layer) for kernel in before],
         [kernel.layer for kernel in after],
     )
-    # An inserted kernel is known by the kernel that feeds it, or else by the one that reads it.
+    # An inserted kernel is identified by the kernel that feeds it, or else by the one that reads
+    # it.
     for old_near, new_near in (
         ([kernel.inputs for kernel in before], [kernel.inputs for kernel in after]),
         (_readers(before), _readers(after)),
@@ -116,7 +117,7 @@ def _readers(kernels: Kernels) -> Sequence[Sequence[int]]:
 
 
 def _untangle(before: Kernels, after: Kernels, pairs: dict[int, int]) -> None:
-    """Part kernels that stand in another order on each side: as one they would feed themselves."""
+    """Separate pairs whose order differs between the sides: merged, they would feed themselves."""
     while True:
         places = _Places(before, after, pairs)
         feeders = [
@@ -130,7 +131,7 @@ def _untangle(before: Kernels, after: Kernels, pairs: dict[int, int]) -> None:
 
 
 def _tangled(feeders: Sequence[set[int]]) -> set[int]:
-    """The nodes that are on a cycle, or between two."""
+    """Return the nodes that are on a cycle, or between two."""
     readers: list[set[int]] = [set() for _ in feeders]
     for node, own in enumerate(feeders):
         for feeder in own:
@@ -163,13 +164,13 @@ class _Places:
         self._gone = gone
 
     def kernels(self, node: int) -> tuple[int | None, int | None]:
-        """The indexes of a node in the plans before and now."""
+        """Return the indexes of a node in the plans before and now."""
         if node < len(self._after):
             return self.old_of.get(node), node
         return self._gone[node - len(self._after)], None
 
     def feeders(self, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The nodes that feed it before and now."""
+        """Return the nodes that feed it before and now."""
         old, new = self.kernels(node)
         was = () if old is None else self._before[old].inputs
         now = () if new is None else self._after[new].inputs
@@ -215,7 +216,7 @@ def _merge(
 
 
 def _lean(kernel: GraphKernel) -> GraphKernel:
-    """The kernel without its inputs, which the merged one has."""
+    """Return the kernel without its inputs, which the merged one has."""
     return replace(kernel, inputs=())
 
 

@@ -1,4 +1,4 @@
-"""How far the outputs of two models are apart on the same inputs."""
+"""Measure how far the outputs of two models differ on the same inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def compare_outputs(
     before: Mapping[str, Sent], after: Mapping[str, Sent]
 ) -> tuple[OutputChange, ...]:
-    """The outputs compared by name; by position if no name is the same and their number is."""
+    """Compare outputs by name, or by position if no name is shared but their number is equal."""
     if not before.keys() & after.keys() and len(before) == len(after):
         pairs = zip(before.items(), after.items(), strict=True)
         return tuple(
@@ -35,7 +35,7 @@ def compare_outputs(
 def compare_with_sketch(
     before: Mapping[str, TensorSketch], after: Mapping[str, Sent]
 ) -> tuple[OutputChange, ...]:
-    """Each sketched output with the least that it differs by."""
+    """Compare each sketched output, and return by how much it differs at least."""
     return tuple(
         _compare_with_sketch(name, sketch, after.get(name)) for name, sketch in before.items()
     )
@@ -45,7 +45,7 @@ def _compare_with_sketch(name: str, before: TensorSketch, after: Sent | None) ->
     least = None if after is None else least_difference(before, after)
     if least is not None:
         return OutputChange(name=name, max_absolute=least, largest=before.largest, is_least=True)
-    # Outputs that differ in more than their values are told like those on both sides.
+    # Outputs that differ in more than their values are described as if both sides were known.
     told = _compare(name, (before.dtype, before.shape, None), after)
     if told.is_other or after is None or after[2] is None:
         return told
@@ -53,9 +53,10 @@ def _compare_with_sketch(name: str, before: TensorSketch, after: Sent | None) ->
 
 
 def judge_outputs(changes: Sequence[OutputChange], allowed: float) -> Metric:
-    """Whether the outputs differ by no more than this share of their largest value.
+    """Judge whether the outputs differ by no more than this share of their largest value.
 
-    Outputs that cannot be compared leave it open, unless they differ in more than their values.
+    Outputs that cannot be compared leave the verdict open, unless they differ in more than their
+    values.
     """
     shares = [change.share for change in changes]
     known = [share for share in shares if share is not None]
@@ -89,7 +90,7 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
     kind = np.complex128 if before.dtype.kind == "c" else np.float64
     old, new = before.astype(kind), after.astype(kind)
     finite = np.isfinite(old) & np.isfinite(new)
-    # The same infinity on both sides is no difference, and neither is NaN on both sides.
+    # The same infinity on both sides is not a difference, and neither is NaN on both sides.
     same = (old == new) | (np.isnan(old) & np.isnan(new))
     if not bool(np.all(finite | same)):
         count = int(np.count_nonzero(~(finite | same)))
@@ -97,7 +98,7 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
         return OutputChange(name=name, difference=finite_once, is_other=True)
     is_other = (before != after)[finite]
     old, new = old[finite], new[finite]
-    # A float does not tell large whole numbers apart.
+    # Large integers that differ can be equal as floats.
     distance = np.where(is_other & (old == new), 1.0, np.abs(new - old))
     scale = np.maximum(np.abs(old), np.abs(new))
     relative = np.divide(distance, scale, out=np.zeros_like(distance), where=scale > 0)

@@ -1,4 +1,4 @@
-"""The data of a comparison for the scripts of a page: cases, layers, graph of both sides."""
+"""The data of a comparison for the scripts of a page: cases, layers, and graph of both sides."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NS_PER_MS = 1e6
 def comparison_types(
     case: CaseComparison, sides: int, counted: Mapping[str, LayerType] | None
 ) -> list[Entry]:
-    """The layer types of the last `sides` sides, what explains most first.
+    """Return the layer types of the last `sides` sides, those that explain most first.
 
     If there was no side before, these are the `counted` types of the model now.
     """
@@ -82,7 +82,7 @@ def comparison_types(
 
 
 def comparison_layers(case: CaseComparison) -> list[Entry]:
-    """Each layer that has a time on either side in graph order, then the times of no layer."""
+    """Return each timed layer of either side in graph order, then the times of no layer."""
     sides = [
         SideLayers.of([row for row in rows if row is not None], "not there")
         for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
@@ -104,7 +104,7 @@ def _change_entry(time: TimeChange | None) -> Entry:
 
 
 def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
-    """The layers in the order of the graph now; a removed one follows its predecessor before."""
+    """Return the layers in graph order now. A removed one follows its predecessor before."""
     old_heads = _heads(change.before for change in changes)
     new_heads = _heads(change.after for change in changes)
     indexes = [
@@ -112,7 +112,7 @@ def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
     ]
     both = sorted((old, new) for old, new in indexes if old is not None and new is not None)
     known = [old for old, _ in both]
-    # At a layer of the graph now, or after it in the order before.
+    # A layer has its place in the graph now. A removed one comes after its predecessor before.
     places: list[tuple[float, int]] = []
     for old, new in indexes:
         if new is not None:
@@ -127,7 +127,7 @@ def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
 
 
 def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
-    """The index in the graph of each layer that has a time of its own, by the id of the layer."""
+    """Return the graph index of each layer that has its own time, by the id of the layer."""
     return {
         row.static.id: row.time.layer
         for row in rows
@@ -137,7 +137,7 @@ def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
 
 
 def _index(row: LayerRow | None, heads: Mapping[str, int]) -> int | None:
-    """The index in its graph of a layer, or of the layer whose kernel runs it."""
+    """Return the index in its graph of a layer, or of the layer whose kernel runs it."""
     if row is None or row.static is None:
         return None
     return heads.get(row.static.id if row.time is not None else row.runs_in or "")
@@ -147,7 +147,7 @@ def _index(row: LayerRow | None, heads: Mapping[str, int]) -> int | None:
 
 
 def render_comparison_svg(comparison: Comparison) -> str:
-    """The picture; if no case has one, the reason of the worst in its place."""
+    """Return the picture, or the reason of the worst case if no case has a picture."""
     cases = sorted(
         comparison.cases,
         key=lambda case: (not case.kernels, rank_case(verdict_word(case), case)),
@@ -170,7 +170,7 @@ def comparison_picture(case: CaseComparison) -> Picture:
             for of_side, own in zip(rows, (kernel.before, kernel.after), strict=True)
             if own is not None
         )
-        # The row of the layer now, if there is one.
+        # Prefer the row of the layer now, if there is one.
         at = next(reversed([row for row in found if row is not None]), None)
         boxes.append(_box(kernel, at, layers))
     parts = tuple(
@@ -181,7 +181,7 @@ def comparison_picture(case: CaseComparison) -> Picture:
 
 
 def _reason(case: CaseComparison) -> str:
-    """Why there is no picture; empty where nothing is known of the layers either."""
+    """Return why there is no picture, or an empty string if the layers are unknown as well."""
     if case.how is How.PLAN:
         return "Nothing differs: the engine runs the same kernels on both sides."
     return UNKNOWN_EDGES if case.layers else ""
@@ -283,7 +283,7 @@ class ShownComparison(Struct, frozen=True):
         return before, after
 
     def _failures(self) -> tuple[str | None, str | None]:
-        """Why each side has no figures; a side that did not fail was not measured."""
+        """Return why each side has no figures. A side that did not fail was not measured."""
         case = self.compared
         if case.failure is None or case.failed_side is None:
             return case.failure, case.failure
@@ -303,7 +303,7 @@ def _figures(run: SideRun | None) -> RanFigures | None:
 
 
 def compared_model(name: str, sides: Sequence[Entry], shown: Sequence[ShownComparison]) -> Entry:
-    """A model with its sides; a single side is the model now."""
+    """Return a model with its sides. A single side is the model now."""
     count = len(sides)
     points = [each.points()[-count:] for each in shown]
     found = [[p for p in side if p is not None] for side in zip(*points, strict=True)]

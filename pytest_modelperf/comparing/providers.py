@@ -1,4 +1,4 @@
-"""How many layers run on each execution provider, on both sides."""
+"""Compare how many layers run on each execution provider."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pytest_modelperf.profiler.records import CaseProfile
 
 
 def provider_metrics(before: CaseProfile, after: CaseProfile) -> tuple[Metric, ...]:
-    """The number of layers on each provider, where an engine has several and tells which ran.
+    """Return the layers on each provider, if an engine has several and reports which ran.
 
     A provider that cannot run a layer leaves it to the last one. So one layer more on the last is a
-    regression, whatever the latency says; the numbers of the others are shown.
+    regression, whatever the latency shows. The numbers of the others are only shown.
     """
     old, new = _layers_by_provider(before), _layers_by_provider(after)
     listed = _several(before, after)
@@ -34,21 +34,21 @@ def provider_metrics(before: CaseProfile, after: CaseProfile) -> tuple[Metric, .
 
 
 def uncounted_providers(before: CaseProfile, after: CaseProfile) -> tuple[str, ...]:
-    """A note where an engine has several providers and nothing tells which layers ran on which."""
+    """Return a note if an engine has several providers but does not report those of its kernels."""
     if _several(before, after) is None or provider_metrics(before, after):
         return ()
     return ("layers on each provider are not judged: the engine told no provider of its kernels",)
 
 
 def _several(before: CaseProfile, after: CaseProfile) -> tuple[str, ...] | None:
-    """The providers of the side that has more of them; None where both have one."""
+    """Return the providers of the side that has more of them, or None if both have one."""
     listed = [side.measured.engine.providers for side in (before, after) if side.measured]
     longest = max(listed, key=len, default=())
     return longest if len(longest) > 1 else None
 
 
 def _layers_by_provider(profile: CaseProfile) -> Counter[str]:
-    """How many layers ran on each provider; those that share a kernel are counted one by one."""
+    """Return how many layers ran on each provider. Each layer of a shared kernel counts."""
     counts: Counter[str] = Counter()
     times = () if profile.measured is None else profile.measured.layer_times
     for time in times or ():

@@ -38,7 +38,7 @@ from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import signed_percent
 
-# A record may have a figure that is infinite, which its document has not.
+# A figure can be infinite in a record, but not in its document.
 _FIGURE: Any = Figure | None
 
 
@@ -53,12 +53,12 @@ class Verdict(str, Enum):
     NEW = "new"
     UNCHANGED = "unchanged"
 
-    # Python 3.10 and 3.12 differ in what an f-string makes of a member.
+    # Python 3.10 and 3.12 format a member differently in an f-string.
     __str__ = str.__str__
 
 
 class How(str, Enum):
-    """By what the latency of a case was judged.
+    """What the latency of a case was judged by.
 
     `PLAN`: the engine runs the same kernels on both sides, so no time had to be compared. `PARTS`:
     the kernels that differ ran in turn. `DUET`: both whole models ran in turn. `STORED`: the model
@@ -84,7 +84,7 @@ class Measure(str, Enum):
     ALWAYS = "always"
 
 
-# Several verdicts are together the first of these that is among them.
+# The verdict of several together is the first of these that is among them.
 VERDICT_ORDER = (
     Verdict.REGRESSED,
     Verdict.OVER_BUDGET,
@@ -96,18 +96,18 @@ VERDICT_ORDER = (
 )
 # The figure that limits how much better than its baseline a case may be.
 IMPROVEMENT = "improvement"
-# A case that could not be measured may have shown one of these, and nothing else.
+# A case that could not be measured may still show one of these, but no other verdict.
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 
 
-# The median of all inferences, and of a workload the time of one pass, which is judged instead.
+# The median of all inferences. A workload is judged by the time of one pass instead.
 MEDIAN, TOTAL = "latency_p50", "latency_total"
-# How the names of the medians of the members of a workload begin.
+# Prefix of the names of the medians of the members of a workload.
 MEMBER = "latency_p50:"
 
 
 class Metric(Struct, frozen=True):
-    """One figure on both sides; it decides nothing unless it is `gated`.
+    """One figure on both sides, which takes part in the verdict only if it is `gated`.
 
     A gated metric that is not `awaited` can fail a case but does not leave one open: while it is
     inconclusive, the other metrics decide.
@@ -116,10 +116,10 @@ class Metric(Struct, frozen=True):
     would have been seen. `allowed` is the allowed relative increase. `limit` is an absolute limit
     of the figure, and `after_interval` are the bounds of the figure itself. An exact figure has no
     interval. `confidence` is the confidence of the interval. `rounds_needed` estimates how many
-    rounds would decide an open metric, and `samples_needed` how many inferences of each side it
-    lacks. `reason` is the change that made this figure worse, if that is known. `least` is a bound
-    of a figure without a value: a percentile is no less than a lower one. `detail` says what the
-    figure is of, such as `deadline 20 ms`.
+    rounds would decide an open metric, and `samples_needed` how many inferences it needs on each
+    side. `reason` is the change that made this figure worse, if that is known. `least` is a lower
+    bound for a figure without a value, because a percentile is at least as large as a lower one.
+    `detail` says what the figure is of, such as `deadline 20 ms`.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Metric(Struct, frozen=True):
 
     @property
     def ratio(self) -> Figure | None:
-        """After over before; for times measured in turn, the ratio of the pairs."""
+        """The ratio of after to before or, for times measured in turn, that of the pairs."""
         if self.measured_ratio is not None:
             return self.measured_ratio
         if self.before is None or self.after is None or self.before == 0:
@@ -172,21 +172,21 @@ METRIC = JsonObject(
 
 
 class CaseComparison(Struct, frozen=True):
-    """One case of two models, side by side; `reasons` are sentences on what changed and why.
+    """One case of two models, side by side. `reasons` are sentences on what changed and why.
 
     `failed_side` is the model that could not be measured, if the case failed and that is known.
 
     `outcome` is the verdict of a case that is unchanged or new, unless a budget overrules it. `how`
-    says by what the latency was judged; None if it was not: an unchanged, new or failed case,
-    counts alone, or a case that `is_unjudged`. In a duet both sides ran in turn in each of the
-    `rounds`; otherwise only the new one ran. `before` and `after` are the measurements of the
-    sides; None for a side that did not run. `parts` are the kernels that differ, if their times
-    were measured, and `elsewhere` is what the whole model shows beyond them. `kernels` are those of
-    both plans as one graph, if their times are known. `stages` are those of a program, and
-    `calls` its tree of calls, if both sides were profiled.
-    `first_difference` is where the outputs begin to differ, if that was found.
-    `baseline_factor` is how long a baseline took compared with when it was recorded on this kind of
-    machine; None if it was not, or did not run.
+    says what the latency was judged by. It is None if the latency was not judged: in an unchanged,
+    new or failed case, with counts alone, or in a case that `is_unjudged`. In a duet both sides ran
+    in turn in each of the `rounds`, otherwise only the new one ran. `before` and `after` are the
+    measurements of the sides, or None for a side that did not run. `parts` are the kernels that
+    differ, if their times were measured, and `elsewhere` is what the whole model shows beyond them.
+    `kernels` are those of both plans as one graph, if their times are known. `stages` are those of
+    a program, and `calls` its call tree, if both sides were profiled. `first_difference` is where
+    the outputs begin to differ, if that was found. `baseline_factor` is how long a baseline took
+    compared with when it was recorded on this kind of machine, or None if it was not recorded or
+    did not run.
     """
 
     case: Case
@@ -213,7 +213,7 @@ class CaseComparison(Struct, frozen=True):
     baseline_factor: float | None = None
 
     def __repr__(self) -> str:
-        """`<comparison b1-c1: regressed, latency_p50 +11.8 %>`: a failed assertion shows it."""
+        """Return `<comparison b1-c1: regressed, latency_p50 +11.8 %>`, for failed assertions."""
         if self.failure is not None and self.has_failed:
             return f"<comparison {printable(self.id)}: failed, {printable(self.failure)}>"
         parts = [self.verdict.value]
@@ -228,12 +228,12 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def is_duet(self) -> bool:
-        """Whether both sides ran in turn, as whole models or their parts."""
+        """Whether both sides ran in turn, as whole models or as their parts."""
         return self.how in (How.DUET, How.PARTS)
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether the latency was to be judged, and there are no times to judge it by."""
+        """Whether the latency was to be judged, but there are no times to judge it by."""
         median = self.metric(MEDIAN)
         return (
             self.how is None
@@ -246,7 +246,7 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict by all figures; inconclusive for a failed case of which none is worse."""
+        """The verdict by all figures. A failed case is inconclusive unless a figure is worse."""
         found = self._by_figures
         return found if self.failure is None or found in _WORSE else Verdict.INCONCLUSIVE
 
@@ -256,16 +256,16 @@ class CaseComparison(Struct, frozen=True):
             kept = (m.verdict for m in self.metrics if m.limit is not None)
             return worst([self.outcome, *(v for v in kept if v is not Verdict.PASSED)])
         decided = [metric.verdict for metric in self.metrics if metric.decides]
-        # What judged nothing has not passed.
+        # A case in which nothing was judged has not passed.
         return worst(decided or [Verdict.INCONCLUSIVE])
 
     def metric(self, name: str) -> Metric | None:
-        """The metric of this name that compares both sides, rather than one with a limit."""
+        """Return the metric of this name that compares both sides, not one with a limit."""
         return next((m for m in self.metrics if m.name == name and m.limit is None), None)
 
     @property
     def typical(self) -> Metric | None:
-        """The main latency of the case: its median, or the time of a pass of a workload."""
+        """The main latency of the case: its median or, for a workload, the time of a pass."""
         return self.metric(self.typical_name)
 
     @property
@@ -300,23 +300,23 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def is_too_good(self) -> bool:
-        """Whether it is better than its baseline by more than a budget allows."""
+        """Whether the case is better than its baseline by more than a budget allows."""
         return any(m.name == IMPROVEMENT and m.verdict is Verdict.OVER_BUDGET for m in self.metrics)
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engines of the sides that ran, once if they are the same."""
+        """The engines of the sides that ran, listed once if they are the same."""
         sides = [side.engine.label for side in (self.before, self.after) if side is not None]
         return tuple(dict.fromkeys(sides))
 
     @property
     def has_failed(self) -> bool:
-        """Whether it could not be measured and no known figure is worse."""
+        """Whether the case could not be measured and no known figure is worse."""
         return self.failure is not None and self.verdict not in _WORSE
 
     @property
     def known_verdict(self) -> Verdict | None:
-        """The verdict; None if it could not be measured and no known figure is worse."""
+        """The verdict, or None if the case could not be measured and no known figure is worse."""
         return None if self.has_failed else self.verdict
 
 
@@ -342,7 +342,7 @@ class Comparison(Shown, frozen=True):
     """Two models compared at the same cases.
 
     `confidence` is the confidence of each gated metric, and `tolerance` is the allowed relative
-    increase; both are None where only exact figures were compared.
+    increase. Both are None if only exact figures were compared.
     """
 
     before: ModelFacts
@@ -354,17 +354,17 @@ class Comparison(Shown, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all cases; one that could not be measured is inconclusive."""
+        """The worst verdict of all cases. A case that could not be measured is inconclusive."""
         return worst(case.verdict for case in self.cases)
 
     @property
     def known_verdict(self) -> Verdict | None:
-        """The verdict; None if no case has one."""
+        """The verdict, or None if no case has one."""
         return None if all(case.has_failed for case in self.cases) else self.verdict
 
     @property
     def rounds(self) -> Count | None:
-        """The rounds of all cases together; None where nothing ran."""
+        """The rounds of all cases together, or None if nothing ran."""
         known = [case.rounds for case in self.cases if case.rounds is not None]
         return sum(known) if known else None
 
@@ -382,7 +382,7 @@ COMPARISON = JsonDocument(
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict of several together: the first of them in `VERDICT_ORDER`."""
+    """Return the verdict of several together: the first of them in `VERDICT_ORDER`."""
     return min(verdicts, key=VERDICT_ORDER.index, default=Verdict.PASSED)
 
 

@@ -83,7 +83,7 @@ COMPARISON_COLUMNS = (
     *("metric", "before", "after", "ratio", "ratio_low", "ratio_high", "allowed"),
     *("verdict", "gated"),
 )
-# The first reasons explain most. Without times the table of types has all of them.
+# The first reasons explain most. Without times, the table of types shows all of them.
 _MAX_REASONS = 4
 _MAX_TIMED_REASONS = 6
 # What a failure shows unless the user asks for more.
@@ -98,9 +98,9 @@ def comparison_report(
     machine: MachineFacts | None = None,
     made: dt.datetime | None = None,
 ) -> Report:
-    """The verdict and its evidence; `machine` is the one that both models ran on, if known.
+    """Return the verdict and its evidence. `machine` is the one that both models ran on, if known.
 
-    A text shows no section of a case that passed among several.
+    A text omits the section of a case that passed among several.
     """
     views = [
         CaseView(name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place))
@@ -141,7 +141,7 @@ def comparison_report(
 
 
 def _page_data(comparison: Comparison) -> Mapping[str, Any]:
-    # Most reports need no page, and what draws one takes time to import.
+    # Most reports need no page, and the code that draws one takes time to import.
     from pytest_modelperf.comparing.page_data import comparison_data
 
     return comparison_data(comparison)
@@ -171,7 +171,7 @@ def _took(comparison: Comparison) -> str:
 
 
 def _sheet(comparison: Comparison) -> Sheet:
-    """All metrics of all cases, with names and units as in the JSON.
+    """Return all metrics of all cases, with names and units as in the JSON.
 
     A case that failed has no verdict, and one row if it has no metrics. A metric that is not gated
     is not judged, and has no verdict.
@@ -205,7 +205,7 @@ def _metric_cells(metric: Metric) -> tuple[Cell, ...]:
 def case_section(
     view: CaseView, sentence: str, blocks: Iterable[ReportBlock], *, is_open: bool = False
 ) -> Section:
-    """The case under its verdict, with which the sentence begins."""
+    """Return the case under its verdict, with which the sentence begins."""
     return Section(
         title=view.name,
         word=view.word,
@@ -220,9 +220,9 @@ def case_section(
 def case_blocks(
     case: CaseComparison, wording: Wording, advice: str | None = None
 ) -> Iterator[ReportBlock]:
-    """Everything about a case: figures, layers, reasons, and how they were found.
+    """Yield everything about a case: figures, layers, reasons, and how they were found.
 
-    A page draws the layers. `advice` says how to accept the case.
+    The layers are drawn only on a page. `advice` says how to accept the case.
     """
     yield from doubt_blocks(case, wording)
     if case.metrics:
@@ -239,7 +239,7 @@ def case_blocks(
 
 
 def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
-    """What prevented a verdict, or what would help to get one."""
+    """Yield what prevented a verdict, or what would help to get one."""
     if case.failure is not None:
         yield Failure("\n".join(failure_lines(case)))
     doubt = describe_doubt(case, wording)
@@ -260,7 +260,7 @@ def _layer_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBloc
 
 
 def _reason_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
-    """The reasons; a text has the first of them, and says where the others are."""
+    """Yield the reasons. A text has the first of them, and says where the others are."""
     most, where = _MAX_REASONS, "as the table shows"
     if has_times(case):
         most, where = _MAX_TIMED_REASONS, f"{wording.names['json']} has them"
@@ -278,7 +278,7 @@ def _fact_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
 
 
 def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
-    """The main reasons, the figures that failed, and the operators that explain most.
+    """Yield the main reasons, the figures that failed, and the operators that explain most.
 
     The last line says what is left out.
     """
@@ -304,7 +304,7 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]
 
 
 def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None:
-    """The operators that explain what failed; None if none does."""
+    """Return the operators that explain what failed, or None if there are none."""
     if any(metric.name.startswith(LATENCY) for metric in failing) and has_times(case):
         return main_type_difference_table(case, MAX_MAIN_TYPES)
     has_counts = any(not is_sampled(metric.name) for metric in failing)
@@ -313,9 +313,9 @@ def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None
 
 
 def _main_words(case: CaseComparison) -> Collection[str]:
-    """The words of facts that say why a case failed.
+    """Return the words of facts that say why a case failed.
 
-    If a duet showed it, a note seldom does.
+    A note rarely does, if a duet showed the failure.
     """
     words = {"budget"}
     if case.verdict is not Verdict.REGRESSED:
@@ -328,7 +328,10 @@ def _main_words(case: CaseComparison) -> Collection[str]:
 
 
 def _describe_left(case: CaseComparison, figures: int, notes: int) -> str:
-    """`-v also shows 5 reasons, 9 figures, 7 layers and 6 notes`; empty if nothing is left out."""
+    """Return `-v also shows 5 reasons, 9 figures, 7 layers and 6 notes`, or an empty string.
+
+    It is empty if nothing is left out.
+    """
     counts = {
         "reason": len(case.reasons) - MAX_MAIN_REASONS,
         "figure": len(shown_metrics(case)) - figures,

@@ -42,9 +42,9 @@ from pytest_modelperf.text.escaping import printable
 class CompareRequest(Struct, frozen=True, kw_only=True):
     """A request to compare every case of two models by one gate.
 
-    `baseline` is what is stored of the model before: its twin then runs in place of `before`, which
-    has only the setup. With `names_machine`, each case has a note of the machine that it ran on, as
-    a part of a request.
+    `baseline` is what is stored of the model before. Its twin then runs in place of `before`, which
+    has only the setup. With `names_machine`, each case has a note of the machine that it ran on,
+    because it is a part of a larger request.
     """
 
     before: ModelRun
@@ -56,7 +56,7 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
     names_machine: bool = False
 
     def run(self, extensions: Extensions, watch: Watch = lambda _: None) -> Comparison:
-        """The comparison by duets, made here."""
+        """Make the comparison by duets, in this process."""
         with self.opened_sides(extensions, watch) as (before, after):
             comparison = compare_models(
                 before, after, self.request, self.gate, extensions, watch, self.details
@@ -67,7 +67,7 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def opened_sides(self, extensions: Extensions, watch: Watch) -> Iterator[tuple[Side, Side]]:
-        """Both sides; the files of a baseline last as long as the context."""
+        """Open both sides. The files of a baseline exist until the context ends."""
         before, after = (_side_of(model, watch) for model in (self.before, self.after))
         if self.baseline is None:
             yield before, after
@@ -77,7 +77,7 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
             yield replace(stored, setup=before.setup), after
 
     def count(self, extensions: Extensions) -> Comparison:
-        """The comparison of exact figures, for which nothing runs."""
+        """Compare exact figures, without running anything."""
         after, request, tolerances = self.after.source, self.request, self.gate.tolerances
         if self.baseline is None:
             both = profile_both(self.before.source, after, request, extensions.operators)
@@ -87,10 +87,14 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
         return compare_with_baseline(self.baseline.model, profile, given, tolerances)
 
     def split(self, extensions: Extensions) -> Parts[Comparison]:
-        """Each case, with its share of the level; one that no machine compared has its counts."""
+        """Split the request into cases, each with its share of the level.
+
+        A case that no machine compared keeps its counts.
+        """
         after = self.after.source
         if self.baseline is not None and self.baseline.twin is not None:
-            # No part would find an error that concerns several cases, so the twin is counted too.
+            # An error that concerns several cases is not found in any part, so the twin is counted
+            # here, too.
             with working_folder("twin") as folder:
                 twin = folder / "stored.onnx"
                 write_twin_bytes(self.baseline.twin, twin)
@@ -133,7 +137,7 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
 
 
 def _side_of(model: ModelRun, watch: Watch) -> Side:
-    """The model as a side, in an environment that is made if it needs one."""
+    """Return the model as a side, in an environment that is made if it needs one."""
     setup = model.setup
     if model.requirements:
         made = make_environment(model.requirements, on_progress=telling(watch))
@@ -148,7 +152,7 @@ def _with_machine(case: CaseComparison) -> CaseComparison:
 
 
 def compare_profiles(before: Profile, after: Profile, tolerances: Tolerances = EXACT) -> Comparison:
-    """Every case of `before` against the same case of `after`."""
+    """Compare every case of `before` with the same case of `after`."""
     pairs = tuple(zip(before.cases, after.cases, strict=False))
     if [case.case.id for case in before.cases] != [case.case.id for case in after.cases]:
         raise UsageError(

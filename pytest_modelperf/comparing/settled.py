@@ -1,4 +1,4 @@
-"""A case held against what a baseline stored: by its plan, which may settle it, or by samples."""
+"""A case compared with what a baseline stored: by its plan, which may settle it, or by samples."""
 
 from __future__ import annotations
 
@@ -62,10 +62,11 @@ _NOTHING_CHANGED = "the same model on the same engine with the same options: not
 def settle(
     before: Side, after: Model, setup: Setup, gate: Gate, place: CasePlace
 ) -> JudgedCase | None:
-    """The verdict that needs only the baseline and the present model; None if it needs the twin.
+    """Return the verdict if the baseline and the current model are enough, or None.
 
-    Rebuilding a twin takes longer than all the rest, so this works without it. BaselineError where
-    the digest is that of the model, and the structure or the counts are not, or those of the twin.
+    Rebuilding a twin takes longer than all the rest, so this works without it. Raise a
+    BaselineError if the digest matches the model but the structure or the counts do not, or if
+    those of the twin do not match.
     """
     if before.baseline is None:
         return None
@@ -79,7 +80,7 @@ def settle(
         return None
     require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
     if has_lost_its_twin(before.baseline, before.twin, stored):
-        # A digest alone is the word of one file.
+        # A digest alone is the word of a single file.
         return None
     known = SideCounts(stored.static, stored.observed)
     static = compare_with_stored(place.case, known, after.static, gate.tolerances, is_same=True)
@@ -89,7 +90,10 @@ def settle(
 
 
 def settle_equal(pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCase | None:
-    """The case unchanged because both sides are the same model, weights included, run alike."""
+    """Return the case as unchanged if both sides are the same model, run in the same way.
+
+    The same model includes the same weights.
+    """
     old, new = pair.before, pair.after
     if not pair.shares_a_worker or old.file.sha256(place.tell) != new.file.sha256(place.tell):
         return None
@@ -102,7 +106,7 @@ def settle_equal(pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCas
 
 
 def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedCase | None:
-    """A new case with the reason why nothing stored fits it; None where something does."""
+    """Return a new case with the reason why no stored case fits it, or None if one does."""
     reason = _missing(case.id, stored, model)
     if not reason:
         return None
@@ -110,7 +114,7 @@ def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedC
 
 
 def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str | None:
-    """Why a baseline cannot run in another way than the model now; None where it can."""
+    """Return why a baseline cannot run in another way than the model now, or None if it can."""
     if before.baseline is None or before.setup == setup:
         return None
     if _missing(case.id, before.baseline.case(case.id), now):
@@ -122,7 +126,7 @@ def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str 
 
 
 def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
-    """Why nothing stored can be compared with a case; empty where something can."""
+    """Return why no stored case can be compared with this one, or an empty string if one can."""
     if stored is None:
         return f"there is no baseline of {case_id}"
     other = stored.other_dims(model.binding.own_dims) or stored.other_inputs(model.given_inputs)
@@ -130,9 +134,10 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
 
 
 def _other_generation(stored: StoredCase, model: Model) -> str:
-    """Why a prefill cannot be compared with the recorded one; empty if it can.
+    """Return why a prefill cannot be compared with the recorded one, or an empty string if it can.
 
-    Its id does not tell how much is generated, on which the size of a static cache depends.
+    The id of a prefill does not show how much is generated, which decides the size of a static
+    cache.
     """
     known, phase = stored.generation, model.bound.phase
     if known is None or phase is None:
@@ -148,7 +153,7 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
 
 def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
     """Whether a case was recorded of the same model on the same engine, with the same options."""
-    # The digest is last, because it may read gigabytes.
+    # The digest comes last, because it may have to read gigabytes.
     return has_recorded_engine(stored, setup) and (
         stored.model_sha256 == model.file.sha256(place.tell)
     )
@@ -157,24 +162,24 @@ def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlac
 def has_recorded_engine(stored: StoredCase, setup: Setup) -> bool:
     """Whether a case runs on the engine that it was recorded on: same version, same options.
 
-    Where several builds of an engine are installed, nobody knows which of them is imported.
+    If several builds of an engine are installed, it is unknown which of them is imported.
     """
     engine = setup.engine.name
     return (
         stored.engine == engine
         and list(installed_builds(engine).values()) == [stored.engine_version]
         and is_this_python(setup.spec)
-        # The options that were not given are defaults, which follow from the version.
+        # Options that were not given have their defaults, which depend on the version.
         and stored.options == dict(setup.options)
     )
 
 
 def compare_counts(asked: PairedCase) -> CaseComparison:
-    """The counts of both sides, as far as they are known by now; a baseline has them stored."""
+    """Compare the counts of both sides, as far as they are known. A baseline has them stored."""
     stored, case, now = asked.stored, asked.place.case, asked.pair.after
     tolerances = asked.gate.tolerances
     if stored is not None:
-        # Other values may give other shapes.
+        # Other input values may lead to other shapes.
         observed = stored.observed if stored.inputs == now.given else None
         known = SideCounts(stored.static, observed)
         return compare_with_stored(case, known, now.static, tolerances)
@@ -183,7 +188,7 @@ def compare_counts(asked: PairedCase) -> CaseComparison:
 
 
 def as_unchanged(counted: CaseComparison) -> CaseComparison:
-    """The comparison of a case that need not run."""
+    """Return the comparison of a case that does not need to run."""
     return replace(counted, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
 
 
@@ -193,7 +198,7 @@ def as_unchanged(counted: CaseComparison) -> CaseComparison:
 _NS_PER_MS = 1e6
 
 
-def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, for whom, after which cases, where
+def settle_by_plan(  # noqa: PLR0913, PLR0917  # both sides, how to run and judge, who is informed, and the other cases
     before: Side,
     after: Model,
     setup: Setup,
@@ -202,11 +207,12 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # two sides, how, by which rule, 
     slowdowns: Slowdowns,
     start: StartRig = started_rig,
 ) -> JudgedCase | Suspicion | None:
-    """The case as it passed because the engine still makes the recorded plan of the model.
+    """Return the case as passed if the engine still makes the recorded plan of the model.
 
-    A suspicion if the model takes longer than `slowdowns` of the other models explain. None if the
-    engine makes another plan, or if a plan does not settle the case. No twin is rebuilt for it, but
-    the plan is believed only if the twin has the structure and the counts that go with it.
+    Return a suspicion if the model takes longer than the `slowdowns` of the other models explain.
+    Return None if the engine makes another plan, or if a plan does not settle the case. The twin is
+    not rebuilt for this, but the plan is trusted only if the twin has the structure and the counts
+    that belong to it.
     """
     if before.baseline is None or not gate.trusts_plans or before.setup != setup:
         return None
@@ -249,11 +255,11 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
     place: CasePlace,
     start: StartRig,
 ) -> MeasuredCase | None:
-    """A short run of the model; None if it is not shown to do the work of the recorded one.
+    """Run the model briefly, and return None unless this shows that it does the recorded work.
 
     The engine has to make the recorded plan of it. If a run completes the counts, these have to be
     the recorded ones: they show sizes and, if data decides which bodies run, which ones did. The
-    session that makes the plan is the one that runs, if the time of its load is known otherwise.
+    session that makes the plan is also the one that runs, if the load time comes from the baseline.
     """
     graph, plan = model.bound.graph, stored.plan
     if plan is None or find_data_dependence(graph, after_run=True) is not None:
@@ -280,7 +286,7 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
 
 
 def _with_recorded_start(measured: Measurement, recorded: StoredLatency) -> Measurement:
-    """The measurement with the load and the first inference of the baseline."""
+    """Return the measurement with the load and the first inference of the baseline."""
     load_ns, first_ns = (
         round(median(each[0] for each in figures))
         for figures in (
@@ -302,7 +308,7 @@ def _find_suspicion(  # noqa: PLR0913, PLR0917  # the same
     slowdowns: Slowdowns,
     start: StartRig,
 ) -> Suspicion | None:
-    """Why the recorded times contradict the plan; otherwise the slowdown of the case is noted."""
+    """Return why the recorded times contradict the plan, or note the slowdown of the case."""
     recorded, measured = before.recorded(place.case.id), found.profile.measured
     first = None if recorded is None or measured is None else look_at(recorded, measured)
     if recorded is None or first is None or before.baseline is None or before.machine is None:
@@ -314,7 +320,7 @@ def _find_suspicion(  # noqa: PLR0913, PLR0917  # the same
             second = look_at(recorded, measure_shortly(rig, place))
         yield from () if second is None else (second,)
 
-    # Models of two folders may have one name.
+    # Models in two folders may have the same name.
     model = before.baseline.model.sha256 or before.baseline.model.name
     drift_place = before.machine.key, place.case.cores
     others = slowdowns.of_others(drift_place, model)
@@ -328,17 +334,17 @@ def _find_suspicion(  # noqa: PLR0913, PLR0917  # the same
 def _is_built_alike(stored: StoredCase, now: Model) -> bool:
     """Whether the graph has the counts and the structure of the recorded one.
 
-    Otherwise only the twin can tell whether the engine makes the same plan of both: a digest of
-    another model's plan may stand in the file.
+    Otherwise only the twin can show whether the engine makes the same plan of both, because the
+    file may contain the digest of another model's plan.
     """
     has_counts = other_counts(stored.static, now.static.from_graph) is None
     return has_counts and has_recorded_structure(stored, now.file)
 
 
 def _ran_alike(stored: StoredCase, now: PreparedModel, *, needs_run: bool) -> bool:
-    """Whether a run completed the counts as the recorded run did.
+    """Whether a run completed the counts in the same way as the recorded run.
 
-    Without a run on both sides, nothing is known, which is enough unless `needs_run`.
+    Without a run on both sides this is unknown, which is enough unless `needs_run`.
     """
     recorded, observed = stored.observed, now.static.observed
     if recorded is None or observed is None:
@@ -349,7 +355,7 @@ def _ran_alike(stored: StoredCase, now: PreparedModel, *, needs_run: bool) -> bo
 def judge_same_plan(
     counted: CaseComparison, profile: CaseProfile, kernels: int, gate: Gate, seconds: float
 ) -> JudgedCase:
-    """The case passed; `profile` has the latency of a short run, which judged nothing."""
+    """Return the case as passed. `profile` has the latency of a short run, which was not judged."""
     measured = profile.measured
     if measured is None:
         raise MeasureError(profile.reason)
@@ -363,7 +369,7 @@ def judge_same_plan(
 
 
 def with_times(comparison: CaseComparison, measured: Measurement, gate: Gate) -> CaseComparison:
-    """A case that passed by its plan with the times of a run of the model alone."""
+    """Return a case that passed by its plan, with the times of a run of the model alone."""
     times = [_metric(percentile, gate) for percentile in measured.latency.percentiles]
     names = {metric.name for metric in times}
     others = (metric for metric in comparison.metrics if metric.name not in names)
@@ -377,7 +383,7 @@ def with_times(comparison: CaseComparison, measured: Measurement, gate: Gate) ->
 
 
 def _metric(percentile: Percentile, gate: Gate) -> Metric:
-    """A percentile that is the same on both sides, because all that runs is."""
+    """Return a percentile that is the same on both sides, because both run the same."""
     percent, ns = percentile.percent, percentile.value_ns
     return Metric(
         f"latency_{percentile.name}",
@@ -392,7 +398,7 @@ def _metric(percentile: Percentile, gate: Gate) -> Metric:
 
 
 def describe_same_plan(kernels: int) -> str:
-    """The reason why no duet ran."""
+    """Return the reason why no duet ran."""
     runs = count_of(kernels, "kernel")
     return f"same plan: the engine runs the same {runs} on the same shapes"
 
@@ -401,7 +407,7 @@ def describe_same_plan(kernels: int) -> str:
 
 
 def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
-    """The model measured now against the recorded processes; `refusal` is why there is no duet."""
+    """Compare the model with the recorded processes. `refusal` is why there is no duet."""
     begun = time.monotonic()
     found = _measure(asked)
     pair, gate, now = replace(asked.pair, after=found.model), asked.gate, found.profile
@@ -435,7 +441,7 @@ def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
 
 def _measure(asked: PairedCase) -> MeasuredCase:
     pair, gate = asked.pair, asked.gate
-    # Recorded processes differ by more than the precision that one of them can reach.
+    # Recorded processes vary by more than the precision that one of them can reach.
     policy = coarsened(pair.after_setup.policy, gate.tolerance)
     policy = replace(policy, tail_samples=gate.samples_needed)
     setup = replace(pair.after_setup, policy=policy)
@@ -443,7 +449,7 @@ def _measure(asked: PairedCase) -> MeasuredCase:
 
 
 def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | None:
-    """Why the latency cannot be compared with a stored one."""
+    """Return why the latency cannot be compared with a stored one."""
     if stored is None:
         return (
             "no times of the recorded model are stored for this kind of machine, so the latency is "
@@ -452,13 +458,16 @@ def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | Non
     if not stored.is_of(now.engine):
         return "it was recorded on another engine, so the latency is not judged"
     if now.mixture is not None:
-        # The median of inferences of several kinds can change from one kind to another by chance.
+        # The median of several kinds of inferences can move from one kind to another by chance.
         return "stored times say nothing about a workload, so the latency is not judged"
     return None
 
 
 def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> str | None:
-    """Why a regression may not come from the model: a duet would disturb both sides alike."""
+    """Return why a regression may not come from the model.
+
+    Only in a duet does noise affect both sides alike.
+    """
     noise = find_noise([made.block.noise for made in now.rounds], cores)
     if not noise or all(metric.verdict is not Verdict.REGRESSED for metric in metrics):
         return None
@@ -466,7 +475,7 @@ def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> 
 
 
 def _as_inconclusive(metric: Metric) -> Metric:
-    """The metric; inconclusive where it was a regression."""
+    """Return the metric, made inconclusive if it was a regression."""
     if metric.verdict is not Verdict.REGRESSED:
         return metric
     return replace(metric, verdict=Verdict.INCONCLUSIVE)

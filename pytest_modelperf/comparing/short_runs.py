@@ -1,4 +1,4 @@
-"""The short runs of settled cases, held against the times of their baselines.
+"""Compare the short runs of settled cases with the times of their baselines.
 
 The same plan settles a case without a comparison of times. If the model then takes longer than it
 took when it was recorded, and longer than drift explains, the plan may hide a difference.
@@ -20,7 +20,7 @@ from pytest_modelperf.stats.slowdowns import ShortLook, low_time, typical_slowdo
 # The machine and the number of cores: neighbours delay several threads more than one.
 DriftPlace: TypeAlias = tuple[str, int]
 
-# From here on a ratio reads better than a percentage.
+# From here on a ratio is easier to read than a percentage.
 _MANY_TIMES = 2
 
 
@@ -34,9 +34,12 @@ class Slowdowns(Struct):
         self._found.setdefault(place, defaultdict(list))[model].append(slowdown)
 
     def of_others(self, place: DriftPlace, model: str) -> tuple[float, ...]:
-        """The slowdown of each other model there: what slows all cases of one is no drift."""
+        """Return the slowdown of each other model there.
+
+        What slows all cases of a single model is not drift.
+        """
         models = self._found.get(place, {})
-        # Another thread may add one meanwhile.
+        # Another thread may add a model in the meantime.
         return tuple(median(own) for name, own in list(models.items()) if name != model)
 
 
@@ -55,19 +58,19 @@ class Suspicion(Struct, frozen=True, kw_only=True):
         return f"{found} while other models took {others} recorded" if self.others else found
 
     def describe(self, compared: CaseComparison) -> str:
-        """The note on the comparison that followed."""
+        """Return the note on the comparison that followed."""
         if compared.how is How.DUET:
             return f"{self.reason}: compared as a duet"
         return f"{self.reason}: the plan did not settle the case"
 
     def drift(self, compared: CaseComparison) -> float | None:
-        """The part of the slowdown that the comparison did not find in the model."""
+        """Return the part of the slowdown that the comparison did not find in the model."""
         ratio = None if compared.typical is None else compared.typical.ratio
         return self.slowdown / ratio if ratio else None
 
 
 def look_at(stored: StoredLatency, now: Measurement) -> ShortLook | None:
-    """A short run against the slowest recorded process; None if these ran on another engine."""
+    """Compare a short run with the slowest recorded process, or return None on another engine."""
     if not stored.is_of(now.engine):
         return None
     recorded_ns = max(low_time(process.times_ns) for process in stored.processes)
@@ -77,7 +80,10 @@ def look_at(stored: StoredLatency, now: Measurement) -> ShortLook | None:
 
 
 def describe_slowdown(slowdown: float, place: str = "") -> str:
-    """How long something takes: `2.1 times as long as`, `34 % longer on this machine than`."""
+    """Describe how long something takes: `2.1 times as long as`, or `34 % longer than`.
+
+    With a place: `34 % longer on this machine than`.
+    """
     percent = round(100 * (slowdown - 1))
     if percent == 0:
         return f"as long{place} as"

@@ -28,8 +28,8 @@ from pytest_modelperf.profiler.worker.working_folder import working_folder
 class Side(Struct, frozen=True):
     """One of the two sides: a model on an engine in an interpreter.
 
-    The `source` of a baseline is its rebuilt twin, or the model now where it has no twin.
-    `machine` is what was recorded on machines of this kind, and `twin` the twin as it is stored.
+    The `source` of a baseline is its rebuilt twin, or the model now if it has no twin. `machine` is
+    what was recorded on machines of this kind, and `twin` the twin as it is stored.
     """
 
     source: ModelSource
@@ -43,10 +43,10 @@ class Side(Struct, frozen=True):
         return None if self.baseline is None else self.baseline.model
 
     def recorded(self, case_id: str) -> StoredLatency | None:
-        """The latency of a stored case on this kind of machine.
+        """Return the latency of a stored case on this kind of machine.
 
-        Where a case was recorded anew on one kind of machine alone, the files of the others have
-        the times of an older model, which say nothing of it.
+        If a case was recorded again on one kind of machine only, the files of the others have the
+        times of an older model, which say nothing about it.
         """
         found = None if self.machine is None else self.machine.cases.get(case_id)
         stored = None if self.baseline is None else self.baseline.case(case_id)
@@ -63,9 +63,9 @@ def baseline_side(
     request: ProfileRequest,
     extensions: Extensions,
 ) -> Iterator[Side]:
-    """A stored baseline as the side before `now`; its files last as long as the context.
+    """Open a stored baseline as the side before `now`. Its files exist until the context ends.
 
-    BaselineError where the twin does not belong to the recorded model.
+    Raise a BaselineError if the twin does not belong to the recorded model.
     """
     machine = baseline.machine(machine_key)
     with working_folder("twin") as folder:

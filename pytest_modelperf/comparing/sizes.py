@@ -1,7 +1,7 @@
-"""The size of a model on disk, on both sides: its file and those of its external data.
+"""Compare the size of a model on disk: its file and those of its external data.
 
 The size is exact. Names, notes and versions that exporters write differ by some KB and say nothing
-of a model, so it may grow by a little in any case, unless a tolerance names it.
+about a model, so it may always grow by a little, unless a tolerance names it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LAST_COUNT = "params"
 def with_size(
     case: CaseComparison, before: int | None, after: int | None, tolerances: Tolerances
 ) -> CaseComparison:
-    """The comparison with the sizes of both models beside its counts; None is an unknown size.
+    """Return the comparison with the sizes of both models next to its counts.
 
-    With an unknown size it is left as it is, with a note if a tolerance names the size. So is a
-    case that has no metrics, for there is nothing before it.
+    The case stays as it is if a size is None, which means unknown, with a note if a tolerance names
+    the size. It also stays as it is if it has no metrics, because then there is no side before.
     """
     if not case.metrics:
         return case
@@ -41,7 +41,7 @@ def with_size(
 
 
 def judge_size(before: int, after: int, tolerances: Tolerances) -> Metric:
-    """The metric of both sizes: worse beyond the tolerance, and better where B to A would be."""
+    """Judge both sizes: worse beyond the tolerance, and better if the reverse would be worse."""
     is_named = tolerances.names(SIZE)
     share = tolerances.of_figure(SIZE)
     least = 0 if is_named else LEAST_SIZE_BYTES

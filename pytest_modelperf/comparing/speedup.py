@@ -1,4 +1,4 @@
-"""How many times as fast one side is as the other, as a number that a test compares."""
+"""How many times as fast one side is as the other, as a number that a test can compare."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _UNKNOWN = "unknown"
 
 
 class Speedup(Struct, frozen=True, eq=False):
-    """How many times as fast the second side is: the time before by the time now.
+    """How many times as fast the second side is: the time before divided by the time now.
 
-    A comparison holds if the whole interval does: `speedup > 2` is about its lower end, and
-    `speedup < 2` about its upper end. So both are false while the interval contains 2, and all are
-    false if a bound is unknown.
+    A comparison is true if it is true for the whole interval: `speedup > 2` is about its lower end,
+    and `speedup < 2` about its upper end. So both are false while the interval contains 2, and all
+    are false if a bound is unknown.
     """
 
     value: float | None = None
@@ -44,7 +44,7 @@ class Speedup(Struct, frozen=True, eq=False):
         return math.nan if self.value is None else self.value
 
     def __repr__(self) -> str:
-        """`2.31x (2.20 to 2.44)`: a failed assertion shows it."""
+        """Return `2.31x (2.20 to 2.44)`, for failed assertions."""
         if self.value is None:
             return _UNKNOWN
         if self.low is None or self.high is None:
@@ -59,7 +59,7 @@ def _inverse(ratio: float | None) -> float | None:
 
 
 def _rounded(value: float) -> str:
-    """Three digits: `0.931`, `2.31`, `23.1`, `231`."""
+    """Return three digits: `0.931`, `2.31`, `23.1`, `231`."""
     if not math.isfinite(value) or value >= 100:  # three digits
         return f"{value:.0f}"
     return f"{value:.{3 - len(f'{value:.0f}')}f}" if value >= 1 else f"{value:.3f}"

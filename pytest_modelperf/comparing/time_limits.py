@@ -20,31 +20,31 @@ from pytest_modelperf.stats.budgets import (
 from pytest_modelperf.stats.decisions import BudgetDecision
 from pytest_modelperf.stats.looks import plan_looks
 
-# The chance that a model just at its tolerance passes, for each case.
+# The chance that a model exactly at its tolerance passes, for each case.
 PASS_LEVEL = 0.05
-# The rounds after which limits are checked; they are checked once more after the last round. The
+# The rounds after which limits are checked. They are checked once more after the last round. The
 # first ones are for models so slow that the usual time is too short for the usual rounds.
 LIMIT_LOOKS = (1, 3, *plan_looks(100))
-# The chance that one of these checks passes a figure just at its limit.
+# The chance that one of these checks passes a figure exactly at its limit.
 LIMIT_PASS_LEVEL = PASS_LEVEL / (len(LIMIT_LOOKS) + 1)
 
 
 class StartFigure(Struct, frozen=True):
-    """A time that each side has once a round: its metric, and where a round and a file have it."""
+    """A time that each side has once a round: its metric, and how a round and a file give it."""
 
     metric: str
     of: Callable[[Round], int]
     stored: Callable[[StoredProcess], tuple[int, ...]]
 
 
-# The times that each round has once, by the word that names each in a tolerance.
+# The times that each round has once, by their names in a tolerance.
 STARTS: Mapping[str, StartFigure] = {
     LOAD: StartFigure("load_ms", lambda made: made.load_ns, lambda made: made.load_ns),
     FIRST: StartFigure(
         "first_inference_ms", lambda made: made.first_ns, lambda made: made.first_ns
     ),
 }
-# The figures of these times, as reports name them.
+# The figures of these times, by their names in reports.
 START_METRICS = frozenset(start.metric for start in STARTS.values())
 _NS_PER_MS = 1e6
 # The first session of a process also pays for what the engine loads once.
@@ -60,14 +60,14 @@ class LatencyLimit(Struct, frozen=True, tag=True):
     def judge(
         self, rounds: Sequence[Round], level: float, limited: Collection[float] = ()
     ) -> BudgetDecision:
-        """The decision; the `limited` percentiles have levels of their own."""
+        """Return the decision. Each of the `limited` percentiles has its own level."""
         return judge_percentile(
             _times(rounds), self.percent, self.ns, level, LIMIT_PASS_LEVEL, limited
         )
 
 
 class StartLimit(Struct, frozen=True, tag=True):
-    """The largest value that a time may have which each round has once."""
+    """The largest value of a time that each round has once."""
 
     metric: str
     ms: float
@@ -76,7 +76,7 @@ class StartLimit(Struct, frozen=True, tag=True):
         self,
         rounds: Sequence[Round],
         level: float,
-        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
+        limited: Collection[float] = (),  # noqa: ARG002  # as for `LatencyLimit`
     ) -> BudgetDecision:
         (of,) = (start.of for start in STARTS.values() if start.metric == self.metric)
         warm = rounds[COLD_ROUNDS:] or rounds
@@ -92,7 +92,7 @@ class SlowestLimit(Struct, frozen=True, tag=True):
         self,
         rounds: Sequence[Round],
         level: float,
-        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
+        limited: Collection[float] = (),  # noqa: ARG002  # as for `LatencyLimit`
     ) -> BudgetDecision:
         return judge_slowest(_times(rounds), self.ns, level)
 
@@ -112,7 +112,7 @@ class MissLimit(Struct, frozen=True, tag=True):
         self,
         rounds: Sequence[Round],
         level: float,
-        limited: Collection[float] = (),  # noqa: ARG002  # as of `LatencyLimit`
+        limited: Collection[float] = (),  # noqa: ARG002  # as for `LatencyLimit`
     ) -> BudgetDecision:
         return judge_misses(_times(rounds), self.ns, self.share, level, LIMIT_PASS_LEVEL)
 

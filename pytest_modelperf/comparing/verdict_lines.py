@@ -46,10 +46,10 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of, join_words
 
 FAILED = "failed"
-# Cases with these verdicts need no more than a line in the summary.
+# One line in the summary is enough for cases with these verdicts.
 _QUIET = frozenset({Verdict.PASSED, Verdict.UNCHANGED})
 _FAILING = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE})
-# Verdicts of which an overview says by what figure they came about.
+# An overview shows the figure that led to these verdicts.
 _SHOWS_FIGURE = frozenset(
     {
         Verdict.REGRESSED,
@@ -61,17 +61,17 @@ _SHOWS_FIGURE = frozenset(
 
 
 def verdict_word(case: CaseComparison) -> str:
-    """The verdict, or `failed`."""
+    """Return the verdict, or `failed`."""
     return FAILED if case.has_failed else case.verdict.value
 
 
 def is_quiet(case: CaseComparison) -> bool:
-    """Whether there is nothing to say of a case beyond its verdict."""
+    """Whether there is nothing to say about a case beyond its verdict."""
     return case.failure is None and case.verdict in _QUIET
 
 
 def describe_run(comparison: Comparison) -> str:
-    """`regressed`, or `passed, 1 of 3 cases failed`."""
+    """Return `regressed`, or `passed, 1 of 3 cases failed`."""
     failed = sum(case.has_failed for case in comparison.cases)
     if not failed:
         return comparison.verdict.value
@@ -81,16 +81,16 @@ def describe_run(comparison: Comparison) -> str:
 
 
 def failing_metrics(case: CaseComparison) -> Sequence[Metric]:
-    """The judged figures that failed, or that the verdict waits for."""
+    """Return the judged figures that failed, or that the verdict waits for."""
     return [m for m in case.metrics if m.decides and m.verdict in _FAILING]
 
 
 def describe_verdict(
     case: CaseComparison, confidence: float | None, *, is_short: bool = False
 ) -> str:
-    """`regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %`.
+    """Return `regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %`.
 
-    Two different engines are both named. A short sentence has no interval and one figure only.
+    Two different engines are both named. A short sentence has no interval and only one figure.
     """
     word = verdict_word(case)
     if case.has_failed:
@@ -115,24 +115,27 @@ def describe_verdict(
 
 
 def _changed_stages(case: CaseComparison) -> str:
-    """`rec.onnx and the Python code`: the judged stages of a program; empty for a model."""
+    """Return the judged stages of a program, or an empty string for a model.
+
+    An example is `rec.onnx and the Python code`.
+    """
     judged = [printable(stage.name) for stage in case.stages if stage.is_judged]
     return join_words(judged) if judged else ""
 
 
 def _changed_kernels(case: CaseComparison) -> str:
-    """`7 kernels`: of each part those of the side that has more."""
+    """Return `7 kernels`, of which each part counts those of the side that has more."""
     count = sum(max(part.kernels.before, part.kernels.after) for part in case.parts)
     return count_of(count, "kernel")
 
 
 def titles(metrics: Sequence[Metric]) -> str:
-    """`p50 latency, MACs`."""
+    """Return `p50 latency, MACs`."""
     return ", ".join(dict.fromkeys(metric_title(metric.name) for metric in metrics))
 
 
 def decided_by(case: CaseComparison) -> str:
-    """`load +260.0 %`, `p95 14.21 ms`: the figure that decided, without what is allowed.
+    """Return the figure that decided, without what is allowed: `load +260.0 %`, `p95 14.21 ms`.
 
     It is empty if that is the change of the median, which overviews show in any case.
     """
@@ -146,7 +149,7 @@ def decided_by(case: CaseComparison) -> str:
 
 
 def word_of_reasons(case: CaseComparison) -> str:
-    """`why`, or `change` beside a figure that is worse and that no known change explains.
+    """Return `why`, or `change` if no known change explains a figure that is worse.
 
     A member of a workload that became slower explains the workload.
     """
@@ -162,7 +165,7 @@ def describe_metric(
     has_interval: bool = True,
     has_allowed: bool = True,
 ) -> str:
-    """A figure with its change, its interval, and what is allowed."""
+    """Describe a figure with its change, its interval, and what is allowed."""
     title = metric_title(metric.name)
     known = (metric.before, metric.after, metric.ratio, metric.least)
     if all(figure is None for figure in known):
@@ -189,7 +192,7 @@ def describe_metric(
 
 
 def _describe_outputs(metric: Metric) -> str:
-    """`outputs differ by 5 %`; without a share where their shapes differ, or all were 0."""
+    """Return `outputs differ by 5 %`, without a share if their shapes differ or all were 0."""
     title = metric_title(metric.name)
     if metric.after is not None and math.isfinite(metric.after):
         return f"{title} differ by {format_figure(metric.name, metric.after)}"
@@ -211,9 +214,9 @@ _WHERE_BUDGETS_ARE = (
 
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
-    """The judged tails that were not awaited and that stayed open."""
+    """Return the judged tails that were not awaited and that stayed open."""
     found = (m for m in _not_shown(case) if m.name.startswith(LATENCY))
-    # No tolerance names a member of a workload.
+    # A tolerance cannot name a member of a workload.
     return tuple(m for m in found if not m.name.startswith(MEMBER))
 
 
@@ -221,7 +224,7 @@ def _not_shown(case: CaseComparison) -> Iterator[Metric]:
     return (m for m in case.metrics if m.gated and not m.awaited and m.is_open)
 
 
-# The words of tolerances for times and sizes that are no percentile, by their metrics.
+# The names in tolerances of times and sizes that are not percentiles, by metric.
 _WORDS = {
     "load_ms": LOAD,
     "start_ms": LOAD,
@@ -230,12 +233,12 @@ _WORDS = {
     "peak_rss_bytes": MEMORY,
     "size_bytes": SIZE,
 }
-# The tolerances of figures that are awaited although nobody named them.
+# The tolerances of figures that are awaited even if the user did not name them.
 _DEFAULTS = {"p50": DEFAULT_TOLERANCE, OUTPUTS: DEFAULT_OUTPUTS}
 
 
 def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str]:
-    """A line for loading, the first inference and memory, where they stayed open.
+    """Yield a line for loading, the first inference and memory, if they stayed open.
 
     `load +3.1 %, first inference -2.0 %: not decided against +15 %; ... waits for them`
     """
@@ -250,23 +253,24 @@ def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str
 
 
 def naming(case: CaseComparison, metrics: Sequence[Metric], wording: Wording) -> str:
-    """The text that names these figures in the tolerance: `--tolerance p50=0.05,load=0.15`.
+    """Return the text that names these figures in the tolerance: `--tolerance p50=0.05,load=0.15`.
 
-    A tolerance that is typed replaces the whole one that was set, so it has that, too.
+    A tolerance on the command line replaces the one that was set as a whole, so the text includes
+    the latter.
     """
     named = [m for m in case.metrics if _is_named(m) or any(m is each for each in metrics)]
     return wording.value("tolerance", ",".join(dict.fromkeys(map(_as_tolerance, named))))
 
 
 def _is_named(metric: Metric) -> bool:
-    """Whether somebody set a tolerance of this figure."""
+    """Whether the user set a tolerance of this figure."""
     word = _tolerance_word(metric)
     is_judged = metric.gated and metric.awaited and metric.limit is None
     return is_judged and word in TOLERANCE_WORDS and metric.allowed not in {0, _DEFAULTS.get(word)}
 
 
 def _as_tolerance(metric: Metric) -> str:
-    """`load=0.15`. Memory that nobody named has its default, of which 4 MiB may be more."""
+    """Return `load=0.15`. Memory that was not named has its default, although 4 MiB may be more."""
     word = _tolerance_word(metric)
     is_default = word == MEMORY and not metric.awaited
     return f"{word}={Tolerances().of_figure(MEMORY) if is_default else metric.allowed:g}"
@@ -277,7 +281,7 @@ def _tolerance_word(metric: Metric) -> str:
 
 
 def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:
-    """A line for each judged tail that stayed open.
+    """Yield a line for each judged tail that stayed open.
 
     `p95 not shown: +2.1 %, this run could see +14.0 % or more, some 40 rounds would tell; ...`
     """
@@ -299,7 +303,7 @@ def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]
 
 
 def describe_method(case: CaseComparison) -> str | None:
-    """`9 rounds as a duet, 2.1 s`; None where nothing ran."""
+    """Return `9 rounds as a duet, 2.1 s`, or None if nothing ran."""
     if case.rounds is None:
         return None
     rounds = count_of(case.rounds, "round")
@@ -315,7 +319,7 @@ def describe_method(case: CaseComparison) -> str | None:
 
 
 def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str, str]]:
-    """Pairs of word and text: how it was measured, facts about its figures, and notes."""
+    """Yield pairs of word and text: how it was measured, facts about its figures, and notes."""
     method = describe_method(case)
     if method is not None:
         yield "how", method
@@ -337,7 +341,7 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
 
 
 def _describe_parts(case: CaseComparison) -> Iterator[tuple[str, str]]:
-    # Reasons tell the same, where layers were timed.
+    # If layers were timed, the reasons say the same.
     for part in () if case.layers else case.parts:
         yield "part", describe_part(part)
     if case.elsewhere is not None:
@@ -345,18 +349,18 @@ def _describe_parts(case: CaseComparison) -> Iterator[tuple[str, str]]:
 
 
 def describe_part(part: PartChange) -> str:
-    """`1 Relu became 3 kernels: +0.024 ms (+0.010 … +0.029 ms), measured in place`."""
+    """Return `1 Relu became 3 kernels: +0.024 ms (+0.010 … +0.029 ms), measured in place`."""
     what = "; ".join(map(printable, part.reasons)) or "kernels changed"
     return f"{what}: {describe_change(part.time)}, measured in place"
 
 
 def failure_lines(case: CaseComparison) -> Sequence[str]:
-    """Why it could not be measured, as escaped lines."""
+    """Return why the case could not be measured, as escaped lines."""
     return [] if case.failure is None else [printable(x) for x in case.failure.splitlines() if x]
 
 
 _IN_ORDER_OF_EXCESS = frozenset(verdict.value for verdict in _FAILING)
-# The order in which cases are shown: worst first.
+# The order in which cases are shown, the worst first.
 SEVERITY = (
     Verdict.REGRESSED.value,
     Verdict.OVER_BUDGET.value,
@@ -372,9 +376,9 @@ SEVERITY = (
 
 
 def rank_case(word: str, case: CaseComparison) -> tuple[int, float]:
-    """A sort key by the verdict, then by how much worse the figures are; the worst is smallest.
+    """Return a sort key by the verdict, then by how much worse the figures are, the worst first.
 
-    Cases that are well keep their order, which noise would change from run to run.
+    Cases without a problem keep their order, which noise would change from run to run.
     """
     if word not in _IN_ORDER_OF_EXCESS:
         return SEVERITY.index(word), 0.0

@@ -1,4 +1,4 @@
-"""How many bytes a distribution takes on disk, with all distributions that it requires."""
+"""The size of a distribution on disk, with all distributions that it requires."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_modelperf.text.words import count_of
 
 
 class InstalledSize(Struct, frozen=True):
-    """The bytes of each distribution by its name; the first one is that of the budget."""
+    """The bytes of each distribution by its name, beginning with the one that has the budget."""
 
     sizes: Mapping[str, int]
 
@@ -25,7 +25,7 @@ class InstalledSize(Struct, frozen=True):
         return sum(self.sizes.values())
 
     def describe(self) -> str:
-        """`magika and 12 requirements; onnxruntime takes 48.2 MB`."""
+        """Describe the sizes: `magika and 12 requirements; onnxruntime takes 48.2 MB`."""
         name, *others = self.sizes
         if not others:
             return name
@@ -35,10 +35,11 @@ class InstalledSize(Struct, frozen=True):
 
 
 def installed_size(text: str) -> InstalledSize:
-    """The size of an installed distribution with what it requires; UsageError if it is missing.
+    """Measure an installed distribution with all that it requires.
 
-    `magika[extra]` includes what this extra requires. Requirements that are not installed, such as
-    those for other systems, take no bytes.
+    `magika[extra]` includes the requirements of this extra. Requirements that are not installed,
+    such as those for other systems, count as 0 bytes. Raises UsageError if the distribution itself
+    is missing.
     """
     try:
         asked = Requirement(text)
@@ -71,7 +72,7 @@ def installed_size(text: str) -> InstalledSize:
 def _required_by(
     found: importlib.metadata.Distribution, extras: frozenset[str]
 ) -> list[Requirement]:
-    """The requirements that apply here, without extras or with these."""
+    """Return the requirements that apply here, without extras or with these."""
     requirements = [Requirement(text) for text in found.requires or ()]
     return [
         each
@@ -82,10 +83,10 @@ def _required_by(
 
 
 def _size_of(found: importlib.metadata.Distribution) -> int:
-    """The bytes of the files of a distribution that exist, its compiled modules included."""
+    """Add up the existing files of a distribution, its compiled modules included."""
     total = 0
     for file in found.files or ():
         path = str(found.locate_file(file))
         if os.path.isfile(path):  # noqa: PTH113  # pathlib takes three times as long for thousands
-            total += os.stat(path).st_size  # noqa: PTH116  # the same
+            total += os.stat(path).st_size  # noqa: PTH116  # for the same reason
     return total

@@ -1,4 +1,4 @@
-"""The requirements of an environment, read and constrained, and `uv` or `pip` to install them."""
+"""The requirements of an environment, and the installers `uv` and `pip`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MISLEADING = (
     "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PIP_PYTHON", "PYTHONHOME", "PYTHONPATH",
     "UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV",
 )  # fmt: skip
-# No package is built from its sources: that runs their code, and takes minutes.
+# Packages are not built from source, because that runs their code and takes minutes.
 _NO_SOURCES = "--only-binary=:all:"
 _ERROR = "ERROR: "
 _WARNING = "WARNING: "
@@ -41,7 +41,10 @@ Tell: TypeAlias = Callable[[str], None]
 
 
 class Installer(Protocol):
-    """Makes environments. EnvironmentMakingError has its message if it fails."""
+    """A program that makes environments.
+
+    EnvironmentMakingError has its message if it fails.
+    """
 
     @property
     def name(self) -> str: ...
@@ -51,12 +54,12 @@ class Installer(Protocol):
         ...
 
     def install(self, folder: Path, requirements: Sequence[str], tell: Tell) -> None:
-        """Install packages into it."""
+        """Install packages into an environment."""
         ...
 
 
 class Uv:
-    """uv, which copies nothing that it has downloaded before."""
+    """uv, which does not copy packages that it has downloaded before."""
 
     name = "uv"
 
@@ -93,7 +96,7 @@ class Pip:
             [
                 *(chosen if self._is_ours else [python, "-I", "-m", "pip"]),
                 "--disable-pip-version-check", "--no-input", "install", "--progress-bar=off",
-                # The modules that a worker imports are compiled when it does.
+                # A worker compiles the modules that it imports.
                 "--no-compile", "--no-warn-script-location",
                 _NO_SOURCES, *requirements,
             ],
@@ -103,20 +106,20 @@ class Pip:
 
 
 def find_installer() -> Installer:
-    """Uv if it is on PATH, otherwise venv and pip."""
+    """Return uv if it is on PATH, otherwise venv and pip."""
     program = shutil.which("uv")
     return Pip() if program is None else Uv(str(Path(program).absolute()))
 
 
 def python_in(folder: Path) -> Path:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     on_windows = folder / "Scripts" / "python.exe"
     return on_windows if on_windows.exists() else folder / "bin" / "python"
 
 
 def packages_in(folder: Path) -> Mapping[str, str]:
-    """The version of each package that is installed in an environment."""
-    # The second is the place on Windows.
+    """Return the version of each package that is installed in an environment."""
+    # The second pattern is for Windows.
     found_in = [*folder.glob("lib/python*/site-packages"), *folder.glob("Lib/site-packages")]
     places = [str(place) for place in sorted(found_in)]
     found = {
@@ -127,11 +130,11 @@ def packages_in(folder: Path) -> Mapping[str, str]:
 
 
 def failure_of(output: str) -> str:
-    """The lines of an installer's output that say why it failed."""
+    """Return the lines of an installer's output that say why it failed."""
     lines = [printable(line.rstrip()) for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
     if any(_NOTHING_FOUND in line for line in errors):
-        # The index could not be reached, or does not know the package: a warning says which.
+        # The index was not reachable or does not have the package; a warning shows which.
         retries = [line for line in lines if line.startswith(f"{_WARNING}Retrying")]
         errors = [line.removeprefix(_WARNING) for line in retries[-1:]] + errors
     told = errors or lines[-_MOST_LINES:]
@@ -148,10 +151,11 @@ def _has_pip_for_others() -> bool:
 
 
 def _run(command: Sequence[str], folder: Path, tell: Tell) -> None:
-    """Run a program in a folder; its lines are told, and are the message if it fails.
+    """Run a program in a folder.
 
-    What it unpacks lies beside that folder, under a name that begins with the folder's: so what a
-    killed installation leaves is removed with it.
+    Its lines go to `tell`, and are the message if it fails. Temporary files are next to that
+    folder, under a name that begins with the folder's. So the leftovers of a killed installation
+    are removed with it.
     """
     with TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as scratch:
         _run_with(command, folder, scratch, tell)
@@ -177,7 +181,7 @@ def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) ->
             f"{printable(command[0])} cannot be run: {error.strerror or error}."
         ) from error
     lines = []
-    # All that it starts is ended with it.
+    # If it is ended, so are all processes that it started.
     tree = TREES.tree_of(process.pid)
     with process:
         try:
@@ -201,7 +205,7 @@ def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) ->
 
 _EXACT = "=="
 _NUMPY = "numpy"
-# The releases before were compiled for numpy 1 and cannot be imported with numpy 2, but their
+# Earlier releases were compiled for numpy 1 and cannot be imported with numpy 2, although their
 # metadata allows it.
 _FIRST_FOR_NUMPY_2 = {"onnxruntime": Version("1.19")}
 
@@ -209,8 +213,8 @@ _FIRST_FOR_NUMPY_2 = {"onnxruntime": Version("1.19")}
 class WantedPackages(Struct, frozen=True):
     """The contents of an environment: normalized requirements, one for each package.
 
-    `versions` has the version of each package, or None where one of them is a range. `key` is the
-    same for all spellings of the same requirements: 1.22 and 1.22.0 are one version.
+    `versions` has the version of each package, or is None if a requirement is a range. `key` is
+    the same for all spellings of the same requirements: 1.22 and 1.22.0 are one version.
     """
 
     requirements: tuple[str, ...]
@@ -222,13 +226,16 @@ class WantedPackages(Struct, frozen=True):
         return tuple(Requirement(text).name for text in self.requirements)
 
     def exactly(self, packages: Mapping[str, str]) -> WantedPackages:
-        """The same packages in just these versions."""
+        """Return the same packages in exactly these versions."""
         read = map(Requirement, self.requirements)
         return read_requirements([f"{_with_extras(r)}=={packages[r.name]}" for r in read])
 
 
 def read_requirements(texts: Sequence[str]) -> WantedPackages:
-    """The requirements in a normal form; UsageError if they cannot be read."""
+    """Read requirements into a normal form.
+
+    Raises UsageError if one cannot be read.
+    """
     found: dict[str, Requirement] = {}
     for text in texts:
         requirement = _read(text)
@@ -250,9 +257,9 @@ def read_requirements(texts: Sequence[str]) -> WantedPackages:
 
 
 def constraints_of(wanted: WantedPackages, packages: Mapping[str, str]) -> tuple[str, ...]:
-    """The requirements of `packages` beyond their own metadata."""
+    """Return requirements of `packages` that their own metadata lacks."""
     if _NUMPY in wanted.names:
-        # The user knows better.
+        # The user has chosen a numpy.
         return ()
     return tuple(
         f"{_NUMPY}<2"
@@ -270,7 +277,7 @@ def is_met(constraint: str, packages: Mapping[str, str]) -> bool:
 
 
 def own_requirements(distribution: str) -> tuple[str, ...]:
-    """The requirements of an installed distribution for this Python, without those of extras."""
+    """Return an installed distribution's requirements for this Python, without those of extras."""
     read = map(Requirement, importlib.metadata.requires(distribution) or ())
     needed = [each for each in read if each.marker is None or each.marker.evaluate({"extra": ""})]
     for each in needed:
@@ -312,7 +319,7 @@ def _key(requirement: Requirement, version: str | None) -> str:
 
 
 def _exact_version(requirement: Requirement) -> str | None:
-    """The version that a requirement names; None for a range."""
+    """Return the version that a requirement names, or None for a range."""
     specifiers = list(requirement.specifier)
     if len(specifiers) != 1 or specifiers[0].operator != _EXACT:
         return None

@@ -1,4 +1,4 @@
-"""Makes an environment with given requirements, once: after that it is found in the cache."""
+"""Make an environment with given requirements once, and find it in the cache afterwards."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _ADVICE = (
     "Give a version that the package index has a wheel of for this Python, or name the Python of "
     "an environment of your own."
 )
-# The package that every worker imports, whatever its engine.
+# The package that every worker imports, with any engine.
 _FOR_WORKERS = "numpy"
 
 
 def make_environment(
     requirements: Sequence[str],
     *,
-    on_progress: Callable[[str], None] = lambda step: None,  # noqa: ARG005  # nobody is told
+    on_progress: Callable[[str], None] = lambda step: None,  # noqa: ARG005  # shows nothing
     installer: Installer | None = None,
     folder: Path | None = None,
 ) -> Environment:
-    """The environment with these requirements and numpy, from the cache where it was made before.
+    """Return the environment with these requirements and numpy, from the cache if it exists.
 
-    UsageError for requirements that cannot be read, EnvironmentMakingError with the message of the
-    installer where they cannot be installed.
+    Raises UsageError for requirements that cannot be read, and EnvironmentMakingError with the
+    message of the installer for those that cannot be installed.
     """
     wanted = read_requirements(requirements)
     folder = folder or environments_folder()
@@ -57,7 +57,7 @@ def make_environment(
         return found
     try:
         with locked_environments(folder, on_progress):
-            # Another process perhaps made it in the meantime.
+            # Another process may have made it in the meantime.
             found = find_environment(folder, wanted)
             return found or _make(wanted, folder, installer or find_installer(), on_progress)
     except OSError as error:
@@ -70,7 +70,7 @@ def _make(
     installer: Installer,
     tell: Callable[[str], None],
 ) -> Environment:
-    """A new environment; the caller holds the lock."""
+    """Make a new environment, while the caller holds the lock."""
     remove_unfinished(folder)
     unfinished = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
     try:
@@ -100,7 +100,7 @@ def _install(
     known = constraints_of(wanted, wanted.versions or {})
     installer.install(unfinished, [*asked, *known], tell)
     packages = packages_in(unfinished)
-    # Only now is it known what a range resolved to.
+    # The versions that a range resolves to are known only now.
     missed = [each for each in constraints_of(wanted, packages) if not is_met(each, packages)]
     if missed:
         installer.install(unfinished, [*wanted.exactly(packages).requirements, *missed], tell)

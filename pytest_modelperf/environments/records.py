@@ -1,4 +1,4 @@
-"""An environment of Python packages, and what is known of those that are kept."""
+"""An environment of Python packages, and the records of those that are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KeptEnvironment(Struct, frozen=True, kw_only=True):
     """An environment in the cache.
 
     `requirements` are the exact ones that name it. `requests` are the ranges that resolved to them.
-    `nbytes` is None until somebody adds it up.
+    `nbytes` is None until it is added up (see `with_sizes`).
     """
 
     environment: Environment
@@ -62,7 +62,7 @@ class Unreadable(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """All that lies in the cache of environments."""
+    """The content of the cache of environments."""
 
     folder: Path
     environments: tuple[KeptEnvironment, ...] = ()

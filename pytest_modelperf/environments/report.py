@@ -38,7 +38,7 @@ def _report(subject: str, kept: Kept, of_unreadable: Tone = Tone.PLAIN) -> Repor
 
 
 def _count(kept: Kept) -> str:
-    """`2 environments, 310 MB`."""
+    """Return the number and the size: `2 environments, 310 MB`."""
     count = len(kept.environments) + len(kept.unreadable)
     nbytes = sum(each.nbytes or 0 for each in kept.environments)
     return f"{count_of(count, 'environment')}, {format_bytes(nbytes)}"
@@ -64,5 +64,5 @@ def _table(kept: Kept) -> Table:
         ),
         (Column("size"), lambda each: format_bytes(each.nbytes)),
     )
-    # Most environments were asked for by exact versions.
+    # Most environments are requested by exact versions, which leave a column blank.
     return drop_blank_columns(table)

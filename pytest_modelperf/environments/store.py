@@ -1,7 +1,7 @@
 """The folder in which environments are kept, one folder for each.
 
-Their names are digests of the interpreter, the platform and the requirements. An environment is
-there as a whole or not at all: it is made under another name, and then renamed.
+Their names are digests of the interpreter, the platform and the requirements. An environment
+is never incomplete: it is made under another name, and then renamed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pytest_modelperf.text.escaping import printable
 
 NOTE = "environment.json"
 UNFINISHED = ".making-"
-# Another process may install several environments one after the other.
+# Another process may be installing several environments, one after the other.
 _LONGEST_WAIT_S = 1800.0
 _MOST_BYTES = 1 << 20
 _DIGEST_LENGTH = 24
@@ -51,13 +51,13 @@ _ADVICE = FileAdvice(
 
 
 def environments_folder() -> Path:
-    """The folder of environments among the caches of this user."""
-    # Installers and workers run in folders of their own.
+    """Return the folder of environments among the caches of this user."""
+    # Installers and workers run in other folders, so the path must be absolute.
     return (user_cache_folder() / "environments").absolute()
 
 
 def folder_of(wanted: WantedPackages) -> str:
-    """The name of the environment with these exact requirements for this interpreter."""
+    """Return the name of the environment with these exact requirements for this interpreter."""
     named = [
         sys.implementation.cache_tag, platform.python_version(), sys.base_prefix,
         sysconfig.get_platform(), *wanted.key,
@@ -66,12 +66,12 @@ def folder_of(wanted: WantedPackages) -> str:
 
 
 def find_environment(folder: Path, wanted: WantedPackages) -> Environment | None:
-    """The kept environment with these requirements, or that they resolved to; None without one."""
+    """Return the kept environment for these requirements or ranges, or None without one."""
     kept = _find_kept(folder, wanted)
     if kept is None:
         return None
     with suppress(OSError):
-        # The time of its last use.
+        # Its modification time is the time of the last use.
         os.utime(kept.environment.folder / NOTE)
     return kept.environment
 
@@ -83,11 +83,11 @@ def keep_environment(
     packages: Mapping[str, str],
     installer: str,
 ) -> Environment:
-    """Give an environment that was made its place; the caller holds the lock."""
+    """Move a new environment to its place, while the caller holds the lock."""
     exact = requested.exactly(packages)
     requests = () if requested.versions is not None else (requested.key,)
     place = folder / folder_of(exact)
-    # One with the same versions was perhaps made for other ranges.
+    # An environment with the same versions may have been made for other ranges.
     present = _read_kept(place) if _has_python(place) else None
     if isinstance(present, KeptEnvironment):
         _write_note(place, replace(present, requests=(*present.requests, *requests)))
@@ -113,7 +113,7 @@ def keep_environment(
 
 
 def list_environments(folder: Path) -> Kept:
-    """All kept environments, the last used first."""
+    """Return all kept environments, the most recently used first."""
     found: list[KeptEnvironment] = []
     unreadable: list[Unreadable] = []
     for place in _folders_in(folder):
@@ -127,7 +127,7 @@ def list_environments(folder: Path) -> Kept:
 
 
 def with_sizes(kept: Kept) -> Kept:
-    """The same with the size of each environment on the disk."""
+    """Add the size of each environment on disk."""
     measured = (
         replace(each, nbytes=_folder_bytes(each.environment.folder)) for each in kept.environments
     )
@@ -135,9 +135,9 @@ def with_sizes(kept: Kept) -> Kept:
 
 
 def prune_environments(folder: Path, unused_since: dt.datetime | None) -> Kept:
-    """Remove environments that were not used since then, or all; returns those that were removed.
+    """Remove environments that were not used since then, or all, and return them.
 
-    Folders that cannot be read and what killed installations left behind are removed always.
+    Unreadable folders and the leftovers of killed installations are always removed.
     """
     if not folder.is_dir():
         return Kept(folder)
@@ -158,7 +158,7 @@ def _prune(folder: Path, unused_since: dt.datetime | None) -> Kept:
     old = [each for each in kept.environments if unused_since is None or each.used < unused_since]
     places = [each.environment.folder for each in old] + [u.folder for u in kept.unreadable]
     for place in places:
-        # Renamed first, so that nobody finds half of it.
+        # It is renamed first, so that other processes never find half of it.
         doomed = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
         place.rename(doomed)
         shutil.rmtree(doomed)
@@ -166,9 +166,9 @@ def _prune(folder: Path, unused_since: dt.datetime | None) -> Kept:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed installations left behind; the caller holds the lock."""
+    """Remove the leftovers of killed installations, while the caller holds the lock."""
     for place in folder.glob(f"{UNFINISHED}*"):
-        # A program that outlived its installation may still write there.
+        # A program that outlived its installation may still be writing there.
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -176,9 +176,9 @@ def locked_environments(
     folder: Path,
     on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005
 ) -> AbstractContextManager[None]:
-    """Hold the lock of the folder: one process at a time makes or removes environments.
+    """Hold the lock of the folder, so that one process at a time makes or removes environments.
 
-    OSError if the folder cannot be written.
+    Raises OSError if the folder cannot be written.
     """
     hangs = EnvironmentMakingError(
         f"another process makes environments in {printable(str(folder))} for more than "
@@ -222,13 +222,13 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """The size of the files in a folder; uv shares them with its own cache."""
+    """Add up the files in a folder, which uv shares with its own cache."""
     files = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
     return sum(map(_file_bytes, files))
 
 
 def _file_bytes(path: Path) -> int:
-    """The size of a file; 0 for one that is gone, as Python's temporary files soon are."""
+    """Return the size of a file, or 0 if it has gone, as Python's temporary files soon do."""
     try:
         return path.lstat().st_size
     except FileNotFoundError:
@@ -240,7 +240,7 @@ def _is_of_this_python(kept: KeptEnvironment) -> bool:
 
 
 def _has_python(place: Path) -> bool:
-    """Whether its interpreter is there: it links to one of the system, which may be removed."""
+    """Whether its interpreter, a link to one of the system, still exists."""
     return python_in(place).exists()
 
 

@@ -1,1 +1,1 @@
-"""Files read and written whole."""
+"""Reading and writing whole files."""

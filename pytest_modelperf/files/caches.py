@@ -1,4 +1,4 @@
-"""The folder for caches of this user."""
+"""The folder for this user's caches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
 
-# The variable that names another folder.
+# The environment variable by which a user chooses another folder.
 FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
 _XDG_VARIABLE = "XDG_CACHE_HOME"
 _WINDOWS_VARIABLE = "LOCALAPPDATA"
@@ -18,12 +18,15 @@ _WINDOWS_VARIABLE = "LOCALAPPDATA"
 def user_cache_folder(
     environment: Mapping[str, str] = os.environ, system: str = sys.platform
 ) -> Path:
-    """The folder of all caches of this package; UsageError for a user without a home folder."""
+    """Return the folder of all caches of this package.
+
+    Raises UsageError for a user without a home folder.
+    """
     own = environment.get(FOLDER_VARIABLE)
     if own:
         return Path(own)
     named = environment.get(_XDG_VARIABLE, "")
-    # Its specification says to ignore a relative path.
+    # The XDG specification says to ignore a relative path.
     if named and Path(named).is_absolute():
         folder = Path(named)
     elif system == "darwin":

@@ -1,7 +1,7 @@
 """JSON documents, read strictly by the types of their records.
 
-Unknown keys are errors: a misspelt key would otherwise go unnoticed, and the next update would
-drop it. An error has the file, the place in it, and what to do.
+Unknown keys are errors: a misspelt key would otherwise go unnoticed, and the next update would drop
+it. An error names the file, the place in it, and what to do.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Number: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_INTEGER)]
 # The sum of many counts can need more than 64 bits.
 Sum: TypeAlias = Annotated[int, Meta(ge=0)]
 
-# No measured duration is longer than a day, and so the sums of many fit into 64 bits.
+# No measured duration is longer than a day, so the sums of many fit into 64 bits.
 _DAY_MS = 86_400_000
 DurationMs: TypeAlias = Annotated[float, Meta(ge=0, le=_DAY_MS)]
 DurationNs: TypeAlias = Annotated[int, Meta(ge=0, le=_DAY_MS * 1_000_000)]
-# The rest of a latency beside its kernels, or of a clock that ticks, can be just below 0.
+# Can be just below 0: a latency minus the time of its kernels, or a time from a coarse clock.
 SignedMs: TypeAlias = Annotated[float, Meta(ge=-_DAY_MS, le=_DAY_MS)]
 SignedNs: TypeAlias = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 # A time of a clock in ns, with room for a day before the end of 64 bits.
 Moment: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
 
-# A figure of any unit, also converted to a smaller one: more has no form as text either.
+# A figure of any unit, even converted to a smaller unit: larger numbers cannot be shown as text.
 MOST_FIGURE = 1e30
 Figure: TypeAlias = Annotated[float, Meta(ge=-MOST_FIGURE, le=MOST_FIGURE)]
 # Closer to 0 or 1, a normal distribution has no quantile that a float can hold.
@@ -56,10 +56,10 @@ Confidence: TypeAlias = Annotated[float, Meta(ge=0.5, le=1 - 1e-12)]
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
 _LFS_POINTER = "version https://git-lfs"
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
-# Far more digits than a ratio is known to, and the same on every machine.
+# More digits than the precision of any measured ratio, and the same on every machine.
 _DIGITS = 6
 _SHOWN = 40
-# 2**63 has 19 digits. Reading a longer number takes time by the square of its length.
+# 2**63 has 19 digits. The time to parse a longer number grows with the square of its length.
 _MAX_DIGITS = 20
 _READ_BYTES = 1 << 20
 # In Python, `$` alone would match before a line break at the end too.
@@ -70,7 +70,7 @@ Digest: TypeAlias = Annotated[str, Meta(pattern=_DIGEST_PATTERN)]
 
 
 class FileAdvice(Struct, frozen=True):
-    """The advice on a broken file, and on a file with the conflict markers of a merge."""
+    """The advice for a broken file, and for a file with the conflict markers of a merge."""
 
     broken: str
     conflict: str
@@ -89,7 +89,7 @@ _NEWER = (
 
 
 class ContradictionError(ValueError):
-    """Two values of a document do not fit together; `place` is where one of them stands."""
+    """Two values of a document contradict each other. `place` is the path of one of them."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(place, problem)
@@ -98,14 +98,14 @@ class ContradictionError(ValueError):
 
 
 class Misfit(Struct, frozen=True):
-    """A value that its type does not allow: its place in the document, and the problem."""
+    """A value that does not fit its type: its place in the document, and the problem."""
 
     place: str
     problem: str
 
 
 class DocumentFile(Struct, frozen=True):
-    """A file with a document, the type of its errors, and what they advise."""
+    """A file with a document, the type of its errors, and their advice."""
 
     path: Path
     advice: FileAdvice = OF_BASELINE
@@ -117,9 +117,10 @@ class DocumentFile(Struct, frozen=True):
         return self.error_type(f"{printable(str(self.path))}{where}: {problem}. {told}")
 
     def content(self, most_bytes: int) -> bytes | None:
-        """The content of a regular file; None if there is none. An error if it is something else.
+        """Return the content of a regular file, or None if it does not exist.
 
-        Links are refused: a baseline in somebody's pull request must not reveal other files.
+        Raises an error for anything else. Links are refused: a baseline in someone's pull request
+        must not reveal other files.
         """
         name = printable(str(self.path))
         try:
@@ -158,13 +159,19 @@ class DocumentFile(Struct, frozen=True):
         return self.error_type(f"{printable(str(self.path))} cannot be read: {reason}. {advice}")
 
     def read(self, data: bytes, kind: type[T], newest: int) -> T:
-        """The document in `data`; an error if it is not valid, or of a newer schema."""
+        """Return the document in `data`.
+
+        Raises an error if it is not valid, or if its schema is newer than `newest`.
+        """
         document = self.parse(data)
         self.check_schema(document, newest)
         return self.convert(document, kind)
 
     def parse(self, data: bytes) -> dict[str, Any]:
-        """The plain values of the document. Duplicate keys, NaN and huge numbers are refused."""
+        """Return the plain values of the document.
+
+        Refuses duplicate keys, NaN and huge numbers.
+        """
         document = self._loaded(data)
         if not isinstance(document, dict):
             raise self.error(f"expected an object, found {_name_of(document)}")
@@ -183,14 +190,14 @@ class DocumentFile(Struct, frozen=True):
             raise self.error(problem, where, _NEWER)
 
     def convert(self, value: object, kind: type[T], place: str = "") -> T:
-        """The plain values at `place` as an instance of a type; an error if they do not fit."""
+        """Convert the plain values at `place` to a type, or raise an error if they do not fit."""
         try:
             return msgspec.convert(value, type=kind)
         except msgspec.ValidationError as error:
             found = describe_misfit(str(error))
             raise self.error(found.problem, _joined(place, found.place)) from None
         except UnicodeEncodeError as error:
-            # An unknown key that is half of a character.
+            # An unknown key that contains a lone surrogate, half of a character.
             raise self.error(f"unknown key {ascii(error.object)[:_SHOWN]}", place) from None
 
     def _loaded(self, data: bytes) -> object:
@@ -231,7 +238,7 @@ class DocumentFile(Struct, frozen=True):
 
 
 def describe_misfit(told: str) -> Misfit:
-    """The message of msgspec about a value that does not fit its type, reworded."""
+    """Reword the message of msgspec about a value that does not fit its type."""
     place = _PLACE.search(told)
     problem = _PLACE.sub("", told).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
     return Misfit(
@@ -240,23 +247,23 @@ def describe_misfit(told: str) -> Misfit:
 
 
 def rounded(value: float) -> float:
-    """A number as it is stored, with six digits."""
+    """Round a number to the six digits that are stored."""
     return float(f"{value:.{_DIGITS}g}")
 
 
 def shortened(text: str) -> str:
-    """The start of a text, printable, for a message."""
+    """Return the start of a text, made printable for a message."""
     return printable(text) if len(text) <= _SHOWN else f"{printable(text[:_SHOWN])}..."
 
 
 def _joined(outer: str, inner: str) -> str:
-    """The place of a value inside of another place."""
+    """Return the full path of a value at `inner` within the value at `outer`."""
     dot = "." if outer and inner and not inner.startswith("[") else ""
     return f"{outer}{dot}{inner}"
 
 
 def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether the end is missing: of the file, or of a word or number at its end."""
+    """Whether the file was cut off, perhaps within a word or a number."""
     rest = text[error.pos :]
     if not rest.strip():
         return True

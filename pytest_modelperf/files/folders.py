@@ -1,4 +1,4 @@
-"""A new folder of files, or a ZIP archive of it, which replaces nothing unless it may."""
+"""Writing a new folder of files, or a ZIP archive of it, which replaces others only if allowed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 
 _ARCHIVE = ".zip"
-# The same archive for the same files: the first time that an archive can hold.
+# The first time that an archive can hold; a fixed time makes the same archive of the same files.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def check_folder(target: str, *, may_replace: bool) -> None:
-    """Raises an error if the folder or archive cannot be written, before its files are made."""
+    """Raise an error if the folder or archive cannot be written, before its files are made."""
     path, shown = Path(target), printable(target)
     if os.path.lexists(path) and not may_replace:
         raise UsageError(
@@ -41,16 +41,18 @@ def check_folder(target: str, *, may_replace: bool) -> None:
             f"mkdir -p {shell_path(str(path.parent))}, or give --output another place."
         )
     try:
-        # A permission tells less than trying: root has it in places where nothing can be made.
+        # Trying is more reliable than looking at permissions: root has them even in places where it
+        # cannot make anything.
         Path(mkdtemp(dir=parent)).rmdir()
     except OSError as error:
         raise cannot_write(target, error) from error
 
 
 def write_folder(files: Mapping[str, bytes], target: str, stale: Iterable[str] = ()) -> None:
-    """Write all files, by their names, or none; an archive holds them in a folder of its name.
+    """Write all files, by their names, or none of them.
 
-    The `stale` files of an earlier folder are removed.
+    An archive holds them in a folder of its own name. The `stale` files of an earlier folder are
+    removed.
     """
     if is_archive(target):
         name = Path(target).stem

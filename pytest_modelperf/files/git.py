@@ -1,4 +1,4 @@
-"""Questions to git, independent of its settings and language, without prompts."""
+"""Running git commands without prompts, independent of the user's language and of any hook."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.systems.trees import TREES, Tree
 from pytest_modelperf.text.escaping import printable
 
-# To look something up; to get a file, which a filter may have to download.
+# For a look-up, and for getting a file, which a filter may have to download.
 LOOK_SECONDS = 60.0
 FETCH_SECONDS = 1800.0
 _END_SECONDS = 5.0
 _TROUBLE = ("fatal: ", "error: ", "error downloading ")
 
-# Inside of a hook git says in these which repository it works on; the model may lie in another.
+# Inside a hook, git sets these to the repository that it works on; the model may be in another.
 _FOREIGN_VARIABLES = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE",
     "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE",
-    # Paths are taken as they are, which these contradict.
+    # These contradict --literal-pathspecs, by which paths are taken literally.
     "GIT_GLOB_PATHSPECS", "GIT_ICASE_PATHSPECS",
-    # Set to make checkouts fast; here the file itself is wanted.
+    # Users set it to make checkouts fast; here the file itself is wanted.
     "GIT_LFS_SKIP_SMUDGE",
 )  # fmt: skip
 
 
 class GitAnswer(Struct, frozen=True):
-    """The result of a git command: its exit code, its output, and its messages."""
+    """The result of a git command: its exit code, its output, and its messages in `words`."""
 
     code: int
     output: bytes
@@ -43,14 +43,14 @@ class GitAnswer(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The first line in which git, or Git LFS, says what went wrong."""
+        """The first line in which git or Git LFS reports an error, or else the last line."""
         lines = [line.strip() for line in self.words.splitlines() if line.strip()]
         told = (line for line in lines if line.lower().startswith(_TROUBLE))
         first = next(told, lines[-1] if lines else f"it ended with {self.code}")
         return printable(first.removeprefix("fatal: ").removeprefix("error: ")).rstrip(".")
 
 
-def ask_git(  # noqa: PLR0913  # what a command can be given
+def ask_git(  # noqa: PLR0913  # all settings of a command
     folder: Path,
     *arguments: str,
     source: IO[bytes] | None = None,
@@ -59,10 +59,10 @@ def ask_git(  # noqa: PLR0913  # what a command can be given
     otherwise: str = "",
     variables: Mapping[str, str] | None = None,
 ) -> GitAnswer:
-    """The answer of one git command in `folder`; with `output`, what it prints goes there.
+    """Run one git command in `folder`, and return its result.
 
-    `variables` are added to its environment. UsageError if git cannot be run; `otherwise` says how
-    the user can do without it.
+    Its output goes to the file `output` if there is one. `variables` are added to its environment.
+    Raises UsageError if git cannot be run; `otherwise` is how the user can do without it.
     """
     program = shutil.which("git")
     if program is None:
@@ -72,7 +72,8 @@ def ask_git(  # noqa: PLR0913  # what a command can be given
         )
     command = (program, "--no-pager", "--literal-pathspecs", "-C", str(folder), *arguments)
     try:
-        # Files and not pipes: what git starts in the background may keep a pipe open for ever.
+        # Files instead of pipes: a process that git starts in the background may keep a pipe open
+        # forever.
         with TemporaryFile() as printed, TemporaryFile() as said:
             code = _wait_for(
                 command,
@@ -92,7 +93,7 @@ def ask_git(  # noqa: PLR0913  # what a command can be given
         raise UsageError(f"git cannot be run: {printable(str(error))}.") from error
 
 
-def _wait_for(  # noqa: PLR0913  # the same
+def _wait_for(  # noqa: PLR0913  # the same settings
     command: tuple[str, ...],
     source: IO[bytes] | None,
     output: IO[bytes],
@@ -107,7 +108,7 @@ def _wait_for(  # noqa: PLR0913  # the same
         stdout=output,
         stderr=words,
         env=environment,
-        # No terminal, so that nothing can ask for a password.
+        # No terminal, so that neither git nor its helpers can ask for a password.
         **TREES.popen_options(),
     )
     tree = TREES.tree_of(process.pid)
@@ -119,12 +120,13 @@ def _wait_for(  # noqa: PLR0913  # the same
 
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _FOREIGN_VARIABLES}
-    # Its messages are parsed, so they must not be translated; and git must not ask or refresh.
+    # The messages of git are parsed, so they must not be translated; and git must not prompt or
+    # refresh the index.
     return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def _end(process: subprocess.Popen[bytes], tree: Tree) -> None:
-    """End a command that still runs, with all that it started."""
+    """End a command that still runs, with all processes that it started."""
     if process.poll() is not None:
         return
     for end in (tree.ask_to_end, tree.kill):

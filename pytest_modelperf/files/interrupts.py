@@ -1,6 +1,6 @@
-"""Interrupts: held back while something is finished, and raised again if they would be lost.
+"""Delaying interrupts while something is finished, and raising lost ones again.
 
-SIGTERM ends a program as an exception does, which can be lost in the same way.
+SIGTERM ends a program by an exception too, which can be lost in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-# A callback ends within this time.
+# A callback is expected to end within this time.
 _CALLBACK_S = 0.01
 
 
@@ -29,21 +29,22 @@ class TerminatedExit(SystemExit):
 
 
 class HeldInterrupt(Struct):
-    """Whether an interrupt came that nothing has acted upon yet."""
+    """Whether an interrupt has come that is not yet acted upon."""
 
     has_come: bool = False
 
 
 @contextmanager
 def interrupt_held() -> Iterator[HeldInterrupt]:
-    """Keep the first Ctrl-C for whoever looks at what is yielded; a second one acts at once.
+    """Record the first Ctrl-C in the yielded object instead of raising it.
 
-    Outside of the main thread, which alone gets interrupts, nothing is held.
+    A second one acts at once. Outside the main thread, the only one that gets interrupts, this does
+    nothing.
     """
     held = HeldInterrupt()
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
-    # Another language's handler is None, and a process that ignores interrupts goes on doing so.
+    # A handler set by C code shows as None. A process that ignores interrupts continues to do so.
     if not is_main or before in {None, signal.SIG_IGN}:
         yield held
         return
@@ -61,24 +62,24 @@ def interrupt_held() -> Iterator[HeldInterrupt]:
 
 @contextmanager
 def interrupt_delayed() -> Iterator[None]:
-    """Have the first Ctrl-C act right after the body, which is short; a second one acts at once."""
+    """Delay the first Ctrl-C to the end of the body, which is short. A second one acts at once."""
     held = HeldInterrupt()
     try:
         with interrupt_held() as held:
             yield
     finally:
-        # Also where the body failed.
+        # Even if the body failed.
         if held.has_come:
             signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
 def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
-    """Raise each interrupt again that came in a callback of the interpreter, as a finalizer is.
+    """Raise each interrupt again that came in a callback of the interpreter, such as a finalizer.
 
-    Such a callback has no caller that an exception could reach: Python prints it and goes on. It is
-    expected to end within `callback_s`; where it takes longer, the interrupt is raised once more.
-    The same holds for a `TerminatedExit`.
+    Such a callback has no caller that an exception could reach: Python prints it and continues. The
+    callback is expected to end within `callback_s`; if it takes longer, the interrupt is raised
+    once more. The same holds for a `TerminatedExit`.
     """
     before = sys.unraisablehook
 
@@ -94,7 +95,7 @@ def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
             try:
                 _thread.start_new_thread(_interrupt_after, (callback_s, number))
             except (KeyboardInterrupt, TerminatedExit):
-                # On a busy machine it can come before this callback has returned.
+                # On a busy machine the new interrupt can come before this callback has returned.
                 continue
             return
 
@@ -108,7 +109,7 @@ def lost_interrupts_raised(callback_s: float = _CALLBACK_S) -> Iterator[None]:
 def _interrupt_after(seconds: float, number: signal.Signals) -> None:
     time.sleep(seconds)
     if hasattr(signal, "pthread_kill"):
-        # A real signal also wakes a main thread that waits.
+        # Unlike `interrupt_main`, a real signal also wakes a waiting main thread.
         signal.pthread_kill(cast("int", threading.main_thread().ident), number)
     else:
         _thread.interrupt_main(number)

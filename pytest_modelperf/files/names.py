@@ -1,7 +1,7 @@
 """The path of a model as the name of a folder, and back.
 
-Two models never share a folder, even if the file system does not distinguish `a` from `A`, and no
-name leads out of the baselines:
+Two models never share a folder, even if the file system does not distinguish `a` from `A`, and
+every name stays inside the folder of the baselines:
 
 - `models/encoder.onnx` is `models--encoder`: a slash is two hyphens, the suffix is left out;
 - a path without that suffix ends in `+`: `encoder.ort` is `encoder.ort+`;
@@ -24,18 +24,21 @@ _NO_SUFFIX = "+"
 _SLASH = "--"
 _PLAIN = re.compile(r"[a-z0-9._-]", re.ASCII)
 _TOKEN = re.compile(r"--|%([0-9a-f]{2})|\+([a-z])|([a-z0-9._-])", re.ASCII)
-# The names that a folder may have: the alphabet above, without a dot at the start.
+# The names that a folder may have: the alphabet above, with no dot at the start or the end.
 _SAFE = re.compile(r"(?!\.)[a-z0-9._+%-]*[a-z0-9_+%-]", re.ASCII)
 # Windows opens devices by these names, with any suffix.
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|\Z)", re.ASCII)
-# Some file systems allow 143 bytes. The end of a longer name becomes a digest.
+# Some file systems allow only 143 bytes. The end of a longer name is replaced by a digest.
 MAX_LENGTH = 140
 _DIGEST = "%--"
 _DIGEST_LENGTH = 32
 
 
 def folder_name(model: str) -> str:
-    """The folder of the model at this path, which has slashes and is relative to the project."""
+    """Return the folder name for a model's path.
+
+    The path has slashes and is relative to the project.
+    """
     path = posixpath.normpath(model) if model else ""
     if not path or path == "." or path.startswith("/") or "\0" in path:
         raise UsageError(
@@ -43,7 +46,7 @@ def folder_name(model: str) -> str:
             "give the path of the model relative to the project."
         )
     body = path.removesuffix(_SUFFIX)
-    # A file named `.onnx` has no stem that could stand for it.
+    # A file named `.onnx` has no stem that could be its folder name.
     has_suffix = body != path and bool(posixpath.basename(body))
     parts = (path[: -len(_SUFFIX)] if has_suffix else path).split("/")
     name = _SLASH.join(map(escape_part, parts)) + ("" if has_suffix else _NO_SUFFIX)
@@ -51,12 +54,12 @@ def folder_name(model: str) -> str:
 
 
 def rename_device(name: str) -> str:
-    """The same name, its first character escaped if Windows would open a device by it."""
+    """Escape the first character of a name that Windows would open as a device."""
     return f"%{ord(name[0]):02x}{name[1:]}" if _DEVICE.match(name) else name
 
 
 def shorten_name(name: str) -> str:
-    """The name of a file or folder, in ASCII; the end of one that is too long is a digest."""
+    """Replace the end of an ASCII file or folder name by a digest if the name is too long."""
     if len(name) <= MAX_LENGTH:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]
@@ -64,7 +67,10 @@ def shorten_name(name: str) -> str:
 
 
 def model_path(name: str) -> str | None:
-    """The path of the model of a folder; None if its name is a digest, or not a `folder_name`."""
+    """Return the path of the model of a folder.
+
+    Returns None if the folder's name ends in a digest or was not made by `folder_name`.
+    """
     has_suffix = not name.endswith(_NO_SUFFIX)
     rest = name if has_suffix else name[: -len(_NO_SUFFIX)]
     found = bytearray()
@@ -87,17 +93,17 @@ def model_path(name: str) -> str | None:
 
 
 def model_name(folder: str) -> str:
-    """The path of the model of a folder, or the folder's name if it does not tell."""
+    """Return the path of the model of a folder, or the folder's name if the path is unknown."""
     return printable(model_path(folder) or folder)
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether `folder_name` could have made this name, so that it stays in its folder."""
+    """Whether `folder_name` could have made this name, so that it leads to no other folder."""
     return len(name) <= MAX_LENGTH and _SAFE.fullmatch(name) is not None
 
 
 def escape_part(part: str) -> str:
-    """A part of a path, without the sequences that have a meaning in a folder's name."""
+    """Escape what has a special meaning in a folder's name in one part of a path."""
     text = ""
     for index, char in enumerate(part):
         is_edge = index in {0, len(part) - 1}

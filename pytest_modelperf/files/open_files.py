@@ -1,4 +1,7 @@
-"""How many files a process may open: too few, and the first thing to fail is any import."""
+"""A check that this process may open enough files.
+
+With too few, any import could be the first thing to fail.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ from typing import Any
 
 from pytest_modelperf.errors import UsageError
 
-# A run has some twenty open at once: streams, pipes of a worker, the model, a report.
+# A run has about twenty open at once: streams, pipes of a worker, the model, a report.
 _FEWEST = 32
 
 
 def require_open_files() -> None:
-    """UsageError where this process may not open as many files as a run needs."""
+    """Raise UsageError if this process may not open as many files as a run needs."""
     try:
         resource: Any = import_module("resource")
     except ImportError:
         # Windows has no such limit.
         return
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # No limit is -1.
+    # -1 means no limit.
     if 0 <= allowed < _FEWEST:
         raise UsageError(
             f"this process may open {allowed} files, and needs {_FEWEST}: allow more with "

@@ -1,6 +1,6 @@
-"""The files that this process opens to read, noted by an audit hook, and what else code depends on.
+"""The files that this process reads, noted by an audit hook, and what else its code depends on.
 
-Compiled code that opens files by itself is not seen.
+Files that compiled code opens by itself are not noticed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _PIECE_BYTES = 1 << 20
 
 
 class OpenedFiles:
-    """The files that were opened to read and not written before; a hook cannot be removed."""
+    """The files that were opened for reading and not written before.
+
+    An audit hook cannot be removed, so `end` only makes it do nothing.
+    """
 
     def __init__(self) -> None:
         self._read: set[str] = set()
@@ -31,7 +34,7 @@ class OpenedFiles:
         sys.addaudithook(self._audit)
 
     def end(self) -> None:
-        """Note nothing more."""
+        """Stop noting files."""
         self._is_noting = False
 
     @property
@@ -50,7 +53,7 @@ class OpenedFiles:
             else isinstance(flags, int) and not flags & (os.O_WRONLY | os.O_RDWR)
         )
         try:
-            text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # quick, and links stay
+            text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # fast, and keeps links
         except (OSError, ValueError):
             return
         if is_read:
@@ -69,12 +72,12 @@ def distributions() -> dict[str, str]:
 
 @cache
 def _owners() -> Mapping[str, list[str]]:
-    """The distributions of each module, which all of their metadata has to be read for."""
+    """Map each module to its distributions. This is slow: it reads the metadata of all of them."""
     return packages_distributions()
 
 
 def module_files() -> Iterator[str]:
-    """Return the files of all modules that are imported."""
+    """Yield the files of all imported modules."""
     for module in tuple(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str):
@@ -82,7 +85,7 @@ def module_files() -> Iterator[str]:
 
 
 def digest_of(path: str) -> str | None:
-    """Return the SHA-256 of a file; None if it is not a file that can be read."""
+    """Return the SHA-256 of a file, or None if it is not a readable file."""
     digest = hashlib.sha256()
     try:
         if not Path(path).is_file():

@@ -1,8 +1,8 @@
-"""Writing results: to files in one step, to pipes and devices, to standard output.
+"""Writing results: to files in one step, to pipes and devices, and to standard output.
 
-A file is written beside its place and then moved there, so that nobody finds half a result. A pipe
-or a device cannot be replaced: it is opened once and written to. Files that are open already, such
-as /dev/stdout or the /dev/fd/63 of a shell, are continued where they are.
+A file is written next to its place and then moved there, so that no reader finds half a result. A
+pipe or a device cannot be replaced: it is opened once and written to. Files that are already open,
+such as /dev/stdout or the /dev/fd/63 of a shell, are continued at their current position.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ _CLOSED = "it is closed"
 
 @contextmanager
 def written_text(target: Target) -> Iterator[TextIO]:
-    """A stream for a new text, of which half replaces no file; OutputError if that fails."""
+    """Yield a stream for a new text, which replaces a file only once it is complete.
+
+    Raises OutputError if it cannot be written.
+    """
     if is_stdout(target):
         with _naming(target):
             yield _open_stdout()
-            # Flushed here, so that an error is reported here and not at the end of the program.
+            # Flushed here to report an error now and not at the end of the program.
             sys.stdout.flush()
         return
     with written_bytes(target) as file:
@@ -57,7 +60,7 @@ def written_text(target: Target) -> Iterator[TextIO]:
 
 @contextmanager
 def written_bytes(target: Target) -> Iterator[BinaryIO]:
-    """A stream for new bytes, of which half replaces no file."""
+    """Yield a stream for new bytes, which replace a file only once they are complete."""
     with _naming(target):
         if is_stdout(target):
             yield _open_stdout().buffer
@@ -77,7 +80,7 @@ def written_bytes(target: Target) -> Iterator[BinaryIO]:
 
 
 def write_all(contents: Mapping[Target, bytes]) -> None:
-    """Write all files, none of which takes its place before each is on the disk as a whole."""
+    """Write all files. No file is moved to its place before all contents have been written."""
     with ExitStack() as stack:
         for target, content in contents.items():
             file = stack.enter_context(written_bytes(target))
@@ -87,11 +90,11 @@ def write_all(contents: Mapping[Target, bytes]) -> None:
 
 
 def check_outputs(targets: Mapping[str, Target | None], *inputs: Target | None) -> bool:
-    """Whether a report can go to standard output, because none of the targets does.
+    """Check the targets, and return whether standard output is free for a report.
 
-    `targets` are named by their options. UsageError if two of them are standard output or the same
-    file, or if one is a file that is read. OutputError if one cannot be written, before there is
-    anything to write.
+    `targets` are named by their options. Raises UsageError if two of them are standard output or
+    the same file, or if one is also an input. Raises OutputError if one cannot be written, before
+    there is anything to write.
     """
     given = {option: target for option, target in targets.items() if target is not None}
     wanting = [option for option, target in given.items() if is_stdout(target)]
@@ -123,7 +126,7 @@ def check_outputs(targets: Mapping[str, Target | None], *inputs: Target | None) 
 
 
 def check_output(target: Target) -> None:
-    """Raises OutputError if a target cannot be written, before there is anything to write.
+    """Raise OutputError if a target cannot be written, before there is anything to write.
 
     A pipe is not opened: its reader would take that for the whole result.
     """
@@ -144,7 +147,7 @@ def check_output(target: Target) -> None:
             return
         place = path.resolve()
         if not place.parent.is_dir():
-            # A link may lead to a folder that is missing, from one that is there.
+            # A link in an existing folder may point into a missing one.
             folder = str(place.parent if path.is_symlink() else path.parent)
             raise OutputError(
                 f"cannot write {_shown(target)}: there is no folder {printable(folder)}. Make it "
@@ -162,7 +165,7 @@ def is_stdout(target: Target) -> bool:
 
 
 def has_folder(target: Target) -> bool:
-    """Whether the target is or will be a file, beside which others can lie."""
+    """Whether the target is or will be a file, so that other files can be put next to it."""
     if target == STDOUT or _number_of_open_file(target) is not None:
         return False
     path = Path(target)
@@ -170,12 +173,12 @@ def has_folder(target: Target) -> bool:
 
 
 def cannot_write(name: str, error: OSError) -> OutputError:
-    """The error for a target, or another file, that cannot be written."""
+    """Return the error for a target or another file that cannot be written."""
     return OutputError(f"cannot write {printable(name)}: {error.strerror or error}.")
 
 
 def _takes_several(target: Target) -> bool:
-    """Whether the target takes several results, as /dev/null does; a pipe ends with the first."""
+    """Whether the target accepts several results, as /dev/null does. A pipe ends with the first."""
     if _number_of_open_file(target) is not None:
         return True
     try:
@@ -205,13 +208,13 @@ def _shown(target: Target) -> str:
 
 @contextmanager
 def _naming(target: Target) -> Iterator[None]:
-    """Turns an error of the system into one that names the target."""
+    """Turn an error of the system into one that names the target."""
     try:
         yield
     except OSError as error:
         if is_stdout(target):
             if isinstance(error, BrokenPipeError):
-                # The reader closed the pipe, as `head` does: no error.
+                # The reader closed the pipe, as `head` does, which is not an error.
                 raise
             raise cannot_write(_STDOUT_NAME, error) from error
         raise cannot_write(os.fspath(target), error) from error
@@ -226,7 +229,7 @@ def _open_stdout() -> TextIO:
 
 
 def _number_of_open_file(target: Target) -> int | None:
-    """The number of an open file of this process, from a path such as /dev/fd/63."""
+    """Return the number of the open file to which a path such as /dev/fd/63 leads, or None."""
     place = Path(target).absolute()
     own = {os.path.realpath("/dev/fd"), f"/proc/{os.getpid()}/fd"}
     for _ in range(_MOST_LINKS):
@@ -240,7 +243,7 @@ def _number_of_open_file(target: Target) -> int | None:
 
 
 def _is_file_or_missing(path: Path) -> bool:
-    """Whether there is a file or nothing yet; OSError for a folder."""
+    """Whether the path is a regular file or does not exist yet. Raises OSError for a folder."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -251,7 +254,7 @@ def _is_file_or_missing(path: Path) -> bool:
 
 
 def _require_file_name(name: str) -> None:
-    """OutputError for an empty name, and for the name of a folder, whose slash a path loses."""
+    """Raise OutputError for an empty name or one that ends in a slash, which `Path` would drop."""
     if not name:
         raise OutputError("the name of the file is empty: give one, or - for standard output.")
     if name.endswith(_SLASHES):
@@ -266,7 +269,7 @@ def _require_writable(path: Path) -> None:
 
 
 def _can_be_replaced(place: Path) -> bool:
-    """Whether another file can take its place; OSError if it cannot be written at all."""
+    """Whether another file can replace it. Raises OSError if it cannot be written at all."""
     if not place.exists():
         return True
     _require_writable(place)
@@ -275,7 +278,7 @@ def _can_be_replaced(place: Path) -> bool:
 
 @contextmanager
 def _replaced(place: Path) -> Iterator[BinaryIO]:
-    """A new file that is moved to the place at the end; after an error nothing is left of it."""
+    """Yield a new file that is moved to its place at the end, or removed after an error."""
     if not _can_be_replaced(place):
         try:
             with place.open("wb") as file:
@@ -287,7 +290,7 @@ def _replaced(place: Path) -> Iterator[BinaryIO]:
         return
     with unfinished_beside(place) as unfinished:
         yield unfinished.file
-        # Its lock is held until it is in its place.
+        # The lock of the new file is held until it is in its place.
         unfinished.flush()
         if place.exists():
             unfinished.path.chmod(stat.S_IMODE(place.stat().st_mode))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 
 def require_file(path: Path) -> int:
-    """The size of a file; OSError if there is none, or if it is no regular file.
+    """Return the size of a file, or raise OSError if there is no regular file.
 
-    Opening a pipe waits for its other end, which may never come, and its content is read only once.
+    Opening a pipe would wait for its other end, which may never come, and its content can be read
+    only once.
     """
     found = path.stat()
     if stat.S_ISDIR(found.st_mode):

@@ -14,12 +14,12 @@ from pytest_modelperf.text.words import shown
 
 PYPROJECT = "pyproject.toml"
 _TABLE = "modelperf"
-# Far more than anybody writes.
+# Far larger than any real pyproject.toml.
 _MAX_TOML_BYTES = 16 << 20
 
 
 def read_table(pyproject: Path) -> Mapping[str, object] | None:
-    """The content of `[tool.modelperf]`; None without that table, or without the file."""
+    """Return the content of `[tool.modelperf]`, or None without the table or the file."""
     tool = read_toml(pyproject).get("tool")
     table = tool.get(_TABLE) if isinstance(tool, dict) else None
     if table is None or isinstance(table, dict):
@@ -29,7 +29,7 @@ def read_table(pyproject: Path) -> Mapping[str, object] | None:
 
 
 def read_toml(path: Path) -> Mapping[str, object]:
-    """The content of a TOML file; empty without the file."""
+    """Return the content of a TOML file, which is empty if there is no file."""
     # Imported here: most pytest runs do not read this table.
     if sys.version_info >= (3, 11):
         import tomllib

@@ -1,9 +1,9 @@
 """Files that processes share: each is the old or the new one, even if its writer is killed.
 
-A file is written beside its place, flushed to the disk, and renamed, so readers take no lock.
-Writers of a folder take turns by a lock, and an unfinished file is locked too. The system frees a
-lock when its holder ends, however it ends. So files that a killed process left are known by their
-free locks, and whoever next writes into the folder removes them.
+A file is written next to its place, flushed to the disk, and renamed, so readers need no lock. The
+writers of a folder take turns by a lock, and an unfinished file is locked too. The system frees a
+lock when its holder ends for any reason. So an unfinished file without a lock was left by a killed
+process, and the next writer in the folder removes it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def take_lock(file: Path, flags: int = 0) -> int | None:
-    """The descriptor that holds the lock; None if another process has it, or there are no locks."""
+    """Return the descriptor that holds the lock, or None if the file cannot be locked.
+
+    Another process may have the lock, or the file system may have no locks.
+    """
     try:
         descriptor = FILES.open(file, os.O_RDWR | flags, 0o600)
     except OSError:
@@ -56,10 +59,11 @@ def locked(
     error: ModelPerfError | None = None,
     on_wait: Callable[[], object] = lambda: None,
 ) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if needed; `error` if another process keeps it.
+    """Hold the lock of a folder, which is made if needed.
 
-    The lock file is removed at the end, so that it is never committed. A process that waited for it
-    then finds that the name is gone or belongs to another file, and starts over.
+    Raises `error` if another process keeps the lock. The lock file is removed at the end, so that
+    it is never committed. A process that waited for it then finds that the name is gone or belongs
+    to another file, and starts over.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_NAME
@@ -84,7 +88,8 @@ def locked(
 def _take_turn(path: Path) -> int | None:
     descriptor = FILES.open(path, os.O_RDWR | os.O_CREAT)
     try:
-        # Without any locks, writers cannot take turns. A file system that refuses one is an error.
+        # On a system without locks, writers cannot take turns. A file system that refuses one is an
+        # error.
         if (not FILES.has_locks or FILES.take_lock(descriptor)) and _is_at(descriptor, path):
             return descriptor
     except BaseException:
@@ -105,9 +110,9 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def _remove_locked(path: Path, lock: int) -> None:
     """Remove a file that this process has locked, and free the lock."""
     if not FILES.moves_open_files:
-        # Such a system removes no file that is open, here or in its writer.
+        # Such a system cannot remove a file that is open, here or in its writer.
         os.close(lock)
-    # Another user's file stays.
+    # A file of another user may not be removable.
     with suppress(OSError):
         path.unlink()
     if FILES.moves_open_files:
@@ -118,23 +123,26 @@ def _remove_locked(path: Path, lock: int) -> None:
 
 
 class Unfinished(Struct, frozen=True):
-    """A file that is being written, and where it is."""
+    """A file that is being written, and its path."""
 
     file: BinaryIO
     path: Path
 
     def flush(self) -> None:
-        """Write all of it, and keep its lock until it was moved, where the system can do that."""
+        """Write all content. If the system allows it, keep the lock until the file is moved."""
         self.file.flush()
         if not FILES.moves_open_files:
             self.file.close()
             return
-        # A network file system reports errors only if a descriptor is closed.
+        # A network file system reports errors only when a descriptor is closed.
         os.close(os.dup(self.file.fileno()))
 
 
 def write_file(place: Path, content: bytes) -> None:
-    """Write a file to the disk in one step; OSError if that fails, and then nothing is left."""
+    """Write a file to the disk in one step.
+
+    Raises OSError if that fails, and leaves no unfinished file.
+    """
     with unfinished_beside(place) as unfinished:
         rest = memoryview(content)
         while rest:
@@ -146,13 +154,13 @@ def write_file(place: Path, content: bytes) -> None:
 
 
 def name_beside(place: Path) -> Path:
-    # The name of the file is left out: with more letters it could be too long.
+    # The name of the file is left out: with more letters it could get too long.
     return place.with_name(f".modelperf-{os.urandom(4).hex()}.tmp")
 
 
 @contextmanager
 def unfinished_beside(place: Path) -> Iterator[Unfinished]:
-    """A new file that the body moves to its place; if it does not, nothing is left."""
+    """Yield a new file that the body moves to its place. If it does not, the file is removed."""
     remove_abandoned(place.parent)
     unfinished = _new_file(place)
     try:
@@ -168,12 +176,13 @@ def _new_file(place: Path) -> Unfinished:
         path = name_beside(place)
         file = os.fdopen(FILES.open(path, _NEW_FILE), "wb")
         is_locked = True
-        # Some file systems have no locks; there, files of other processes are never removed.
+        # Some file systems have no locks; on these, unfinished files of other processes are never
+        # removed.
         with suppress(OSError):
             is_locked = FILES.take_lock(file.fileno())
         if is_locked and os.fstat(file.fileno()).st_nlink:
             return Unfinished(file, path)
-        # Another writer took it for abandoned before it was locked.
+        # Another writer took the file for abandoned before it was locked.
         file.close()
 
 
@@ -186,7 +195,7 @@ def remove_abandoned(folder: Path) -> None:
 
 
 def unfinished_in(folder: Path) -> list[Path]:
-    """The unfinished files in a folder, of writers at work and of killed ones."""
+    """Return the unfinished files in a folder, both of active writers and of killed ones."""
     with suppress(OSError), os.scandir(folder) as entries:
         return [
             Path(entry.path)
@@ -197,7 +206,7 @@ def unfinished_in(folder: Path) -> list[Path]:
 
 
 def find_closed(folder: Path) -> Path | None:
-    """The part of a path that lets no file be made in this folder; None if one can be made."""
+    """Return the part of a path that prevents making a file in this folder, or None."""
     for path in (folder, *folder.parents):
         try:
             is_folder = stat.S_ISDIR(path.stat().st_mode)
@@ -219,7 +228,7 @@ def write_note(path: Path, note: Struct) -> None:
 
 
 def read_note(path: Path, kind: type[T]) -> T | None:
-    """The note at a path; None without one, or if it cannot be read as of this kind."""
+    """Return the note at a path, or None if there is no readable note of this kind."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, ValueError, RecursionError):

@@ -3,8 +3,8 @@
     renamed = make_anonymous(shared.proto)
     shared = msgspec.structs.replace(shared, proto=renamed.proto)
 
-The names of operators and of their attributes stay, as far as an engine knows them. Data outside of
-the model stays where it is: name its file so that it tells nothing.
+Operators and attributes that an engine knows keep their names. Data outside of the model stays
+where it is, so give its file a name that reveals nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pytest_modelperf.graph.binding import parse_expression
 from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.stored_tensors import walk_nodes
 
-# Where the functions of an anonymous model are.
+# The domain of all functions of an anonymous model.
 _FUNCTION_DOMAIN = "functions"
 _STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft"})
 # The parts of the expressions that exporters write: `2*past + 1`, `floor(width/2)`.
@@ -53,18 +53,18 @@ class Renamed(Struct, frozen=True, eq=False):
 
 
 def make_anonymous(proto: ModelProto) -> Renamed:
-    """A copy of the model in which no name is left that somebody chose."""
+    """Return a copy of the model without the names that people chose."""
     made = ModelProto()
     made.CopyFrom(proto)
     for name in ("producer_name", "producer_version", "domain", "model_version", "configuration"):
         if name in made.DESCRIPTOR.fields_by_name:
             made.ClearField(name)
     names = _Names()
-    # The inputs and outputs come first: they are what a program is given.
+    # Inputs and outputs come first: a program refers to them by their names.
     names.number("x", (info.name for info in made.graph.input))
     names.number("y", (info.name for info in made.graph.output))
     names.read_functions(made.functions)
-    # An import that no node needs only tells where the model comes from.
+    # An import that no node needs only reveals where the model comes from.
     names.domains |= {node.domain for node in walk_nodes(made)}
     names.rename(made)
     return Renamed(made, names.values, names.dims)
@@ -78,7 +78,7 @@ class _Function(Struct, frozen=True):
 
 
 class _Names(Struct):
-    """The new names that were given so far."""
+    """The new names given so far."""
 
     values: dict[str, str] = field(default_factory=dict)
     dims: dict[str, str] = field(default_factory=dict)
@@ -93,11 +93,11 @@ class _Names(Struct):
             self.values.setdefault(name, f"{letter}{index}")
 
     def value(self, name: str) -> str:
-        """The new name of a value; an empty one stands for an input that is left out."""
+        """Return the new name of a value, or an empty name for an input that is left out."""
         return self.values.setdefault(name, f"t{len(self.values)}") if name else ""
 
     def dim(self, text: str) -> str:
-        """The new name of a dimension, or its expression in new names."""
+        """Return the new name of a dimension, or its expression with new names."""
         tree = parse_expression(text.strip())
         if tree is None:
             return self._dim_name(text)
@@ -122,7 +122,7 @@ class _Names(Struct):
             )
 
     def rename(self, message: Message, function: _Function | None = None) -> None:
-        """Rename everything in a message, which may lie in the body of a function."""
+        """Rename everything in a message, which may be in the body of a function."""
         for name in _TEXT_FIELDS:
             if name in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(name)
@@ -183,12 +183,12 @@ class _Names(Struct):
         if function is not None and attribute.ref_attr_name:
             own = attribute.ref_attr_name
             attribute.ref_attr_name = function.attributes.get(own, own)
-        # Nobody asks for the tensor of an attribute by its name.
+        # The name of a tensor in an attribute is never used to find it.
         for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
             tensor.ClearField("name")
 
     def _rename_imports(self, message: ModelProto | FunctionProto) -> None:
-        """Import the domain of functions in place of those that they were in."""
+        """Import the one domain of functions instead of the domains that they were in."""
         wanted = self.domains - ({domain for domain, *_ in self.functions} - _STANDARD)
         unwanted = {each.domain for each in message.opset_import} - wanted
         remove_named(message.opset_import, unwanted, by="domain")

@@ -1,8 +1,8 @@
-"""Run a model at another batch size than the stored one, or say what prevents it.
+"""Run a model at a batch size other than the stored one, or report what prevents it.
 
 Old exporters fix the batch in the input and again in the target of every Reshape. If such a target
-and its data both start with the old batch, the target is changed. Every other node that keeps the
-old size is found by comparing the shapes at both sizes, and named.
+and its data both start with the old batch, the target is changed. A comparison of the shapes at
+both sizes finds every other node that keeps the old size, and an error names it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TELL_SHAPES = frozenset({"Shape", "Size"})
 
 
 def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> tuple[str, ...]:
-    """Change the Reshape targets of `proto` to the new batch; returns the names of those nodes."""
+    """Change the Reshape targets of `proto` to the new batch, and return the nodes' names."""
     import numpy as np
 
     factor = _factor(before, bound)
@@ -72,10 +72,10 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
 
 
 def find_misfits(graph: Graph) -> Iterator[str]:
-    """Describe the Reshapes that lose or add elements, and a Conv without room for its window.
+    """Describe the Reshapes that lose or add elements, and a Conv whose input is too small.
 
-    An engine refuses both. This happens if a size is stored in the graph and another one is given,
-    or if a size is too small.
+    Engines refuse both. This happens if a given size differs from one that is stored in the graph,
+    or if it is too small.
     """
     surely_run = tuple(_surely_run(graph))
     wrong = [node for node in surely_run if not _keeps_elements(node)]
@@ -100,7 +100,7 @@ def find_misfits(graph: Graph) -> Iterator[str]:
 
 
 def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
-    """The error that names what keeps the model's own sizes."""
+    """Return the error that names what keeps the model's own sizes."""
     if bound.changed_inputs:
         name = bound.changed_inputs[0]
         return BindingError(
@@ -116,7 +116,7 @@ def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
 
 
 def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
-    """Returns the model's own leading size and the new one."""
+    """Return the model's own leading size and the new one."""
     for tensor in before.inputs:
         shape = bound.shapes.get(tensor.name)
         if shape and tensor.shape and tensor.shape[0] is not None and tensor.shape[0] != shape[0]:
@@ -125,7 +125,7 @@ def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
 
 
 def _followed(node: Node, old: int, new: int) -> Sequence[int] | None:
-    """The target of a Reshape with its leading size scaled; None if nothing has to change."""
+    """Return the Reshape's target with its leading size scaled, or None to leave it as it is."""
     data = node.optional_input(0)
     if data is None or data.is_constant or not data.shape:
         return None
@@ -159,7 +159,7 @@ def _lost(old: Shape | None, new: Shape) -> bool:
 
 
 def _keeps_elements(node: Node) -> bool:
-    """Whether a Reshape has as many elements after as before."""
+    """Whether a Reshape keeps the number of elements."""
     data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
     if node.op_type != "Reshape" or data is None or result is None:
         return True
@@ -167,7 +167,7 @@ def _keeps_elements(node: Node) -> bool:
 
 
 def _surely_run(graph: Graph) -> Iterator[Node]:
-    """The nodes without those of branches and loops that may not run."""
+    """Yield the nodes that always run, without those of branches and loops that may be skipped."""
     for node in graph.nodes:
         yield node
         if len(node.bodies) == 1 and node.trips:
@@ -176,9 +176,9 @@ def _surely_run(graph: Graph) -> Iterator[Node]:
 
 
 def _room(node: Node) -> tuple[tuple[int | None, int], ...]:
-    """The padded size and the reach of the window along each axis of a Conv; none if unknown.
+    """Return the padded size and the reach of the window along each axis of a Conv, if known.
 
-    Inference rounds by the stride, so it may count a window that is larger than the input.
+    Shape inference rounds by the stride, so it may count a window that is larger than the input.
     """
     data, weight = node.optional_input(0), node.optional_input(1)
     if node.qualified_op != "Conv" or data is None or weight is None or data.shape is None:
@@ -197,7 +197,7 @@ def _room(node: Node) -> tuple[tuple[int | None, int], ...]:
 def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
     """Whether the result of a Reshape still starts with the batch, as its data does.
 
-    Otherwise its -1 would take in the batch: the model would run and mix the images.
+    Otherwise its -1 would absorb the batch: the model would run and mix the images.
     """
     data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
     if node.op_type != "Reshape" or data is None or result is None:
@@ -211,7 +211,7 @@ def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
 def _keeps_states(node: Node) -> bool:
     """Whether the initial states of a recurrent operator have the batch size of its data.
 
-    onnx's inference does not compare them.
+    The shape inference of onnx does not compare them.
     """
     data = node.optional_input(0)
     if node.op_type not in ("GRU", "LSTM", "RNN") or data is None or not data.shape:
@@ -225,7 +225,7 @@ def _keeps_states(node: Node) -> bool:
 
 
 def _first_holder(before: Mapping[str, Shape | None], after: Graph) -> Node | None:
-    """The first node whose inputs grew with the batch and whose output did not.
+    """Return the first node whose inputs grew with the batch while its output did not.
 
     Shape and Size return a shape, whose own size does not depend on the batch.
     """

@@ -1,4 +1,4 @@
-"""Give every dimension of a model's inputs a value: the batch, named dimensions, whole inputs."""
+"""Give every dimension of a model's inputs a size: the batch, named dimensions, whole inputs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MAX_ELEMENTS = 2**40
 _MOST_NAMED = 10
 
 _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "none"})
-# tf2onnx numbers each open size of each input, and torch.export each one that no operation needs to
-# be equal to another, such as the batch of a mask. So equal sizes have other names.
+# tf2onnx gives a number to each open size of each input. torch.export does so for each size that no
+# operation requires to equal another, such as the batch of a mask. So equal sizes differ in name.
 _NUMBERED = re.compile(r"(unk__|s)[0-9]+")
-# An image of three channels has sides of that many pixels.
+# An input of three channels counts as an image if its sides have at least this many pixels.
 _LEAST_SIDE = 32
 
 _SHORT_DTYPES: Mapping[str, str] = {
@@ -46,7 +46,7 @@ _SHORT_DTYPES: Mapping[str, str] = {
 _DTYPES = frozenset(BITS) | {"string"}
 # Longer numbers cannot be sizes, and Python refuses to convert very long ones.
 _SIZE = re.compile(r"[0-9]{1,18}")
-# The shape that stands for as many elements as there are values.
+# The shape of a vector with one element for each given value.
 _AS_MANY = "-1"
 _INPUT = re.compile(
     r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?|-1(?=:))"
@@ -56,10 +56,10 @@ _INPUT = re.compile(
 
 
 class DeclaredInput(Struct, frozen=True):
-    """An input as the model declares it; `dims` is None if not even the rank is declared.
+    """An input as the model declares it. `dims` is None if even the rank is undeclared.
 
     `known` are sizes of its named dimensions that the model fixes elsewhere. `batch_axis` is the
-    axis of the batch, if an operator tells it: that of a recurrent state is the second.
+    axis of the batch, if it follows from an operator: for a recurrent state it is the second axis.
     """
 
     name: str
@@ -72,7 +72,7 @@ class DeclaredInput(Struct, frozen=True):
 class InputSpec(Struct, frozen=True):
     """An input that the user gives: a single value fills it, several values are its elements.
 
-    The values of an input of the type `string` are `texts`.
+    An input of the type `string` has its values in `texts`.
     """
 
     name: str
@@ -87,12 +87,12 @@ class InputSpec(Struct, frozen=True):
 
 
 class Binding(Struct, frozen=True):
-    """The dimensions that the user gives; a batch size of None means the model's own.
+    """The dimensions that the user gives. A batch size of None means the model's own.
 
-    With a `phase`, lengths, masks and positions follow from it: those of its `step`, or of its
-    middle one. `state` has the outputs of inputs whose pairs the user names. With `leaves_open`,
-    an input with a dimension that has no size keeps the shape that the model declares. `members`
-    are the bindings of the members of a workload; the dimensions are those of the largest.
+    A `phase` determines lengths, masks and positions: those of its `step`, or else of its middle
+    step. `state` maps inputs to outputs, for the pairs that the user names. With `leaves_open`, an
+    input with a dimension that has no size keeps the shape that the model declares. `members` are
+    the bindings of the members of a workload, and the dimensions are those of the largest member.
     """
 
     batch_size: int | None = None
@@ -106,7 +106,7 @@ class Binding(Struct, frozen=True):
 
     @property
     def own_dims(self) -> dict[str, int]:
-        """The dimensions by their names; of a workload those that all its members share."""
+        """The dimensions by their names: for a workload, those that all its members share."""
         return {
             name: size
             for name, size in sorted(self.dims.items())
@@ -117,9 +117,9 @@ class Binding(Struct, frozen=True):
 class BoundInputs(Struct, frozen=True):
     """Every input with its shape.
 
-    `rebound`: a dimension that the model fixes was given another value, so the other shapes that
-    the model declares are no longer valid. `changed_inputs` are the inputs whose changed dimension
-    is not the batch.
+    `rebound`: a dimension that the model fixes has another size, so the other shapes that the model
+    declares are no longer valid. `changed_inputs` are the inputs of which a dimension other than
+    the batch has changed.
     """
 
     batch_size: int
@@ -139,9 +139,9 @@ class BatchDim(Struct, frozen=True):
 
 
 def parse_input_spec(text: str) -> InputSpec:
-    """An `InputSpec` from `name:dtype:shape[:value]`, as in `ids:i64:1x64:7`.
+    """Parse `name:dtype:shape[:value]`, as in `ids:i64:1x64:7`.
 
-    As in onnx_tool, a shape of -1 stands for as many elements as there are values.
+    As in onnx_tool, a shape of -1 means a vector with one element for each value.
     """
     match = _INPUT.fullmatch(text)
     dtype = _SHORT_DTYPES.get(match["dtype"], match["dtype"]) if match else ""
@@ -183,7 +183,7 @@ def _given_shape(text: str, values: int) -> tuple[int, ...]:
 
 
 def parse_dim(text: str) -> tuple[str, int]:
-    """Name and size from `name=size`, as in `seq=64`."""
+    """Parse the name and size in `name=size`, as in `seq=64`."""
     name, separator, size = text.rpartition("=")
     if not separator or not name.strip() or not _SIZE.fullmatch(size.strip()):
         raise UsageError(
@@ -194,7 +194,7 @@ def parse_dim(text: str) -> tuple[str, int]:
 
 
 def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
-    """The dimensions that a user can give a size to."""
+    """Return the names of the dimensions that a user can give a size to."""
     return frozenset(
         name
         for declared in inputs
@@ -204,9 +204,10 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
 
 
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
-    """The batch dimension: a name that all inputs share, or else their common leading size.
+    """Find the batch dimension: a name that all inputs share, or else their common leading size.
 
-    Where it is a mere number, such as `unk__12` or `s12`, all leading names of its kind are one.
+    If the name is a mere number, such as `unk__12` or `s12`, all leading names of this kind mean
+    the batch.
     """
     shaped = [i for i in inputs if i.dims]
     if not shaped:
@@ -230,7 +231,7 @@ def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
 
 
 def is_bare_image(dims: Sequence[Dim]) -> bool:
-    """Whether an input is an image without a batch, as the detectors of torchvision take it."""
+    """Whether an input is an image without a batch, as torchvision's detectors expect it."""
     height_and_width = (dim for dim in dims[1:] if isinstance(dim, int))
     return len(dims) == 3 and dims[0] == 3 and all(dim >= _LEAST_SIDE for dim in height_and_width)
 
@@ -238,9 +239,9 @@ def is_bare_image(dims: Sequence[Dim]) -> bool:
 def open_dims(
     inputs: Sequence[DeclaredInput], binding: Binding, model: str
 ) -> Mapping[str, tuple[tuple[str, int], ...]]:
-    """The dimensions that a binding leaves without a size; each with its places (input, axis).
+    """Return the dimensions without a size in a binding, each with its places (input, axis).
 
-    One that follows from others, such as `past_length + 1`, is none of them.
+    A dimension that follows from others, such as `past_length + 1`, is left out.
     """
     binder = _Binder(inputs, replace(binding, leaves_open=True), model)
     binder.bind()
@@ -253,17 +254,17 @@ def open_dims(
 
 
 def open_batch(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> int:
-    """The batch size of a binding that may leave other dimensions open."""
+    """Return the batch size of a binding that may leave other dimensions open."""
     return bind_inputs(inputs, replace(binding, leaves_open=True), model).batch_size
 
 
 def bind_inputs(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> BoundInputs:
-    """Every input's shape under `binding`; BindingError names what is missing or impossible."""
+    """Bind every input to a shape. BindingError names what is missing or impossible."""
     return _Binder(inputs, binding, model).bind()
 
 
 def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
+    """Return the value of a dimension such as `past_length + 1`, or None if a name is unbound."""
     if len(expression) > 200:
         return None
     parsed = parse_expression(expression)
@@ -276,9 +277,9 @@ def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def parse_expression(text: str) -> ast.expr | None:
-    """The name of a dimension as an expression; None if it is none."""
+    """Parse the name of a dimension as an expression, or return None if it is not an expression."""
     with warnings.catch_warnings():
-        # Python warns about names such as `1if` and `2is`, which it takes for slips in code.
+        # Python warns about names such as `1if` and `2is`, because in code they would be mistakes.
         warnings.simplefilter("ignore")
         try:
             return ast.parse(text, mode="eval").body
@@ -287,15 +288,15 @@ def parse_expression(text: str) -> ast.expr | None:
 
 
 def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
-    """The symbol that stands for the batch, or None."""
+    """Return the name of the batch dimension, if it has one."""
     seen = Counter(d for i in shaped for d in set(i.dims or ()) if isinstance(d, str))
     shared = [d for d in shaped[0].dims or () if isinstance(d, str) and seen[d] == len(shaped)]
     leading = [i.dims[0] for i in shaped if i.dims and isinstance(i.dims[0], str)]
     by_name = [d for d in [*shared, *leading] if d.lower() in _BATCH_NAMES]
     if by_name:
         return by_name[0]
-    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch. Nor
-    # is one that leads vectors alone and stands further back elsewhere, as positions of tokens do.
+    # A name other than "batch" must be on axis 0: a shared "seq" on axis 1 is not a batch. Neither
+    # is a name that leads only vectors and is on a later axis elsewhere, as for token positions.
     leads = {i.dims[0] for i in shaped if i.dims and len(i.dims) > 1}
     behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
     leading = [name for name in leading if name in leads or name not in behind]
@@ -311,7 +312,7 @@ def _places(shaped: Sequence[DeclaredInput], name: str) -> tuple[tuple[str, int]
 
 
 def _numbered_places(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], ...]:
-    """The leading places whose names are mere numbers, and stand nowhere else."""
+    """Return the leading places whose names are mere numbers and are on no later axis."""
     leading = ((i, i.dims[0]) for i in shaped if i.dims and not i.batch_axis)
     behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
     return tuple(
@@ -320,7 +321,7 @@ def _numbered_places(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], 
 
 
 def _batch_axes(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], ...]:
-    """The places where an operator tells the batch, if the model leaves their size open."""
+    """Return the places where the batch follows from an operator, if the model leaves them open."""
     return tuple(
         (i.name, i.batch_axis)
         for i in shaped
@@ -435,7 +436,7 @@ class _Binder:
                 self.sizes.setdefault(name, *sizes)
 
     def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
-        """Record that a fixed dimension was given, and whether with another size."""
+        """Record that a fixed dimension is given, and whether its size differs."""
         self.rebound |= is_other
         is_batch = self.batch is not None and (declared.name, axis) in self.batch.places
         if is_other and not is_batch:
@@ -464,14 +465,14 @@ class _Binder:
                 self.sizes.setdefault(name, self.batch_size)
 
     def batch_names(self, batch: BatchDim) -> Iterator[str]:
-        """The names of the batch in all inputs; only those that are mere numbers differ."""
+        """Yield the names of the batch in all inputs. They differ only if they are mere numbers."""
         for declared in self.inputs:
             for axis, dim in enumerate(declared.dims or ()):
                 if (declared.name, axis) in batch.places and isinstance(dim, str):
                     yield dim
 
     def given_batch(self, batch: BatchDim) -> int | None:
-        """The batch size that follows from a named dimension or from a whole input."""
+        """Return the batch size that follows from a named dimension or from a whole input."""
         if batch.name is not None and batch.name in self.sizes:
             return self.sizes[batch.name]
         sizes = {
@@ -555,7 +556,7 @@ class _Binder:
 
 
 def dim_name(declared: DeclaredInput, axis: int, dim: Dim) -> str | None:
-    """How a user names a dimension; a nameless one is called by its place, `x.1`."""
+    """Return the name of a dimension for the user. A nameless one has its place, `x.1`."""
     if isinstance(dim, int):
         return None
     return dim if dim is not None else f"{declared.name}.{axis}"

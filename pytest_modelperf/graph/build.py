@@ -1,4 +1,4 @@
-"""From a protobuf graph with bound inputs to the records of `structure`.
+"""Build the records of `structure` from a protobuf graph with bound inputs.
 
 One walk in execution order, so that each node benefits from what is known of earlier nodes. Nodes
 that depend on constants alone are folded, as engines do when they load a model.
@@ -53,7 +53,7 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
-# ONNX Runtime treats these like those of the standard domain, and folds no others outside of it.
+# ONNX Runtime folds these as if they were in the standard domain, and no others outside of it.
 _FOLDED_OUTSIDE = frozenset({"com.microsoft::DequantizeLinear", "com.microsoft::QuantizeLinear"})
 
 # Constants whose values are kept for shapes and counters: integers, and small vectors of any type.
@@ -62,7 +62,7 @@ _SMALL = 8
 
 
 class BuiltGraph(Struct, frozen=True):
-    """The graph, all of its tensors by name, constants included, and its stored weights.
+    """The graph, all of its tensors by name (constants included), and its stored weights.
 
     `stored` maps each stored weight to the protobuf message that locates its bytes.
     """
@@ -75,8 +75,8 @@ class BuiltGraph(Struct, frozen=True):
 class GraphBuild(Struct, frozen=True, eq=False):
     """The build of the graph of a model whose inputs are bound.
 
-    `declared` are the types that the model declares; None if they are ignored, in bodies too.
-    `values` are the values of inputs that the user gave.
+    `declared` are the types that the model declares, or None to ignore those of the model and of
+    its bodies. `values` are the values of inputs that the user gave.
     """
 
     file: ModelFile
@@ -87,7 +87,7 @@ class GraphBuild(Struct, frozen=True, eq=False):
     declared: Mapping[str, TypeProto] | None
 
     def __call__(self, observation: Observation | None = None) -> BuiltGraph:
-        """The records of the model; `observation` comes from a run of it."""
+        """Build the records of the model, with the `observation` of a run if there was one."""
         opsets = self.resolver.opsets
         scope = Scope(None, "", opsets.get("", 1))
         scope.types.update(infer_types(self.file.name, self.proto, self.block, opsets))
@@ -118,7 +118,7 @@ class _Weights(Struct):
     zero_points: dict[str, ZeroPoint] = field(default_factory=dict)
 
     def finished(self) -> dict[str, Weight]:
-        """The weights that something uses."""
+        """Return the weights that are used."""
         return {
             name: replace(
                 found, params=self.params.get(name, 0), zero_point=self.zero_points.get(name)
@@ -128,7 +128,7 @@ class _Weights(Struct):
         }
 
     def count_uses(self, node: Node, *, runs: bool) -> None:
-        """Record what a node does with its constants; a folded node does not run."""
+        """Record what a node does with its constants. A folded node does not run."""
         # Folding changes the type of a weight. For a folded node, only the dequantizer decides
         # whether integers are parameters.
         decides = runs or node.op_type == "DequantizeLinear"
@@ -153,7 +153,7 @@ class _Weights(Struct):
 
 
 class _Builder(Struct):
-    """Builds the graph of one model, and the bodies in it."""
+    """The build of one model's graph and of the bodies in it."""
 
     file: ModelFile
     resolver: Resolver
@@ -163,7 +163,7 @@ class _Builder(Struct):
     nodes_left: int = MAX_NODES
 
     def build(self, block: ParsedGraph, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
-        """The records of `block`; `given` are the types of a body's inputs."""
+        """Build the records of `block`. `given` are the types of a body's inputs."""
         proto = block.proto
         for initializer in proto.initializer:
             self.add_weight(scope, initializer.name, initializer, "initializer")
@@ -210,10 +210,10 @@ class _Builder(Struct):
         )
 
     def small_value(self, tensor: TensorProto) -> Value | None:
-        """The value of a small tensor; None if it is skipped, or lies in a file that is missing."""
+        """Return the value of a small tensor, or None if it is skipped or its file is missing."""
         if is_external(tensor):
-            # Some exporters store even the targets of a Reshape in another file. The counts that
-            # need none of them do not need that file.
+            # Some exporters store even the targets of a Reshape in another file. Counts that do not
+            # need these values must work without that file.
             with suppress(ModelError):
                 return self.file.read_tensor(tensor)
             return None
@@ -256,7 +256,7 @@ class _Builder(Struct):
     # -- nodes
 
     def add_node(self, scope: Scope, call: Call) -> Node | None:
-        """The node's record; None if it is folded into a constant."""
+        """Return the node's record, or None if it is folded into a constant."""
         if call.op_type == "Constant" and not call.domain:
             self.add_constant(scope, call)
             return None
@@ -265,7 +265,7 @@ class _Builder(Struct):
             call.proto.name,
             call.op_type,
             call.domain,
-            # The order of execution is known to have all of them.
+            # execution_order has checked that every input exists.
             tuple([scope.find(name) if name else None for name in call.inputs]),
             outputs,
             call.attributes,
@@ -293,7 +293,7 @@ class _Builder(Struct):
     def observed(
         self, scope: Scope, call: Call, outputs: tuple[Tensor | None, ...]
     ) -> tuple[Tensor | None, ...]:
-        """`outputs`, with unknown shapes taken from a run."""
+        """Return `outputs` with unknown shapes taken from a run."""
         seen = self.observation.nodes.get(_place(scope, call))
         if seen is None:
             return outputs
@@ -303,7 +303,7 @@ class _Builder(Struct):
         )
 
     def folded_outputs(self, scope: Scope, node: Node) -> tuple[Tensor | None, ...]:
-        """The constant outputs of a folded node; they are weights if the node has no inputs."""
+        """Return the constant outputs of a folded node. If it has no inputs, they are weights."""
         found = self.weights.found
         sources = tuple(dict.fromkeys(n for t in node.inputs if t is not None for n in t.weights))
         derived = node.op_type == "DequantizeLinear" or any(
@@ -371,7 +371,7 @@ class _Builder(Struct):
         body = self.body(scope, node, inside, block, given)
         while trips not in {0, 1}:
             # If a trip changes the shape of a value, only the unchanged dimensions are known. A
-            # value that is made of another one changes a trip later.
+            # value that is computed from another one changes one trip later.
             stable = control_flow.stable_inputs(given, body.outputs)
             if all(a.shape == b.shape for a, b in zip(given, stable, strict=False)):
                 break
@@ -380,11 +380,11 @@ class _Builder(Struct):
         return replace(node, bodies={"body": body}, trips=trips)
 
     def trips(self, place: NodePlace, stated: int | None) -> int | None:
-        """How often a body runs, from the graph or else from an observed run."""
+        """Return how often a body runs, from the graph or else from an observed run."""
         return self.observation.trips.get(place) if stated is None else stated
 
     def loop_trips(self, scope: Scope, call: Call) -> int | None:
-        """How often a Loop runs: its trip count, unless a condition may end it earlier."""
+        """Return how often a Loop runs: its trip count, unless a condition may end it earlier."""
         limit = scope.value_of(call.inputs[0]) if call.inputs[0] else None
         start = call.inputs[1] if len(call.inputs) > 1 else ""
         condition = scope.value_of(start) if start else None
@@ -406,7 +406,7 @@ def _place(scope: Scope, call: Call) -> NodePlace:
 
 
 def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Add the inputs that no initializer fills; `given` has the types that a caller knows."""
+    """Add the inputs that no initializer fills. `given` has the types that the caller knows."""
     inputs = []
     for index, info in enumerate(proto.input):
         if info.name in scope.tensors:

@@ -11,16 +11,16 @@ MOST_DIFFERENCES = 1000
 def in_common(
     old: Sequence[Hashable], new: Sequence[Hashable], most_differences: int = MOST_DIFFERENCES
 ) -> list[tuple[int, int]] | None:
-    """The longest common subsequence as pairs of places; None if there are too many differences.
+    """Find the longest common subsequence as pairs of places, if there are few enough differences.
 
-    E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): how far
-    along `old` each diagonal leads with this many differences, and the way back from the end.
+    E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): find how
+    far along `old` each diagonal leads with a number of differences, then go back from the end.
     """
     reached = {1: 0}
     earlier: list[dict[int, int]] = []
 
     def step(reached: dict[int, int], diagonal: int, differences: int) -> int:
-        """The diagonal from which this one is reached by leaving out one element of either side."""
+        """Return the diagonal that leads to this one by leaving out one element of either side."""
         is_first = diagonal == -differences
         is_last = diagonal == differences
         if is_first or (not is_last and reached[diagonal - 1] < reached[diagonal + 1]):

@@ -32,7 +32,7 @@ class ScanInputs(Struct, frozen=True):
 
 
 def loop_inputs(node: Node, body: ParsedGraph) -> tuple[Tensor, ...]:
-    """The types of the inputs of a Loop's body on its first trip.
+    """Return the types of the inputs of a Loop's body on its first trip.
 
     A body may declare the iteration as a vector of one element.
     """
@@ -44,7 +44,7 @@ def loop_inputs(node: Node, body: ParsedGraph) -> tuple[Tensor, ...]:
 
 
 def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """`given` with only the dimensions that a trip of `body` leaves unchanged."""
+    """Return `given` with only the dimensions that a trip of `body` leaves unchanged."""
     carried = given[len(_LOOP_HEAD) :]
     after = body[1 : 1 + len(carried)]
     stable = [
@@ -55,7 +55,7 @@ def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tens
 
 
 def scan_inputs(node: Node) -> ScanInputs:
-    """The inputs of a Scan body: states unchanged, scanned inputs without the scanned axis."""
+    """Return the inputs of a Scan body, where scanned inputs lack the scanned axis."""
     if node.opset == 8:
         return _scan_inputs_of_batches(node)
     count = node.attr_int("num_scan_inputs", 0)
@@ -80,9 +80,9 @@ def scan_inputs(node: Node) -> ScanInputs:
 
 
 def _scan_inputs_of_batches(node: Node) -> ScanInputs:
-    """The same in opset 8, where the body runs for each sequence of a batch by itself.
+    """Return the same for opset 8, in which the body runs for each sequence of a batch on its own.
 
-    The lengths of the sequences come first, and may be absent if these are all of one length.
+    The lengths of the sequences come first, and may be absent if all sequences are equally long.
     """
     lengths, others = node.optional_input(0), node.inputs[1:]
     first = len(others) - node.attr_int("num_scan_inputs", 0)
@@ -136,7 +136,7 @@ def _constant_value(call: Call) -> TensorProto | None:
 
 
 def output_types(node: Node) -> Sequence[OutputType | None]:
-    """The outputs of a node with bodies, as far as they follow from the bodies' outputs."""
+    """Return the outputs of a node with bodies, as far as they follow from the bodies' outputs."""
     bodies = tuple(node.bodies.values())
     if not bodies:
         return ()
@@ -149,7 +149,7 @@ def output_types(node: Node) -> Sequence[OutputType | None]:
         # Without a trip, the values that would be carried come out.
         last = map(_from_outside, node.inputs[2:]) if node.trips == 0 else outputs[1 : 1 + states]
         return [*map(_as_is, last), *made]
-    # onnx tells the outputs of the Scan of opset 8, which are those of a batch.
+    # onnx infers the outputs of a Scan of opset 8, which have a batch.
     if node.op_type == "Scan" and node.opset != 8:
         states = len(node.inputs) - node.attr_int("num_scan_inputs", 0)
         axes = node.attr_ints("scan_output_axes")
@@ -161,7 +161,7 @@ def output_types(node: Node) -> Sequence[OutputType | None]:
 
 
 def stacked(tensor: Tensor, trips: int | None, axis: int) -> OutputType:
-    """The type of as many of these tensors as there are trips, along a new axis."""
+    """Return the type of a stack of these tensors, one for each trip, along a new axis."""
     shape = tensor.shape
     if shape is None:
         return OutputType(tensor.dtype, None)
@@ -170,7 +170,7 @@ def stacked(tensor: Tensor, trips: int | None, axis: int) -> OutputType:
 
 
 def _from_outside(tensor: Tensor | None) -> Tensor:
-    """A value as the body that receives it sees it: with its type, but without a constant value."""
+    """Return a value as the body receives it: with its type, but without a constant value."""
     return _UNNAMED if tensor is None else Tensor("", tensor.dtype, tensor.shape)
 
 
@@ -179,7 +179,7 @@ def _as_is(tensor: Tensor) -> OutputType:
 
 
 def _merged(branches: Sequence[Sequence[Tensor]]) -> list[OutputType | None]:
-    """The types that all branches agree on."""
+    """Return the types that all branches agree on."""
     types: list[OutputType | None] = []
     for first, *others in zip(*branches, strict=False):
         shape = first.shape

@@ -22,14 +22,14 @@ _NOTHING: Mapping[str, Any] = {}
 
 # Bodies within bodies. Real models stay below 5.
 MAX_BODY_DEPTH = 32
-# Nodes in all, those of unfolded functions and of bodies included.
+# The total of nodes, including those of unfolded functions and of bodies.
 MAX_NODES = 200_000
 
 
 class Call(Struct, frozen=True, eq=False):
     """A NodeProto as plain values: names of tensors, attributes, and bodies.
 
-    `kinds` has the type of every attribute, tensors and bodies included.
+    `kinds` has the type of every attribute, including tensors and bodies.
     """
 
     proto: NodeProto
@@ -49,7 +49,7 @@ class ParsedGraph(Struct, frozen=True, eq=False):
     calls: tuple[Call, ...]
 
     def walk(self) -> Iterator[ParsedGraph]:
-        """The block itself and all bodies in it."""
+        """Yield the graph itself and all bodies in it."""
         yield self
         for call in self.calls:
             for body in call.bodies.values():
@@ -57,12 +57,12 @@ class ParsedGraph(Struct, frozen=True, eq=False):
 
 
 def read_graph(graph: GraphProto, model: str) -> ParsedGraph:
-    """The nodes of a graph and of all bodies in it."""
+    """Read the nodes of a graph and of all bodies in it."""
     return ParsedGraph(graph, read_calls(graph.node, model))
 
 
 def read_calls(nodes: Sequence[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
-    # Checked before the nodes are read, because each takes a kilobyte.
+    # Check this before reading the nodes, because each takes a kilobyte.
     if len(nodes) > MAX_NODES:
         raise ModelError(
             f"{model} has {len(nodes):,} nodes in a graph; {MAX_NODES:,} is the limit."
@@ -100,7 +100,7 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
 
 
 def unified_domain(domain: str) -> str:
-    """The canonical name of a domain: the standard domain is empty."""
+    """Return the canonical name of a domain, which is empty for the standard domain."""
     return "" if domain == "ai.onnx" else domain
 
 
@@ -115,7 +115,7 @@ def check_text(model: str, *names: object) -> None:
 
 
 def attribute_value(attribute: AttributeProto) -> Attribute | None:
-    """The plain value of an attribute; None for tensors, which are weights, and for bodies."""
+    """Return the plain value of an attribute, or None for a tensor (a weight) or a body."""
     reader = _READERS.get(attribute.type)
     return None if reader is None else reader(attribute)
 
@@ -135,7 +135,7 @@ _READERS: Mapping[int, Callable[[AttributeProto], Attribute]] = {
 
 
 def read_type(proto: TypeProto | None) -> OutputType:
-    """The dtype and shape in a type; both are unknown if it is not the type of a tensor."""
+    """Return the dtype and shape in a type, both unknown if it is not the type of a tensor."""
     if proto is None or not proto.HasField("tensor_type"):
         return UNKNOWN_TYPE
     tensor = proto.tensor_type
@@ -145,7 +145,7 @@ def read_type(proto: TypeProto | None) -> OutputType:
     shape: Shape = tuple([dim.dim_value for dim in tensor.shape.dim])
     if all(size > 0 for size in shape if size is not None):
         return OutputType(dtype, shape)
-    # An unset size reads as 0, too. A negative size comes from an overflow in onnx's inference.
+    # An unset size also reads as 0. A negative size comes from an overflow in onnx's inference.
     return OutputType(
         dtype,
         tuple(
@@ -159,7 +159,7 @@ UNKNOWN_TYPE = OutputType(None, None)
 
 
 def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
-    """The tensor that a Constant's value_int, value_floats and so on describe."""
+    """Return the tensor that a Constant's value_int, value_floats and so on describe."""
     value = attribute_value(attribute)
     kinds = {"int": TensorProto.INT64, "float": TensorProto.FLOAT, "string": TensorProto.STRING}
     kind = kinds.get(attribute.name.removeprefix("value_").removesuffix("s"))
@@ -170,5 +170,5 @@ def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
     try:
         return helper.make_tensor("", kind, shape, values)
     except (TypeError, ValueError):
-        # The value has another type than the name of the attribute implies.
+        # The value has a type other than the name of the attribute implies.
         return None

@@ -31,9 +31,9 @@ _PIECE_BYTES = 1 << 20
 
 
 def restored_chunks(proto: onnx.ModelProto, file: ModelFile, change: str) -> tuple[Chunk, ...]:
-    """The chunks to write for `proto`, which was made from `file`; raises ModelError if too large.
+    """Return the chunks to write for `proto`, which was made from `file`.
 
-    `change` describes the change: "with its shapes".
+    `change` describes the change: "with its shapes". Raise ModelError if the result is too large.
     """
     chunks = restore_model(proto.SerializeToString(), file.name)
     size = sum(map(chunk_size, chunks))
@@ -47,14 +47,14 @@ def restored_chunks(proto: onnx.ModelProto, file: ModelFile, change: str) -> tup
 
 
 def write_chunks(file: ModelFile, target: Target, chunks: Sequence[Chunk]) -> None:
-    """Write the chunks in one step, so that the model may replace its own file."""
+    """Write the chunks in one step, so that the copy may replace the model's own file."""
     with written_bytes(target) as stream:
         for piece in _pieces(file, chunks):
             stream.write(piece)
 
 
 def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
-    """The bytes to write, in pieces; weights are copied from the model file."""
+    """Yield the bytes to write, in pieces. Weights are copied from the model file."""
     with file.open_bytes() as source:
         for chunk in chunks:
             if isinstance(chunk, bytes):
@@ -64,7 +64,7 @@ def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
 
 
 def read_span(source: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
-    """A part of an open file, in pieces."""
+    """Yield a part of an open file, in pieces."""
     source.seek(start)
     for begin in range(start, stop, _PIECE_BYTES):
         yield source.read(min(_PIECE_BYTES, stop - begin))
@@ -78,7 +78,7 @@ def write_annotated(
 ) -> None:
     """Write the model with notes for its nodes, by their first output or else their name.
 
-    Weights in the file are copied; those in other files stay there, under the same names.
+    Weights in the file are copied. Those in other files stay there, under the same names.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)
@@ -114,7 +114,7 @@ def write_runnable(bound: BoundModel, path: Path) -> None:
 
 
 def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
-    """The nodes that run, by their names in the copy, or their own names if no copy is needed."""
+    """Return the nodes that run, by their names in the copy (or their own without a copy)."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
     _name_nodes(proto.graph)
@@ -122,11 +122,11 @@ def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
 
 
 def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
-    """The model with only the shapes that its file declares.
+    """Return the model with only the shapes that its file declares.
 
     The plan of an engine depends on the shapes that it knows, and the copy must run like the file.
     If the batch was changed, the declared shapes are wrong and removed. Then inputs have the bound
-    ones, except where they change with the steps of a generation.
+    sizes, except along axes that change with the steps of a generation.
     """
     original, is_rebound = bound.file.proto, bound.inputs.rebound
     proto = onnx.ModelProto()
@@ -148,12 +148,12 @@ def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
 
 
 def _running(graph: GraphProto) -> list[NodeProto]:
-    """All nodes that an engine may run, those of bodies directly after the node that holds them."""
+    """Return all nodes that an engine may run, with those of bodies directly after their owner."""
     return [node for node in with_bodies(graph.node) if node.op_type != "Constant"]
 
 
 def _name_nodes(graph: GraphProto) -> None:
-    """Give a name to each node without a unique one; the first of several keeps its name."""
+    """Give a name to each node without a unique one. The first node with a name keeps it."""
     nodes = _running(graph)
     taken = {node.name for node in nodes}
     kept: set[str] = set()
@@ -173,12 +173,12 @@ def _name_nodes(graph: GraphProto) -> None:
 
 
 def _is_safe(name: str) -> bool:
-    """Whether a name is safe in a profile: older versions of ONNX Runtime escape nothing."""
+    """Whether a name is safe in a profile: older versions of ONNX Runtime do not escape it."""
     return bool(name) and name.isprintable() and not {'"', "\\"} & set(name)
 
 
 def _pairs(proto: GraphProto, graph: Graph) -> Iterator[tuple[str, Node]]:
-    """The name and the record of each node that is in both graphs."""
+    """Yield the name and the record of each node that is in both graphs."""
     made = {tensor.name: node for node in graph.nodes for tensor in node.outputs if tensor}
     for call in proto.node:
         node = next((made[name] for name in call.output if name in made), None)
@@ -194,7 +194,7 @@ def _pairs(proto: GraphProto, graph: Graph) -> Iterator[tuple[str, Node]]:
 
 
 def can_be_watched(tensor: Tensor | None) -> bool:
-    """Whether a run can return this tensor as an array of numpy; constants are not worth it."""
+    """Whether a run can return this tensor as a numpy array. Constants are not worth it."""
     return tensor is not None and not tensor.is_constant and tensor.dtype in NUMPY_DTYPES
 
 
@@ -207,7 +207,7 @@ def write_watched_model(bound: BoundModel, names: Iterable[str], path: Path) -> 
     present = {output.name for output in proto.graph.output}
     for name in names:
         if name not in present:
-            # Without its shape, which may be that of one case alone.
+            # The shape is left out, because it may hold for one case only.
             data_type = DATA_TYPES.get(bound.tensors[name].dtype or "", TensorProto.UNDEFINED)
             proto.graph.output.append(helper.make_tensor_value_info(name, data_type, None))
     write_chunks(bound.file, path, restored_chunks(proto, bound.file, "with more outputs"))
@@ -219,7 +219,7 @@ def write_watched_model(bound: BoundModel, names: Iterable[str], path: Path) -> 
 class ShapedModel(Struct, frozen=True):
     """A written model: its number of tensors, those without a complete shape, and new outputs.
 
-    `left_beside` are the files with weights that could not be copied beside it.
+    `left_beside` are the files with weights that could not be copied next to it.
     """
 
     tensors: int
@@ -267,7 +267,7 @@ def _add_outputs(
 
 
 def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
-    """Give every tensor its shape; returns the names of tensors without a complete one."""
+    """Give every tensor its shape, and return the names of those without a complete one."""
     declared = {info.name for info in (*graph.input, *graph.output)}
     stored = stored_names(graph)
     for output in graph.output:

@@ -26,7 +26,7 @@ from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
 # Their results follow from the shape of the input alone.
 _OF_SHAPE = frozenset({"Shape", "Size"})
 _CONTROL_FLOW = frozenset({"If", "Loop"})
-# The factors of a size, one for each axis of an image. Training finds longer vectors of floats.
+# A size has a factor for each axis of an image. Longer vectors of floats come from training.
 _MOST_FACTORS = 8
 
 
@@ -39,7 +39,7 @@ class Constant(Struct, frozen=True):
 
 
 class FlowStep(Struct, frozen=True):
-    """One operator. Inputs and outputs are names, and empty where one is absent."""
+    """One operator. Inputs and outputs are names, which are empty for an absent one."""
 
     op_type: str
     domain: str
@@ -59,7 +59,7 @@ class FlowGraph(Struct, frozen=True):
 
 
 class DataDependence(Struct, frozen=True):
-    """An operator whose work depends on data; `is_unknown` if nothing is known of its work."""
+    """An operator whose work depends on data, or about whose work nothing is known."""
 
     op_type: str
     is_unknown: bool = False
@@ -71,9 +71,9 @@ class DataDependence(Struct, frozen=True):
 
 
 class _Deciding(Struct, frozen=True):
-    """A value that decides the time of an operator; None where nothing is known of that.
+    """A value that decides the time of an operator, or None if it is unknown what decides.
 
-    `is_shown_by_run` claims that the counts of a run show what was decided.
+    `is_shown_by_run`: the counts of a run show what was decided.
     """
 
     op_type: str
@@ -82,7 +82,7 @@ class _Deciding(Struct, frozen=True):
 
 
 class _Scope:
-    """The values of a graph or body by name. Those around a body are looked up in `outer`."""
+    """The values of a graph or body by name. A body finds those around it in `outer`."""
 
     def __init__(self, outer: _Scope | None = None) -> None:
         self.outer = outer
@@ -100,9 +100,9 @@ class _Scope:
 class ValueFlow:
     """The values of a graph and of its bodies, each with the values that it is computed from.
 
-    `knows_functions` claims that operators without an entry in the table may be functions of the
-    model, whose time depends on the shapes of their inputs. `inputs_are_data` also counts the
-    values of inputs as data.
+    `knows_functions`: operators without an entry in the table may be functions of the model, whose
+    time depends on the shapes of their inputs. `inputs_are_data`: the values of inputs count as
+    data, too.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ValueFlow:
 
     @cached_property
     def settings(self) -> frozenset[str]:
-        """The names of the constants that decide, in the graph and in its bodies.
+        """The names of the constants that decide the time, in the graph and in its bodies.
 
         Those that decide only together with data are left out.
         """
@@ -178,7 +178,7 @@ class ValueFlow:
             operators.update([step.op_type])
             for counted in bodies:
                 operators.update(counted)
-            # An operator comes before those of its bodies.
+            # Put an operator before those of its bodies.
             inner = self._deciding[place:]
             del self._deciding[place:]
             has_distinct_bodies = bodies[1:] != bodies[:1]
@@ -216,7 +216,8 @@ class ValueFlow:
             inputs = inputs[1:]
         operators = self._walk(body, scope)
         made = [self._find(scope, name) for name in body.outputs]
-        # The body of a Loop counts the trips for itself: its outputs begin with the condition.
+        # The inputs of a Loop's body begin with the trip number, but its outputs with the
+        # condition.
         shift = 1 if step.op_type == "Loop" else 0
         if shift and made and made[0] is not None:
             self._deciding.append(_Deciding(step.op_type, made[0], is_shown_by_run=True))
@@ -230,7 +231,7 @@ class ValueFlow:
         return operators
 
     def _add(self, scope: _Scope, name: str) -> int:
-        """The value of a name in a graph, which is new there unless the name was met before."""
+        """Return the value of a name in a graph, and add it if the name is new there."""
         if name not in scope.own:
             scope.own[name] = len(self._sources)
             self._sources.append([])
@@ -249,7 +250,7 @@ class ValueFlow:
         return known is not None and known[1].elements > _MOST_FACTORS
 
     def _is_data(self, value: int) -> bool:
-        # What an operator is given as it is stored is a setting, whatever its size.
+        # A constant that an operator reads directly is a setting, whatever its size.
         return value not in self._constants and value in self._computed_from_data
 
     @cached_property
@@ -268,7 +269,7 @@ class ValueFlow:
         return frozenset(seen)
 
     def _trained(self) -> Iterator[int]:
-        """The constants that training found, as far as their size tells."""
+        """Yield the constants that come from training, judging by their size."""
         for value, (_, constant) in self._constants.items():
             size = constant.elements if constant.is_float else constant.nbytes
             if size > (_MOST_FACTORS if constant.is_float else KEEP_INTEGER_BYTES):
@@ -287,9 +288,8 @@ def find_data_dependence(
 ) -> DataDependence | None:
     """Return the first operator whose work depends on data.
 
-    `after_run` leaves out what the counts of a run show (see `ValueFlow.find_data`). Inputs of the
-    model count as data only on request: two models of which an engine makes one plan are given the
-    same.
+    `after_run` leaves out what the counts of a run show (see `ValueFlow.find_data`). By default
+    inputs of the model do not count as data: two models with the same plan get the same inputs.
     """
     return ValueFlow(_steps(graph), inputs_are_data=inputs_are_data).find_data(after_run=after_run)
 
@@ -303,8 +303,8 @@ def read_plan_flow(plan: ModelProto) -> ValueFlow:
 def find_settings(graph: GraphProto | FunctionProto, opset: int | None = None) -> frozenset[str]:
     """Return the names of the constants of a model's graph that decide how long it takes.
 
-    Calls of functions are taken for operators whose time depends on shapes. Each function is a
-    graph of its own.
+    The time of a call of a function is taken to depend on shapes alone. Each function is a graph of
+    its own.
     """
     return ValueFlow(_read_steps(graph, opset), knows_functions=True).settings
 
@@ -387,7 +387,7 @@ def _read_nodes(nodes: Sequence[NodeProto], opset: int | None) -> Iterator[FlowS
 
 
 def find_constant(node: NodeProto) -> TensorProto | SparseTensorProto | None:
-    """Return the value of a node that is a stored constant; None for any other node."""
+    """Return the value of a node that is a stored constant, or None for any other node."""
     is_constant = node.op_type == "Constant" and not unified_domain(str(node.domain))
     if not is_constant or len(node.attribute) != 1 or len(node.output) != 1:
         return None

@@ -1,4 +1,4 @@
-"""The inputs of each operator whose values decide how long it takes, random ones included."""
+"""The inputs of each operator whose values decide how long it takes, including random values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, is_open
 
-# The inputs that decide, by their places; None if nothing is known of what decides.
+# The places of the inputs that decide, or None if it is unknown what decides.
 Deciding = tuple[int, ...] | None
 
 
@@ -15,21 +15,21 @@ def deciding_inputs(
 ) -> Deciding:
     """Return the places of the inputs whose values decide the time of an operator.
 
-    None means that nothing is known of it. `domain` is empty for the operators of ONNX. Without an
-    `opset`, the latest one is meant. `outputs` is the number of outputs that are used.
+    None means that it is unknown. `domain` is empty for the operators of ONNX. Without an `opset`,
+    the latest one counts. `outputs` is the number of outputs that are used.
     """
     if op_type == "Scan" and not domain and has_sequence_lengths(opset):
         return (0,)
     if op_type == "MaxPool" and outputs > 1:
-        # Where the largest numbers are decides how often its indices change.
+        # The places of the largest numbers decide how often its indices change.
         return (0,)
     return _TABLE.get(_SAME_AS.get(domain, domain), {}).get(op_type)
 
 
 def depends_on_numbers(op_type: str, domain: str) -> bool:
-    """Whether the time of an operator depends a little on all numbers that it is given.
+    """Whether the time of an operator depends a little on all numbers in its inputs.
 
-    These functions take other ways for large and small numbers, or branch by each number.
+    These functions handle large and small numbers in different ways, or branch on each number.
     """
     return op_type in _TABLE_BY_NUMBERS and _SAME_AS.get(domain, domain) in _TABLE
 
@@ -39,7 +39,7 @@ def has_sequence_lengths(opset: int | None) -> bool:
     return opset is not None and opset < _FIRST_SCAN_OF_ONE
 
 
-# Before this opset a Scan worked on a batch of sequences.
+# Before this opset, a Scan worked on a batch of sequences.
 _FIRST_SCAN_OF_ONE = 9
 
 # The places of the axes of a reduction, of the lengths of sequences, and so on.
@@ -85,7 +85,7 @@ _BY_VALUES_OF_ONNX: Mapping[str, tuple[int, ...]] = {
     "GRU": (4,), "LSTM": (4,), "RNN": (4,),
     "If": (0,),
     "Loop": (0, 1),
-    # Values that are searched, sorted, or taken apart.
+    # Values that are searched, sorted or parsed.
     "ImageDecoder": (0,),
     "Multinomial": (0,),
     "NonMaxSuppression": (0, 1, 2, 3, 4),
@@ -120,7 +120,7 @@ _BY_SHAPES_OF_ONNX = """
     ThresholdedRelu Transpose Where Xor
 """
 
-# Operators that ONNX Runtime once put into the domain of ONNX.
+# Operators that older versions of ONNX Runtime put into the domain of ONNX.
 _OLD_BY_VALUES: Mapping[str, tuple[int, ...]] = {
     "DynamicSlice": (1, 2, 3),
     "EfficientNMS_TRT": (0, 1),
@@ -149,7 +149,7 @@ _BY_VALUES_OF_RUNTIME: Mapping[str, tuple[int, ...]] = {
     "MatMulNBits": (4,),
     "NGramHashMapping": (0, 3, 6), "VarlenNGramHashMapping": (0, 3, 4, 7, 8, 9),
     "WordConvEmbedding": (0,),
-    # Values that are counts or lengths, and what chooses experts, blocks or tokens.
+    # Values that are counts or lengths, or that choose experts, blocks or tokens.
     "Attention": (3, 6), "QAttention": (5,), "QOrderedAttention": (17,),
     "AttnLSTM": (4, 12), "DynamicQuantizeLSTM": (4,),
     "ConvStateReplay": (3,), "GatedDeltaNetStateReplay": (3,),
@@ -172,7 +172,7 @@ _BY_VALUES_OF_RUNTIME: Mapping[str, tuple[int, ...]] = {
     "SparseAttentionIndexer": (6, 11, 12),
     "SparsePagedAttention": (5, 6, 7, 8, 9, 10, 13, 21),
     "VarlenCausalConvWithState": (2, 5, 6, 7),
-    # Values that are searched, sorted, or taken apart.
+    # Values that are searched, sorted or parsed.
     "BifurcationDetector": (0, 1, 2, 3),
     "DynamicTimeWarping": (0,),
     "MurmurHash3": (0,),
@@ -199,7 +199,7 @@ _BY_SHAPES_OF_RUNTIME = """
     QuantizeWithOrder QuickGelu ReduceSumInteger Rfft RouterGateUpProj ScaledSiLU SkipGroupNorm
     SkipLayerNormalization SkipSimplifiedLayerNormalization SwiGLU TransposeMatMul UnfoldTensor
 """
-# They generate until their own results end it, or hide what they run.
+# These generate until their own results end it, or they hide what they run.
 _UNKNOWN_OF_RUNTIME = "BeamSearch EPContext GreedySearch Sampling Snpe WhisperBeamSearch"
 
 _BY_VALUES_OF_ML: Mapping[str, tuple[int, ...]] = {
@@ -263,15 +263,15 @@ _SIZED_BY_VALUES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Uniqu
 
 
 def find_chance(graph: Graph) -> str | None:
-    """The operator whose random values decide a shape, a branch or a trip count: `RandomUniform`.
+    """Find an operator whose random values decide a shape, a branch or a trip count.
 
-    None if there is none. Values computed from random values count as random.
+    Return its type, such as `RandomUniform`. Values computed from random values count as random.
     """
     return _find(graph, {})
 
 
 def find_random(graph: Graph) -> frozenset[str]:
-    """The names of all tensors that are computed from random values, by the outer graph."""
+    """Return the names of the tensors of the outer graph that are computed from random values."""
     random: dict[str, str] = {}
     for node in graph.nodes:
         nodes = [node, *(inner for body in node.bodies.values() for inner in body.walk())]
@@ -284,7 +284,7 @@ def find_random(graph: Graph) -> frozenset[str]:
 
 
 def _find(graph: Graph, random: dict[str, str]) -> str | None:
-    """Like `find_chance`; `random` maps each random tensor found so far to its source."""
+    """Do the work of `find_chance`. `random` maps each random tensor found so far to its source."""
     for node in graph.nodes:
         source = _source(node.inputs, random)
         if node.op_type in RANDOM:
@@ -299,7 +299,7 @@ def _find(graph: Graph, random: dict[str, str]) -> str | None:
             if found is not None:
                 return found
             source = source or _source(body.outputs, random)
-            # The first output of the body of a Loop says whether there is another trip.
+            # The first output of the body of a Loop decides whether there is another trip.
             ends = _source(body.outputs[:1], random) if node.op_type == "Loop" else None
             if ends is not None:
                 return ends
@@ -309,7 +309,7 @@ def _find(graph: Graph, random: dict[str, str]) -> str | None:
 
 
 def _deciding_source(node: Node, random: dict[str, str]) -> str | None:
-    """The operator whose random values decide how much this node computes; None if none do."""
+    """Return the operator whose random values decide how much this node computes, if any."""
     if node.op_type == "If":
         return _source(node.inputs[:1], random) if len(node.bodies) > 1 else None
     if node.op_type == "Loop":

@@ -1,4 +1,4 @@
-"""The digest of a model: of its file, and of the files beside it that hold its weights."""
+"""The digest of a model: of its file, and of the files next to it that hold its weights."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
     from blake3 import blake3
 
-# A function that is told the name of a long step.
+# A function that shows the name of a long step.
 Tell: TypeAlias = Callable[[str], None]
 Clock: TypeAlias = Callable[[], float]
 
 # A shorter step is not shown.
 _QUIET_SECONDS = 1.0
-# Large enough that calls cost nothing, and small enough to stay in the cache of a core.
+# Large enough that the cost of calls is small, and small enough for the cache of a core.
 _PIECE_BYTES = 1 << 18
 
-# Digests of this process, by file and algorithm: tests have one model in many cases.
+# The digests of this process, by file and algorithm: tests use one model in many cases.
 _known: dict[tuple[SeenFile, str], bytes] = {}
 
 
 def digest_model(
     graph: SeenFile, beside: Mapping[str, SeenFile], tell: Tell, clock: Clock = time.monotonic
 ) -> str:
-    """The digest as 64 hexadecimal digits, which change with any byte of these files.
+    """Return the digest as 64 hexadecimal digits, which change with any byte of these files.
 
     A model in one file has the SHA-256 of that file. Otherwise it is the BLAKE3 of one entry for
-    each file, in the order of their names: the length of its name, its name as the graph has it,
-    and its own BLAKE3. The graph's file comes first and has no name, so the model may be renamed.
+    each file, in the order of their names: the length of its name, its name in the graph, and its
+    own BLAKE3. The graph's file comes first, with an empty name, so that the model may be renamed.
     """
     total = graph.size_bytes + sum(seen.size_bytes for seen in beside.values())
     progress = _Progress(f"reading weights ({format_bytes(total)})", tell, clock, clock())
@@ -54,7 +54,7 @@ def digest_model(
 
 
 class _Progress(Struct):
-    """Reports a step once, when it has taken a while."""
+    """A step that is reported once, when it has taken a while."""
 
     step: str
     tell: Tell
@@ -69,7 +69,7 @@ class _Progress(Struct):
 
 
 def _digest_file(seen: SeenFile, algorithm: str, progress: _Progress) -> bytes:
-    """The digest of a whole file; a process reads a file once while it stays the same."""
+    """Return the digest of a whole file, which each process reads once while it is unchanged."""
     key = seen, algorithm
     if key in _known:
         seen.require_unchanged()
@@ -79,8 +79,8 @@ def _digest_file(seen: SeenFile, algorithm: str, progress: _Progress) -> bytes:
     piece = memoryview(bytearray(_PIECE_BYTES))
     try:
         with seen.open() as file:
-            # Read, not mapped: mapped pages count as memory of this process, and touching a page of
-            # a truncated file ends the process.
+            # The file is read, not mapped: mapped pages count as memory of this process, and
+            # touching a page of a truncated file ends the process.
             while count := file.readinto(piece):
                 digest.update(piece[:count])
                 progress.update()

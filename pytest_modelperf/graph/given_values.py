@@ -12,7 +12,7 @@ from pytest_modelperf.text.units import exact_number
 
 
 def require_fitting_values(spec: InputSpec, model: str) -> None:
-    """Raise BindingError if a given value is no number of the input's type."""
+    """Raise BindingError if the input's type cannot hold a given value."""
     for value in spec.value or ():
         if not _is_number_of(spec.dtype, value):
             raise BindingError(

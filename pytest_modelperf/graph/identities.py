@@ -1,6 +1,6 @@
-"""The identity of a weight in a digest: its type and shape, and its values where these move time.
+"""The identity of a weight in a digest: its type, its shape, and values that affect the time.
 
-A model that was trained again has the same digests as before: its weights have other values.
+So a retrained model keeps its digests, although its weights have other values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
 
 # Operators of plain arithmetic: the value of a single factor or term does not change their time.
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
-# How the names of operators on quantized numbers begin.
+# The names of operators on quantized numbers begin with one of these.
 _QUANTIZED = ("QLinear", "QGemm", "QAttention", "QEmbed", "QMoE", "QOrdered")
 _DIGEST_BYTES = 16
 # Factors and terms within these powers of ten do not lead to subnormal numbers.
@@ -29,22 +29,22 @@ _USUAL_MAGNITUDE = 6
 
 
 class Contents(Struct, frozen=True):
-    """How the data of a tensor is read: as its values, or as a digest of its bytes."""
+    """How to read the data of a tensor: as its values, or as a digest of its bytes."""
 
     values: Callable[[TensorProto], npt.NDArray[np.generic]]
     digest: Callable[[TensorProto], bytes]
 
 
 def identify_setting(tensor: TensorProto, content: bytes) -> str:
-    """Return the identity of a weight that decides how long the graph takes (see `value_flow`)."""
+    """Return the identity of a weight that decides how long the graph takes (see `ValueFlow`)."""
     return f"{tensor.data_type} {tuple(tensor.dims)} {content.hex()}"
 
 
 def identify_weight(tensor: TensorProto, operators: AbstractSet[str], contents: Contents) -> str:
-    """Return the identity of a weight that these operators read and whose values decide nothing.
+    """Return the identity of a weight that is read by these operators and does not decide the time.
 
-    Of a quantized operator's settings only zeros count: retraining changes scales and zero points,
-    which never changes the time.
+    The scales and zero points of a quantized operator count only by whether they are zero:
+    retraining changes them, which never changes the time.
     """
     shown = f"{tensor.data_type} {tuple(tensor.dims)}"
     is_of_quantized = bool(operators) and all(map(is_quantized, operators))
@@ -62,7 +62,7 @@ def is_float(tensor: TensorProto) -> bool:
 
 
 def is_quantized(operator: str) -> bool:
-    """Whether an operator works on quantized numbers, as far as its name shows."""
+    """Whether an operator works on quantized numbers, judging by its name."""
     return (
         operator.startswith(_QUANTIZED)
         or "quantize" in operator.lower()
@@ -72,11 +72,11 @@ def is_quantized(operator: str) -> bool:
 
 
 def _number_class(tensor: TensorProto, contents: Contents) -> str:
-    """Return the class of a number: those that differ in time.
+    """Return the class of a number. Numbers of one class take the same time.
 
     A float is `zero`, `subnormal`, `normal` or `no number`. A very small or large one has its order
-    of magnitude, because two such factors make subnormal numbers of normal ones. An integer that is
-    not zero is `nonzero`.
+    of magnitude, because two such factors turn normal numbers into subnormal ones. An integer other
+    than zero is `nonzero`.
     """
     try:
         value = np.asarray(contents.values(tensor)).reshape(-1)[0]
@@ -103,8 +103,8 @@ def digest_nodes(
 ) -> tuple[str, ...]:
     """Return a digest of each node: of its `kind` and of its inputs, whatever their names are.
 
-    `known` has the identities of tensors by their names, and gets those of the outputs; `outer`
-    finds that of any other tensor.
+    `known` maps names of tensors to their identities, and those of the outputs are added to it.
+    `outer` finds the identity of any other tensor.
     """
 
     def lookup(name: str) -> str:

@@ -1,6 +1,6 @@
-"""What the nodes of a model tell of inputs whose shapes leave something open.
+"""Complete the shapes of inputs from the nodes that use them.
 
-The batch axis of the state of a recurrent operator, and the size of an attention head.
+This gives the batch axis of a recurrent operator's state, and the size of an attention head.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pytest_modelperf.graph.stored_tensors import with_bodies
 # [directions, batch, size].
 _STATES = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 _RANK, _BATCH_AXIS = 3, 1
-# These take some layers of a state, or give it another form, without touching its batch.
+# These select some layers of a state, or reshape it, and keep its batch.
 _PASSES = frozenset({"Cast", "Gather", "Identity", "Slice", "Split", "Squeeze", "Unsqueeze"})
 
 _ATTENTION, _DOMAIN = "GroupQueryAttention", "com.microsoft"
@@ -24,7 +24,7 @@ _CACHES = (3, 4)
 
 
 def state_batches(graph: onnx.GraphProto) -> dict[str, int]:
-    """The axis of the batch by the input that holds a recurrent state of [layers, batch, size].
+    """Map each input that holds a recurrent state of [layers, batch, size] to its batch axis.
 
     Such an input often leaves its batch without a name, or fixes it, while the data names it.
     """
@@ -55,7 +55,7 @@ def _has_batch_first(node: onnx.NodeProto) -> bool:
 
 
 def _origins(names: Sequence[str], sources: Mapping[str, Sequence[str]]) -> set[str]:
-    """All tensors that these are taken from, step by step."""
+    """Return these tensors and all tensors that they come from, step by step."""
     waiting, seen = list(names), set(names)
     while waiting:
         new = set(sources.get(waiting.pop(), ())) - seen
@@ -65,11 +65,11 @@ def _origins(names: Sequence[str], sources: Mapping[str, Sequence[str]]) -> set[
 
 
 def head_sizes(graph: onnx.GraphProto) -> dict[str, int]:
-    """The size of a head by the input that holds its keys or values.
+    """Map each input that holds keys or values to the size of a head.
 
     onnxruntime-genai names the last dimension of a cache instead of fixing it, so that one model
-    serves quantized caches too. The width of what attention returns, divided by the heads, is the
-    size of one head.
+    also serves quantized caches. The width of the result of attention, divided by the number of
+    heads, is the size of one head.
     """
     widths: dict[str, int] | None = None
     sizes: dict[str, int] = {}
@@ -86,6 +86,6 @@ def head_sizes(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _widths(graph: onnx.GraphProto) -> dict[str, int]:
-    """The last dimensions that the model declares for the tensors between its nodes."""
+    """Return the last dimension of each tensor between the nodes, as the model declares it."""
     shapes = {info.name: info.type.tensor_type.shape.dim for info in graph.value_info}
     return {name: dims[-1].dim_value for name, dims in shapes.items() if dims}

@@ -48,8 +48,8 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
-# The inference of onnx 1.23 takes an STFT that leaves this out for one that keeps all frequencies,
-# and tells no shape of a normalization that does.
+# If this is left out, the inference of onnx 1.23 assumes that an STFT keeps all frequencies, and
+# finds no shape for a normalization.
 _MISREAD = {
     "STFT": onnx.helper.make_attribute("onesided", 1),
     "MeanVarianceNormalization": onnx.helper.make_attribute("axes", [0, 2, 3]),
@@ -59,10 +59,10 @@ _MISREAD = {
 class BoundModel(Struct, frozen=True, eq=False):
     """A model at one set of dimensions.
 
-    `proto` is the model as it has to run at these dimensions; its weights stay in the file.
-    `rewritten` names the nodes that had to be changed for another batch size than the model's own.
+    `proto` is the model as it has to run at these dimensions. Its weights stay in the file.
+    `rewritten` names the nodes that had to be changed for a batch size other than the model's own.
     `notes` are remarks on its shapes. `phase` is the one that it is bound for, if any. `build`
-    finds all shapes, also with what a run tells of them.
+    finds all shapes, and can take the observations of a run into account.
     """
 
     file: ModelFile
@@ -77,7 +77,7 @@ class BoundModel(Struct, frozen=True, eq=False):
     phase: BoundPhase | None = None
 
     def observed(self, observation: Observation) -> BoundModel:
-        """The model with the shapes that a run of it told; nothing is read or bound again."""
+        """Return the model with the shapes that a run showed. It is not read or bound again."""
         built = _built(self.build, self.inputs, self.phase, observation)
         notes = _notes(built, self.phase)
         return replace(
@@ -85,13 +85,13 @@ class BoundModel(Struct, frozen=True, eq=False):
         )
 
     def read_weight(self, name: str) -> Value | None:
-        """The values of a stored weight; None for one that a node generates."""
+        """Return the values of a stored weight, or None for one that a node generates."""
         tensor = self.stored.get(name)
         return None if tensor is None else self.file.read_tensor(tensor)
 
 
 class Asked(Struct, frozen=True, eq=False):
-    """A model and the sizes that somebody asked for, as an error about sizes carries it."""
+    """A model and the requested sizes, for an error about sizes to carry."""
 
     file: ModelFile
     binding: Binding
@@ -103,9 +103,9 @@ def load_model(
     binding: Binding | None = None,
     shape_rules: Mapping[str, ShapeRule] | None = None,
 ) -> BoundModel:
-    """The model in `file` with every input bound as `binding` says.
+    """Load the model in `file` with its inputs bound by `binding`.
 
-    `shape_rules` are the rules of plugins, by `domain::Op`; they take precedence. An error about
+    `shape_rules` are the rules of plugins, by `domain::Op`. They take precedence. An error about
     sizes carries an `Asked`.
     """
     asked = Asked(file, binding or Binding(), shape_rules or {})
@@ -115,7 +115,7 @@ def load_model(
 
 @contextmanager
 def asking(asked: Asked) -> Iterator[None]:
-    """Has an error about sizes carry what was asked for."""
+    """Attach the request to an error about sizes."""
     try:
         yield
     except (MisfitError, OpenSizesError) as error:
@@ -138,8 +138,8 @@ def _load(asked: Asked) -> BoundModel:
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
     if bound.rebound:
-        # The inputs of bodies have the shapes of the graph around them. Scalars keep theirs: no
-        # batch changes them, and a Loop needs that of its first input.
+        # The inputs of bodies have shapes from the graph around them. Scalars keep their shape: a
+        # batch does not change them, and a Loop needs the shape of its first input.
         _, *bodies = block.walk()
         for body in bodies:
             _forget_shapes(body.proto)
@@ -173,7 +173,7 @@ def _built(
     phase: BoundPhase | None,
     observation: Observation | None = None,
 ) -> BuiltGraph:
-    """The graph; ModelError if the state of a phase does not keep its shapes."""
+    """Build the graph, and raise BindingError if the state of a phase does not keep its shapes."""
     built = build(observation)
     if phase is not None:
         outputs = {tensor.name: tensor.shape for tensor in built.graph.outputs}
@@ -186,7 +186,7 @@ def _notes(built: BuiltGraph, phase: BoundPhase | None) -> tuple[str, ...]:
 
 
 def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
-    """The inputs that a caller has to give, as the model declares them."""
+    """Return the inputs that the user must give, as the model declares them."""
     stored = stored_names(proto.graph)
     batches, sizes = state_batches(proto.graph), head_sizes(proto.graph)
     inputs = (
@@ -198,7 +198,7 @@ def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
 
 
 def _with_head_size(declared: DeclaredInput, sizes: Mapping[str, int]) -> DeclaredInput:
-    """The input with the size of its last dimension. Packed integers have another one."""
+    """Return the input with the size of its last dimension. For packed integers it differs."""
     name = declared.dims[-1] if declared.dims else None
     is_float = declared.dtype in {"float32", "float16", "bfloat16"}
     if declared.name not in sizes or not isinstance(name, str) or not is_float:
@@ -207,7 +207,7 @@ def _with_head_size(declared: DeclaredInput, sizes: Mapping[str, int]) -> Declar
 
 
 def declared_outputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
-    """The outputs, as the model declares them."""
+    """Return the outputs as the model declares them."""
     return tuple(
         DeclaredInput(info.name, *_declared_type(info.type)) for info in proto.graph.output
     )
@@ -232,7 +232,7 @@ def _declared_type(kind: TypeProto) -> tuple[str | None, tuple[Dim, ...] | None]
 def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
     """Whether a size is unknown.
 
-    Some exporters write `?` or -1 for each unknown size, so two of them need not be equal.
+    Some exporters write `?` or -1 for each unknown size, so two such sizes need not be equal.
     """
     return dim.dim_value == -1 if dim.HasField("dim_value") else dim.dim_param in {"", "?"}
 
@@ -281,7 +281,7 @@ def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelPro
 
 
 def _state_defaults(proto: onnx.ModelProto) -> None:
-    """Give each call of a local function the defaults that it leaves out: the inliner does not."""
+    """Add the defaults that calls of local functions leave out, because the inliner does not."""
     defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in proto.functions}
     for node in walk_nodes(proto):
         given = {attribute.name for attribute in node.attribute}
@@ -291,7 +291,7 @@ def _state_defaults(proto: onnx.ModelProto) -> None:
 
 
 def _align_opsets(proto: onnx.ModelProto) -> None:
-    """Let local functions import the opsets of the model, as ONNX Runtime reads them.
+    """Make local functions import the opsets of the model, as ONNX Runtime does.
 
     The standard lets a function import another version if its operators mean the same in both. The
     inliner would convert such a function, for which it needs types that few models declare.
@@ -303,7 +303,7 @@ def _align_opsets(proto: onnx.ModelProto) -> None:
 
 
 def _state_misread(block: ParsedGraph) -> bool:
-    """Give nodes the defaults that onnx's inference misreads; says whether any left one out."""
+    """Write out the defaults that onnx's inference misreads, and return whether any was missing."""
     has_changed = False
     for inner in block.walk():
         for call in inner.calls:
@@ -315,7 +315,7 @@ def _state_misread(block: ParsedGraph) -> bool:
 
 
 def _spell_domains(proto: onnx.ModelProto, block: ParsedGraph) -> None:
-    """Remove the name of the standard domain everywhere: onnx takes it for another domain."""
+    """Remove the name of the standard domain, because onnx treats it as another domain."""
     for entry in proto.opset_import:
         if entry.domain == "ai.onnx":
             entry.domain = ""
@@ -326,7 +326,7 @@ def _spell_domains(proto: onnx.ModelProto, block: ParsedGraph) -> None:
 
 
 def _declared_types(proto: onnx.ModelProto, bound: BoundInputs) -> dict[str, TypeProto]:
-    """The types that the model declares, with the bound dimensions filled in."""
+    """Return the types that the model declares, with the bound dimensions filled in."""
     declared: dict[str, TypeProto] = {}
     for info in (*proto.graph.value_info, *proto.graph.output):
         kind = TypeProto()
@@ -353,7 +353,7 @@ def _bind(graph: onnx.GraphProto, bound: BoundInputs) -> None:
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
-    """Remove all shapes but those of inputs and weights: they have the model's own sizes."""
+    """Remove the shapes of inner tensors and of outputs, which have the model's own sizes."""
     del graph.value_info[:]
     _clear_shapes(graph.output)
 
@@ -365,7 +365,7 @@ def _clear_shapes(infos: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def _given_values(bound: BoundInputs) -> dict[str, Value]:
-    """The values of inputs that the user gave and that are small enough to be shapes."""
+    """Return the values of inputs that the user gave and that are small enough to be shapes."""
     values: dict[str, Value] = {}
     for name, spec in bound.values.items():
         if spec.value is None or prod(spec.shape) > MAX_ELEMENTS or spec.dtype not in NUMPY_DTYPES:

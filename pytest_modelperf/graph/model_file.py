@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 # A model given as a path, as bytes, or as the message itself.
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
-# protobuf cannot hold a message that is larger.
+# protobuf cannot hold a larger message.
 MAX_PROTO_BYTES = 2**31 - 1
 
-# numpy has no arrays of more dimensions, and more elements cannot be addressed.
+# The limits of numpy's dimensions, and of elements that can be addressed.
 MAX_RANK = 64
 _MOST_ELEMENTS = 2**63 - 1
 
-# A message about a missing model names at most this many of the models beside it.
+# A message about a missing model names at most this many of the models in its folder.
 _MOST_NAMED = 5
 # The start of a file, which shows whether it is text.
 _HEAD_BYTES = 1024
@@ -60,7 +60,7 @@ _OTHER_FORMATS: Mapping[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer: run `git lfs pull`",
     b"<?xml": "an XML file, perhaps OpenVINO IR: give the ONNX model that it was made from",
 }
-# A FlatBuffer begins with four bytes that say where its root is, and then names its format.
+# A FlatBuffer begins with the offset of its root in four bytes, and then names its format.
 _FLATBUFFERS: Mapping[bytes, str] = {
     b"ORTM": "a model in ONNX Runtime's own format: give the ONNX model that it was made from",
     b"TFL3": "a TensorFlow Lite model: convert it to ONNX first",
@@ -68,12 +68,12 @@ _FLATBUFFERS: Mapping[bytes, str] = {
 
 
 def dtype_name(data_type: int) -> str | None:
-    """Our name of a TensorProto.DataType: `float32`; None for an unknown one."""
+    """Return our name of a TensorProto.DataType, such as `float32`, or None if it is unknown."""
     return _DTYPES.get(data_type)
 
 
 def packed_bytes(tensor: TensorProto) -> int:
-    """The bytes of a tensor's packed elements; 0 for text and for an unknown type."""
+    """Return the bytes of a tensor's packed elements, or 0 for text or an unknown type."""
     return byte_size(dtype_name(tensor.data_type) or "", prod(tensor.dims))
 
 
@@ -99,7 +99,7 @@ class ModelFile(Struct, frozen=True, eq=False):
     proto: onnx.ModelProto
     data: Buffer
     seen: SeenFile | None = None
-    # Each is empty until it is needed.
+    # Both are filled when they are first needed.
     _digests: dict[str, str] = field(default_factory=dict)
     _beside: list[Mapping[str, SeenFile]] = field(default_factory=list)
 
@@ -109,7 +109,7 @@ class ModelFile(Struct, frozen=True, eq=False):
 
     @property
     def total_bytes(self) -> int:
-        """The size of the file and of those beside it that hold some of its weights.
+        """The size of the file and of those next to it that hold some of its weights.
 
         Raises ModelError if one of them is missing or must not be read.
         """
@@ -121,14 +121,14 @@ class ModelFile(Struct, frozen=True, eq=False):
 
     @property
     def producer(self) -> str:
-        """The program that wrote the model; empty if its name is not text."""
+        """The program that wrote the model, or an empty text if its name is not text."""
         parts = (self.proto.producer_name, self.proto.producer_version)
         return " ".join(part for part in parts if part and isinstance(part, str))
 
     def sha256(self, tell: Tell = lambda _: None) -> str:
-        """The digest of all bytes of the model, including its external data.
+        """Return the digest of all bytes of the model, including its external data.
 
-        Raises ModelError if external data cannot be read. A long step is reported.
+        Raise ModelError if external data cannot be read. `tell` reports a long step.
         """
         return self.digest_once("bytes", lambda: self._digest_bytes(tell))
 
@@ -139,15 +139,15 @@ class ModelFile(Struct, frozen=True, eq=False):
         return digest_model(self.seen, beside, tell)
 
     def digest_once(self, subject: str, compute: Callable[[], str]) -> str:
-        """The digest of this subject, computed when it is first asked for."""
+        """Return the digest of this subject, which is computed once, on first use."""
         if subject not in self._digests:
             self._digests[subject] = compute()
         return self._digests[subject]
 
     def beside(self) -> Mapping[str, SeenFile]:
-        """The files with external data as they were when first used, by their names in the model.
+        """Return the files with external data at first use, by their names in the model.
 
-        Raises ModelError if one is missing or must not be read.
+        Raise ModelError if one is missing or must not be read.
         """
         if not self._beside:
             found = [external_location(self, tensor) for tensor in _by_file(self.proto).values()]
@@ -156,9 +156,9 @@ class ModelFile(Struct, frozen=True, eq=False):
 
     @contextmanager
     def open_bytes(self) -> Iterator[BinaryIO]:
-        """The model's file, opened; raises ChangedModelError if it was replaced.
+        """Open the model's file, or raise ChangedModelError if it was replaced.
 
-        Reading the mapping would count all of its pages as memory of this process.
+        If the mapping were read instead, all of its pages would count as memory of this process.
         """
         if self.seen is None:
             yield BytesIO(self.data)
@@ -169,21 +169,21 @@ class ModelFile(Struct, frozen=True, eq=False):
     def require_unchanged(self) -> None:
         """Raise ChangedModelError if the file is no longer the one that the graph was read from.
 
-        The files beside it that were used belong to it.
+        The files of external data that were used are checked too.
         """
         for seen in self.seen_files:
             seen.require_unchanged()
 
     @property
     def seen_files(self) -> tuple[SeenFile, ...]:
-        """The file, and those beside it that were used so far."""
+        """The file, and the files of external data that were used so far."""
         own = () if self.seen is None else (self.seen,)
         return (*own, *(seen for beside in self._beside for seen in beside.values()))
 
     def piece(self, start: int, stop: int) -> bytes:
-        """Bytes of the file; their mapped pages are released at once.
+        """Return bytes of the file, and release their mapped pages at once.
 
-        Touching a page after the file was truncated would end this process.
+        The file is checked first: touching a page of a truncated file would end this process.
         """
         self.require_unchanged()
         piece = self.data[start:stop]
@@ -191,7 +191,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         return piece
 
     def read_tensor(self, tensor: TensorProto) -> npt.NDArray[np.generic]:
-        """The values of a tensor of this model, in the file or beside it."""
+        """Return the values of a tensor of this model, from its file or from external data."""
         full = tensor
         if tensor.data_location == TensorProto.EXTERNAL:
             full = TensorProto()
@@ -208,7 +208,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         try:
             is_listed = bool(tensor.int64_data) and not full.HasField("raw_data")
             if tensor.data_type == TensorProto.INT64 and is_listed:
-                # The type of shapes; this is several times as fast as the general way.
+                # Shapes have this type, and this is several times as fast as the general way.
                 return np.array(tensor.int64_data, np.int64).reshape(tuple(tensor.dims))
             name = dtype_name(tensor.data_type)
             if name is not None and name in ML_TYPES:
@@ -236,7 +236,7 @@ class ExternalLocation(Struct, frozen=True):
 
 
 def open_model(source: ModelSource) -> ModelFile:
-    """The model at a path, or in bytes, or built in memory; its weights stay where they are."""
+    """Open a model at a path, in bytes or in memory. Its weights are read on demand."""
     if isinstance(source, onnx.ModelProto):
         source = source.SerializeToString()
     if isinstance(source, bytes):
@@ -271,7 +271,7 @@ def _map(path: Path, name: str) -> tuple[Buffer, SeenFile]:
 
 
 def _hint(path: Path) -> str:
-    """A hint at the model that a path may mean: the most similar name, or some of those there."""
+    """Return a hint at the model that was meant: the most similar name, or some in its folder."""
     if not path.parent.is_dir():
         return ""
     there = {p.stem: printable(str(p)) for p in sorted(path.parent.glob("*.onnx"))}
@@ -325,17 +325,17 @@ def _read_proto(data: Buffer, name: str) -> onnx.ModelProto:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether the bytes contain only characters of texts. A small message can be text, too."""
+    """Whether the bytes are all characters of text. A small protobuf message can be text, too."""
     return all(byte >= ord(" ") or byte in b"\t\n\r" for byte in head)
 
 
 def printable_name(tensor: TensorProto) -> str:
-    """The printable name of a tensor: protobuf returns a name that is not text as bytes."""
+    """Return the printable name of a tensor: protobuf returns a name that is not text as bytes."""
     return printable(str(tensor.name))
 
 
 def check_dims(dims: Sequence[int | None], what: str) -> None:
-    """Raise ModelError if no tensor can have these dimensions: they would be counted."""
+    """Raise ModelError if no tensor can have these dimensions, so that they are never counted."""
     if len(dims) > MAX_RANK:
         raise ModelError(f"{what} has {len(dims):,} dimensions; there can be {MAX_RANK}.")
     known = [dim for dim in dims if dim is not None]
@@ -383,7 +383,7 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
 
 
 def _stored_bytes(tensor: TensorProto) -> int | None:
-    """The bytes of a tensor's raw data; None if its data is typed or missing."""
+    """Return the bytes of a tensor's raw data, or None if its data is typed or missing."""
     if tensor.data_location == TensorProto.EXTERNAL:
         skipped = skipped_data(tensor)
         if skipped is None or skipped.raw is None:
@@ -402,7 +402,7 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
         skipped = skipped_data(tensor)
         spans = () if skipped is None else skipped.spans
         return 8 * sum(stop - start for start, stop in spans) >= elements
-    # The first field that is not empty: a tensor has at most one.
+    # A tensor fills at most one of these fields.
     lengths = (len(getattr(tensor, name)) for name in _TYPED_DATA_FIELDS)
     stored = next(filter(None, lengths), 0)
     return stored <= 2 * elements and 8 * stored >= elements
@@ -414,7 +414,7 @@ _TYPED_DATA_FIELDS = (
 
 
 def _read_ml(tensor: TensorProto, number: NumberType) -> npt.NDArray[np.generic]:
-    """The values in a type of ml_dtypes; before onnx 1.19 its own reader returns other types."""
+    """Return values in a type of ml_dtypes, which onnx before 1.19 reads as other types."""
     data = tensor.raw_data
     if not tensor.HasField("raw_data"):
         little = number.code_dtype.newbyteorder("<")
@@ -428,33 +428,33 @@ def _read_ml(tensor: TensorProto, number: NumberType) -> npt.NDArray[np.generic]
 
 
 def skipped_data(tensor: TensorProto) -> SkippedData | None:
-    """The place of a tensor's data in the file of its model; None if it is elsewhere."""
+    """Return the place of a tensor's data in the file of its model, or None if it is elsewhere."""
     notes = (entry.value for entry in tensor.external_data if entry.key == WEIGHT_KEY)
     return next(map(SkippedData.decode, notes), None)
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Whether the data is in another file than the model."""
+    """Whether the data is in a file other than the model's."""
     return tensor.data_location == TensorProto.EXTERNAL and skipped_data(tensor) is None
 
 
 def external_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
-    """The tensors whose data is in other files than the model."""
+    """Yield the tensors whose data is in files other than the model's."""
     return filter(is_external, (stored.tensor for stored in walk_stored(proto)))
 
 
 def _by_file(proto: onnx.ModelProto) -> dict[str, TensorProto]:
-    """One tensor for each file of external data: checking a file takes longer than finding it."""
+    """Return one tensor for each file of external data, because checking a file takes longer."""
     return {str(_entries(t).get("location", "")): t for t in external_tensors(proto)}
 
 
 def _entries(tensor: TensorProto) -> dict[str, Any]:
-    """The entries of a tensor that locate its data."""
+    """Return the entries of a tensor that locate its data."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
 def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
-    """The location of an external tensor's data; refuses a path outside the model's folder."""
+    """Return the location of an external tensor's data, which must be in the model's folder."""
     name = printable_name(tensor)
     entries = _entries(tensor)
     location = str(entries.get("location", ""))
@@ -470,7 +470,7 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
     try:
         size = path.stat().st_size
         offset = int(entries.get("offset", 0))
-        # To ONNX Runtime, too, a length of 0 is none.
+        # A length of 0 means that it is not given, as for ONNX Runtime.
         length = int(entries.get("length", 0)) or expected
     except FileNotFoundError:
         raise ModelError(
@@ -504,7 +504,7 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
 def external_pieces(
     file: ModelFile, tensor: TensorProto, piece_bytes: int | None = None
 ) -> Iterator[bytes]:
-    """The data of an external tensor, in pieces of this size or as a whole."""
+    """Yield the data of an external tensor, in pieces of this size or as a whole."""
     location = external_location(file, tensor)
     left = location.length
     try:
@@ -521,11 +521,11 @@ def external_pieces(
 
 
 def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
-    """The path of external data below the model's folder; ModelError for one outside."""
+    """Return the path of external data in the model's folder. Raise ModelError if it is outside."""
     place = PurePosixPath(posixpath.normpath(location))
     inside = bool(location) and not place.is_absolute() and place.parts[:1] not in {(), ("..",)}
     if inside and file.path is not None:
-        # A path that is too long, or that has a byte 0, leads nowhere.
+        # A path that is too long, or that contains a zero byte, raises an error here.
         with suppress(OSError, ValueError):
             path = (file.path.parent / location).resolve()
             if any(map(path.is_relative_to, _folders(file.path))):
@@ -538,7 +538,7 @@ def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
 
 
 def require_inside(file: ModelFile) -> None:
-    """ModelError if external data lies outside of the model's folder; it need not be there."""
+    """Raise ModelError if external data is outside the model's folder. It need not exist."""
     if file.path is None:
         return
     for location, tensor in _by_file(file.proto).items():
@@ -546,17 +546,17 @@ def require_inside(file: ModelFile) -> None:
 
 
 def external_files(file: ModelFile) -> dict[str, Path]:
-    """The files with external data of the model, by their names in the model.
+    """Return the files with external data of the model, by their names in the model.
 
-    Raises ModelError if one is missing or must not be read, because an engine opens them itself.
+    Raise ModelError if one is missing or must not be read, because an engine opens them itself.
     """
     found = (external_location(file, tensor) for tensor in external_tensors(file.proto))
     return {location.place: location.path for location in found}
 
 
 def _folders(path: Path) -> set[Path]:
-    """The folders that may hold the data of a model: its own, and that of the file it links to.
+    """Return the folders that may hold a model's data: its own, and that of the file it links to.
 
-    A cache of downloads consists of links to files in another folder.
+    A download cache consists of links to files in another folder.
     """
     return {path.parent.resolve(), path.resolve().parent}

@@ -53,7 +53,7 @@ MULTIPLIED: Mapping[str, tuple[int, ...]] = {
     "com.microsoft::WordConvEmbedding": _SECOND,
 }
 
-# The same for operators whose weights are integers or packed.
+# The same for operators with integer or packed weights.
 INTEGER: Mapping[str, tuple[int, ...]] = {
     "ConvInteger": _SECOND,
     "MatMulInteger": _BOTH,
@@ -82,7 +82,7 @@ INTEGER: Mapping[str, tuple[int, ...]] = {
 
 
 def multiplied_operands(op: str, inputs: int) -> tuple[int, ...]:
-    """The indexes of the inputs that the operator `op` multiplies, if it has this many inputs."""
+    """Return the indexes of the inputs that the operator `op` multiplies, if it has `inputs`."""
     if op == "Einsum":
         return tuple(range(inputs)) if inputs > 1 else ()
     operands = MULTIPLIED.get(op) or INTEGER.get(op, ())
@@ -90,12 +90,13 @@ def multiplied_operands(op: str, inputs: int) -> tuple[int, ...]:
 
 
 def fan_in(node: Node, index: int, shape: tuple[int, ...]) -> int:
-    """The number of products that one element of the result sums, for a weight of this shape."""
+    """Return how many products one element of the result sums, for a weight of this shape."""
     if len(shape) < 2:
         return prod(shape)
     op = node.op_type
     if op == "ConvTranspose":
-        # Each input element meets the whole kernel, but with a stride only a part in one output.
+        # Each input element meets the whole kernel, but with a stride, an output element sums only
+        # a part of it.
         return max(1, shape[0] // node.attr_int("group", 1))
     if "Conv" in op:
         return prod(shape[1:])
@@ -113,10 +114,11 @@ _STANDARD = ("", "ai.onnx")
 
 
 class ProductCounts(Struct, frozen=True):
-    """The nodes that multiply: how many take integers, and how many of each type take floats.
+    """The number of nodes that multiply integers, and of each type that multiply floats.
 
-    A node takes integers if its weights are integers, or if its factors come from DequantizeLinear:
-    an engine makes one kernel of both. `is_large`: the model should not be copied into one file.
+    A node multiplies integers if its weights are integers, or if its factors come from
+    DequantizeLinear: an engine fuses both into one kernel. `is_large`: the model should not be
+    copied into one file.
     """
 
     opset: int
@@ -126,7 +128,7 @@ class ProductCounts(Struct, frozen=True):
 
 
 def read_products(path: Path) -> ProductCounts:
-    """Count the products of the model at `path`, in bodies and functions too."""
+    """Count the nodes that multiply in the model at `path`, including bodies and functions."""
     file = open_model(path)
     proto = file.proto
     floats: Counter[str] = Counter()

@@ -9,15 +9,15 @@ from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Shape
 
-# The path to a node: the ids of the nodes around it, each with the name of its body, and its own
-# id.
+# The path to a node: the ids of the nodes around it, each with the name of its body, then the
+# node's own id.
 NodePlace: TypeAlias = "tuple[str, ...]"
 
 
 class SeenNode(Struct, frozen=True):
-    """How often a node ran, and the output shapes as far as they were the same each time.
+    """How often a node ran, and the output dimensions that were the same each time.
 
-    `varies`: they were not all the same.
+    `varies`: some dimensions differed.
     """
 
     calls: int
@@ -29,7 +29,7 @@ class Observation(Struct, frozen=True):
     """The observations of a run, by the place of the node.
 
     `trips` is how often the body of a node runs each time, if that is a whole number. `branches` is
-    the body of an If that ran, if it was always the same.
+    the body of an If that ran, if it was always the same one.
     """
 
     nodes: Mapping[NodePlace, SeenNode] = field(default_factory=dict)

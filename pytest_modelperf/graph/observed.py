@@ -1,4 +1,4 @@
-"""Complete a model with the observations of a run, if the graph alone does not tell its shapes.
+"""Complete a model with the observations of a run, if the graph alone does not give its shapes.
 
 Facts from the graph take precedence over the run: they hold for all inputs, and a profile must not
 depend on whether there was a run. Differences are noted.
@@ -30,7 +30,7 @@ _MAX_NOTES = 3
 
 
 def needs_observation(graph: Graph) -> bool:
-    """Whether a run of the model can tell more than the graph.
+    """Whether a run of the model can show more than the graph.
 
     Unused outputs, such as the mask of a Dropout, need not be known.
     """
@@ -52,10 +52,10 @@ def needs_observation(graph: Graph) -> bool:
 
 
 def complete_model(bound: BoundModel, seen: Sequence[Mapping[str, Any]]) -> BoundModel:
-    """The model with the observations of a run.
+    """Return the model with the observations of a run.
 
     `seen` has a `name` and `calls` for each node that ran, as `Engine.observe_shapes` returns them.
-    The notes of the result say what comes from the run.
+    The notes of the result state what comes from the run.
     """
     observation = read_observation(seen, nodes_by_name(bound), bound.graph)
     completed = bound.observed(observation)
@@ -70,7 +70,7 @@ def complete_model(bound: BoundModel, seen: Sequence[Mapping[str, Any]]) -> Boun
 def read_observation(
     seen: Sequence[Mapping[str, Any]], names: Mapping[str, Node], graph: Graph
 ) -> Observation:
-    """The observations of a run, by the places of the nodes with these names."""
+    """Return the observations of a run, by the places of the nodes with these names."""
     calls: dict[Node, list[Sequence[Sequence[int] | None]]] = {}
     for each in seen:
         node = _named(each["name"], names)
@@ -98,7 +98,7 @@ class _Reader(Struct):
     branches: dict[NodePlace, str] = field(default_factory=dict)
 
     def enter(self, graph: Graph, around: NodePlace, runs: int) -> None:
-        """Read the nodes of a graph that ran this often."""
+        """Read the nodes of a graph that ran `runs` times."""
         for node in graph.nodes:
             place = (*around, node.id)
             calls = self.calls.get(node, ())
@@ -113,7 +113,7 @@ class _Reader(Struct):
                 self.enter(body, (*place, name), self.runs(body) or 0)
 
     def read_bodies(self, node: Node, place: NodePlace, times: int) -> None:
-        """Read how often the bodies of a node ran, if the node itself ran this many times."""
+        """Read how often the bodies of a node ran, if the node itself ran `times` times."""
         runs = {name: self.runs(body) for name, body in node.bodies.items()}
         if not times:
             return
@@ -126,22 +126,22 @@ class _Reader(Struct):
             return
         (count,) = runs.values() if len(runs) == 1 else (None,)
         if count is None:
-            # Nothing in the body is counted, so the number does not matter.
+            # The body has no nodes to count, so the number does not matter.
             self.trips[place] = 1
         elif count == 0 and node.op_type == "SequenceMap":
-            # It is more likely that its nodes have other names than that a sequence is empty.
+            # Probably its nodes have other names, because an empty sequence is less likely.
             return
         elif count % times == 0:
             self.trips[place] = count // times
 
     def runs(self, body: Graph) -> int | None:
-        """How often a body ran: as often as each of its nodes. None if it has no nodes."""
+        """Return how often a body ran, which is how often each of its nodes ran, if it has any."""
         counts = [len(self.calls.get(node, ())) for node in body.nodes]
         return max(counts, default=None)
 
 
 def _merged(node: Node, calls: Sequence[Sequence[Sequence[int] | None]]) -> SeenNode:
-    """The dimensions that all calls have in common."""
+    """Return the dimensions that all calls have in common."""
     first, *others = [_aligned(node, shapes) for shapes in calls]
     merged = list(first)
     for shapes in others:
@@ -154,7 +154,7 @@ def _merged(node: Node, calls: Sequence[Sequence[Sequence[int] | None]]) -> Seen
 
 
 def _aligned(node: Node, shapes: Sequence[Sequence[int] | None]) -> list[Shape | None]:
-    """One shape for each output; engines omit absent outputs and outputs that are no tensors."""
+    """Return a shape or None for each output. Engines omit absent outputs and non-tensors."""
     outputs = node.outputs
     present = [index for index, tensor in enumerate(outputs) if tensor is not None]
     typed = [index for index in present if outputs[index].dtype is not None]  # type: ignore[union-attr]  # present
@@ -217,7 +217,7 @@ def _differ(stated: Shape | None, seen: Shape | None) -> bool:
 
 
 def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
-    """The nodes whose work differs from call to call, so that no single count exists."""
+    """Yield a note on each node whose work differs from call to call, so that no count fits all."""
     for place, node in _places(graph):
         seen = observation.nodes.get(place)
         if node.trips is None and seen is not None:
@@ -244,7 +244,7 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
 
 
 def _inside(node: Node, place: NodePlace, observation: Observation) -> Iterator[SeenNode]:
-    """The nodes that ran directly in the bodies of a node."""
+    """Yield the nodes that ran directly in the bodies of a node."""
     for name, body in node.bodies.items():
         for inner in body.nodes:
             seen = observation.nodes.get((*place, name, inner.id))

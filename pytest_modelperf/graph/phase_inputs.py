@@ -1,4 +1,4 @@
-"""The inputs of a model in a phase of a generation: which it has, and their sizes at each step."""
+"""The inputs of a model in a phase of a generation, and their sizes at each step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 class BoundPhase(Struct, frozen=True):
-    """A model in a phase of a generation: how it hands on its state, and its inputs by length."""
+    """A model in a phase of a generation, with its state and its inputs by length."""
 
     state: State
     inputs: tuple[DeclaredInput, ...]
@@ -33,20 +33,20 @@ class BoundPhase(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note on each phase that the user asks for and the model lacks."""
+        """A note on each phase that the user requests and the model lacks."""
         own = self.phase
         phases = Generation(own.prompt, own.generate).phases
         return tuple(filter(None, (_missing(self.state, each, self.model) for each in phases)))
 
     @property
     def new_tokens(self) -> int:
-        """How many tokens an inference takes."""
+        """The number of new tokens in an inference."""
         if self.phase.phase is Phase.PREFILL:
             return self.phase.prompt
         return self.state.chunk or 1
 
     def at_step(self, step: int | None = None) -> Binding:
-        """The binding of the inference of a step, or of the one that the binding asks for."""
+        """Return the binding of a step's inference, by default of the binding's own step."""
         own = self.binding.step if step is None else step
         made = _made(self, self.phase.middle if own is None else own)
         return replace(
@@ -57,7 +57,7 @@ class BoundPhase(Struct, frozen=True):
 
     @property
     def changing_axes(self) -> dict[str, tuple[int, ...]]:
-        """The axes of inputs whose size changes with the steps."""
+        """The axes of each input whose size changes with the steps."""
         if self.phase.steps == 1:
             return {}
         first, second = self.inputs_at(0).shapes, self.inputs_at(1).shapes
@@ -68,11 +68,11 @@ class BoundPhase(Struct, frozen=True):
         }
 
     def values_at(self, step: int) -> dict[str, InputSpec]:
-        """The inputs of a step whose values are exact: masks, positions, lengths."""
+        """Return the inputs of a step that have exact values: masks, positions, lengths."""
         return {spec.name: spec for spec in _made(self, step).values}
 
     def inputs_at(self, step: int) -> BoundInputs:
-        """Every input of the inference of a step, with its shape."""
+        """Return every input of a step's inference, with its shape."""
         return bind_inputs(self.inputs, self.at_step(step), self.model)
 
 
@@ -82,10 +82,10 @@ def bind_phase(
     binding: Binding,
     model: str,
 ) -> BoundPhase | None:
-    """The phase that a binding asks for; UsageError if the model does not have it."""
+    """Return the phase that a binding requests. Raise UsageError if the model lacks it."""
     if binding.phase is None:
         return None
-    # The size of the prompt may be given too.
+    # Without generation, a given size of the tokens is that of the prompt, not of a window.
     dims = binding.dims if binding.phase.generate else None
     state = find_state(inputs, outputs, binding.state, model, dims)
     missing = _missing(state, binding.phase, model)
@@ -95,7 +95,7 @@ def bind_phase(
     phase = BoundPhase(state, tuple(inputs), binding.phase, binding, batch_size, model)
     made = _made(phase, 0)
     _require_free(phase, made)
-    # The batch can follow from a dimension or an input, too, and exact values have a batch.
+    # The batch can also follow from a dimension or an input, and exact values have a batch.
     dims = {**binding.dims, **made.dims}
     found = bind_inputs(inputs, replace(binding, dims=dims), model)
     return replace(phase, batch_size=found.batch_size)
@@ -108,7 +108,7 @@ def phases_of_model(
     model: str,
     dims: Mapping[str, int] | None = None,
 ) -> tuple[GenerationPhase, ...]:
-    """The phases that a model has of a generation; UsageError if it has none of them.
+    """Return the phases of a generation that a model has. Raise UsageError if it has none of them.
 
     `dims` are sizes that the user gives.
     """
@@ -122,7 +122,7 @@ def phases_of_model(
 
 
 def _missing(state: State, phase: GenerationPhase, model: str) -> str:
-    """Why a model lacks a phase; empty if it has it."""
+    """Return why a model lacks a phase, or an empty text if it has it."""
     if phase.phase is Phase.PREFILL and not state.has_prefill:
         if state.is_window:
             return (
@@ -151,7 +151,7 @@ def _made(phase: BoundPhase, step: int) -> StateInputs:
 
 
 def _require_free(phase: BoundPhase, made: StateInputs) -> None:
-    """BindingError if the user gives an input that follows from the phase."""
+    """Raise BindingError if the user gives an input that follows from the phase."""
     own = {spec.name for spec in made.values} | {pair.past for pair in phase.state.pairs}
     own |= {each.name for each in phase.state.tokens}
     for spec in phase.binding.inputs:

@@ -1,4 +1,4 @@
-"""The phases of a generation: the whole prompt in one inference, then one token after the other."""
+"""The phases of a generation: the whole prompt in one inference, then one token at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Phase(enum.Enum):
 class GenerationPhase(Struct, frozen=True):
     """A phase of a generation of `generate` tokens after a prompt of `prompt` tokens.
 
-    A prefill is one inference on the prompt. A step is one inference for each of the tokens that
-    are generated; together they begin with a past as long as the prompt.
+    A prefill is one inference on the prompt. A step is one inference for each generated token, and
+    the first step has a past as long as the prompt.
     """
 
     phase: Phase
@@ -36,21 +36,21 @@ class GenerationPhase(Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How many inferences differ in their length."""
+        """The number of inferences that differ in their length."""
         return self.generate if self.phase is Phase.STEP else 1
 
     @property
     def middle(self) -> int:
-        """The step that stands for all of them in a static profile."""
+        """The step that represents all of them in a static profile."""
         return self.steps // 2
 
     def before(self, step: int, new: int) -> int:
-        """The number of tokens before a step, if each takes so many."""
+        """Return the number of tokens before a step, if each step takes `new` tokens."""
         return self.prompt + step * new if self.phase is Phase.STEP else 0
 
 
 class Generation(Struct, frozen=True):
-    """A generation to profile. `state` has the outputs of inputs whose pairs the user names.
+    """A generation to profile. `state` maps inputs to outputs, for the pairs that the user names.
 
     A prompt of 0 has no prefill, and `generate=0` has no steps.
     """
@@ -70,9 +70,9 @@ class Generation(Struct, frozen=True):
 def phases_of_all(
     generations: Sequence[Generation], wanted: Sequence[Phase]
 ) -> tuple[tuple[Generation, GenerationPhase], ...]:
-    """The wanted phases of all generations, with one prefill for each prompt.
+    """Return the wanted phases of all generations, with one prefill for each prompt.
 
-    The longest generation of a prompt has it, for a cache of a fixed size has to hold that.
+    The prefill is that of the longest generation, which a cache of a fixed size must hold.
     """
     longest = {each.prompt: each for each in sorted(generations, key=lambda each: each.generate)}
     return tuple(

@@ -1,4 +1,4 @@
-"""Rebuild a model that runs from a twin: its weights are drawn and written piece by piece."""
+"""Rebuild a runnable model from a twin, with weights that are drawn and written piece by piece."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
     max_file_bytes: int = MAX_PROTO_BYTES,
     recorded_bytes: int | None = None,
 ) -> Path:
-    """Write a model that runs as the twin's did, its weights drawn by `seed`; returns `path`.
+    """Write a model that runs as the twin's did, its weights drawn by `seed`, and return `path`.
 
     Weights that were equal in the model are drawn equal, others each by its own key.
 
-    If the model would be larger than `max_file_bytes`, its weights are in a file beside it. They
-    are there too if the file of the recorded model, of `recorded_bytes`, had no room for them:
-    engines map such weights, so loading them takes another time. A model of more than `max_bytes`
+    If the model would be larger than `max_file_bytes`, its weights go into a file next to it. They
+    also do so if the file of the recorded model, of `recorded_bytes`, was too small for them:
+    engines map such weights, which changes the time to load them. A model of more than `max_bytes`
     in all, or too large for the disk, is refused before anything is written.
     """
     proto = ModelProto()
@@ -58,7 +58,7 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
         make = partial(_drawn, weight, drawer)
         replacements.append(Replacement(weight.tensor, make, is_initializer=is_initializer))
     had_no_room = recorded_bytes is not None and 2 * recorded_bytes < weight_bytes
-    # All data is drawn, so nothing is copied from a file.
+    # All data is drawn, so this file needs no bytes to copy from.
     empty = ModelFile(twin.name, None, proto, b"")
     is_split = size > max_file_bytes or had_no_room
     write_replaced(empty, proto, replacements, path, is_split=is_split)

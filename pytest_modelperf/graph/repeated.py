@@ -1,4 +1,4 @@
-"""Entries of a repeated field removed in place: the messages that stay are the same ones."""
+"""Remove entries of a repeated field in place, so that the others remain the same messages."""
 
 from __future__ import annotations
 

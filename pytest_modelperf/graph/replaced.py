@@ -1,7 +1,7 @@
-"""Write a model with some of its weights replaced, each made while it is written.
+"""Write a model with some weights replaced, each of which is made while it is written.
 
-All others stream from the original file. If the model is too large for one file, the replaced
-weights are in another file beside it.
+All other weights stream from the original file. If the model is too large for one file, the
+replaced weights go into another file next to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytest_modelperf.graph.wire import (
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
-# The name of external data is the name of the model and this suffix.
+# The file of external data has the name of the model with this suffix.
 _DATA_SUFFIX = ".data"
 
 # Engines map external data into memory, page by page.
@@ -45,7 +45,7 @@ _ALIGNMENT = 4096
 class Replacement(Struct, frozen=True, eq=False):
     """A tensor of the model to be written, and the function that makes its packed elements.
 
-    Only an initializer can be in another file.
+    Only an initializer can have its data in another file.
     """
 
     tensor: TensorProto
@@ -66,9 +66,9 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
     max_file_bytes: int = MAX_PROTO_BYTES,
     is_split: bool = False,
 ) -> None:
-    """Write `proto`, which was made from `file`; the replaced tensors are tensors of `proto`.
+    """Write `proto`, which was made from `file`. The replaced tensors are tensors of `proto`.
 
-    With `is_split`, the replaced initializers are in another file even if one has room for them.
+    With `is_split`, the replaced initializers go into another file even if one file could hold all.
     """
     holes = _cut_holes(file, replacements)
     chunks = restore_model(proto.SerializeToString(), file.name)
@@ -104,7 +104,7 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
 
 
 def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[int, Replacement]:
-    """Mark the place of each so that `restore_model` finds it: behind the end of the file."""
+    """Mark the place of each as behind the end of the file, so that `restore_model` finds it."""
     holes: dict[int, Replacement] = {}
     start = file.size_bytes
     for each in replacements:

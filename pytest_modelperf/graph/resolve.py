@@ -1,4 +1,4 @@
-"""The types of a graph: from onnx's inference, or node by node where that fails."""
+"""The types of a graph: from onnx's inference, or node by node if it fails."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 
-# Operators whose inference in onnx 1.23 reads the missing type of an input, which is invalid
-# memory. With known inputs all but the last are safe.
+# The inference of onnx 1.23 reads the missing type of an input of these operators, which is invalid
+# memory. With known inputs, all but LabelEncoder are safe.
 CRASHING = frozenset({
     "DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble",
 })  # fmt: skip
 _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 
-# The poolings, whose inference counted a window too many until opset 22.
+# Before opset 22, the inference of these counted one window too many.
 _POOLINGS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 RESIZING = frozenset({"Resize", "Upsample"})
 
 
 def is_trap(call: Call, opset: int, fractions: Container[str]) -> bool:
-    """Whether onnx's inference over the whole graph must not see a call.
+    """Whether to hide a call from onnx's inference over the whole graph.
 
-    It crashes on some operators. In a pooling that rounds up, it counted a last window that starts
-    in the end padding, which ONNX Runtime leaves out as opset 22 does. Where an image is scaled by
-    `fractions`, it rounds the product down that a float32 rounds up to a whole number.
+    The inference crashes on some operators. In a pooling that rounds up, before opset 22 it counts
+    a last window that starts in the end padding, which ONNX Runtime leaves out. If an image is
+    scaled by `fractions`, it rounds down a product that as a float32 rounds up to a whole number.
     """
     if call.op_type in CRASHING:
         return True
@@ -53,7 +53,7 @@ def is_trap(call: Call, opset: int, fractions: Container[str]) -> bool:
 
 
 class Resolver(Struct, frozen=True):
-    """Finds output types; holds everything that all nodes of a model share."""
+    """Everything that the nodes of a model share to find their output types."""
 
     model: str
     opsets: Mapping[str, int]
@@ -62,7 +62,7 @@ class Resolver(Struct, frozen=True):
     rules: Mapping[str, ShapeRule]
 
     def outputs(self, node: Node, call: Call, scope: Scope) -> tuple[Tensor | None, ...]:
-        """The node's outputs with their types as far as they can be known."""
+        """Return the node's outputs with their types, as far as these can be found."""
         tensors = node.outputs
         for answer in (
             self._by_rule,
@@ -154,7 +154,7 @@ class Resolver(Struct, frozen=True):
         return control_flow.output_types(node)
 
     def _by_elements(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
-        """The shape of the concatenation of a sequence whose elements are known."""
+        """Return the shape of a concatenated sequence whose elements are known."""
         source = scope.producers.get(call.inputs[0]) if call.inputs else None
         if node.op_type != "ConcatFromSequence" or source is None:
             return ()
@@ -172,15 +172,15 @@ class Resolver(Struct, frozen=True):
 
 
 def _find_rule(op: str) -> ShapeRule | None:
-    # A model whose shapes are all known needs no rule, and these take as long to import as a small
-    # model takes to read.
+    # A model whose shapes are all known needs no rules, and importing them takes as long as reading
+    # a small model.
     from pytest_modelperf.graph.operators.registry import OPERATORS
 
     return OPERATORS[op].shapes if op in OPERATORS else None
 
 
 def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:
-    """The values that inference may need, as far as they are known."""
+    """Return the values that inference may need, as far as they are known."""
     values = {name: scope.value_of(name) for name in names}
     return {
         name: numpy_helper.from_array(value, name)
@@ -190,7 +190,7 @@ def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:
 
 
 def _differing(shapes: Iterable[Shape | None]) -> tuple[int, ...]:
-    """The sizes at the axes at which shapes differ, counted from the end."""
+    """Return the sizes at the axes, counted from the end, at which the shapes differ."""
     axes = zip_longest(*(reversed(shape) for shape in shapes if shape))
     known = ([size for size in sizes if size is not None] for sizes in axes)
     differing = (sizes for sizes in known if len(set(sizes)) > 1)
@@ -198,7 +198,7 @@ def _differing(shapes: Iterable[Shape | None]) -> tuple[int, ...]:
 
 
 def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
-    """`tensor` with additional facts from `more`; known facts stay."""
+    """Return `tensor` with additional facts from `more`. Known facts stay."""
     if more is None:
         return tensor
     shape = tensor.shape
@@ -210,7 +210,7 @@ def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
 
 
 def _require_output_types(types: Sequence[object], node: Node) -> None:
-    """Raise ExtensionError if a registered shape rule returned anything else."""
+    """Raise ExtensionError if a registered shape rule returned anything but output types."""
     for found in types:
         if found is None or (isinstance(found, OutputType) and _is_type(found)):
             continue
@@ -230,7 +230,7 @@ def _is_type(found: OutputType) -> bool:
 
 
 def _is_size(size: object) -> bool:
-    """Whether a value is a whole number, possibly of a numpy type, as values of inputs are."""
+    """Whether a value is a size: a whole number, which may have a numpy type."""
     return isinstance(size, Integral) and int(size) >= 0
 
 
@@ -247,7 +247,7 @@ def _with_value(tensor: Tensor, scope: Scope) -> Tensor:
 def infer_types(
     model: str, proto: onnx.ModelProto, block: ParsedGraph, opsets: Mapping[str, int]
 ) -> dict[str, TypeProto]:
-    """The types of a model from onnx's inference over the whole graph, whose calls are `block`.
+    """Infer the types of a model by onnx's inference over the whole graph, whose calls are `block`.
 
     Its data propagation is off, because it handles every vector element by element. The values that
     it would find are computed later, for the nodes that need them.
@@ -270,7 +270,7 @@ def infer_types(
 def _without_traps(
     proto: onnx.ModelProto, block: ParsedGraph, opsets: Mapping[str, int]
 ) -> onnx.ModelProto:
-    """A copy without the operators whose inference crashes or misleads.
+    """Return a copy without the operators on which inference crashes or errs.
 
     The copy gives them a domain that onnx does not know. Each is inferred on its own later, when
     its inputs are known.
@@ -290,7 +290,7 @@ def _without_traps(
 
 
 def _fractional_scales(block: ParsedGraph) -> Iterator[str]:
-    """The names of stored scales of images that are no whole numbers."""
+    """Yield the names of stored scales of images that are not whole numbers."""
     calls = [call for inner in block.walk() for call in inner.calls]
     taken = {name for call in calls if call.op_type in RESIZING for name in call.inputs}
     if not taken:

@@ -1,4 +1,4 @@
-"""Small models that are made here: to test a machine, and to measure its peaks."""
+"""Build small models: to test a machine, and to measure its peaks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# Channels of the layers, in order; each layer but the first halves height and width.
+# The channels of the layers, in order. Each layer but the first halves height and width.
 _CHANNELS = (3, 32, 64, 128, 128)
 _SIZE = 112
 _CLASSES = 100
 
 
 def sample_model() -> onnx.ModelProto:
-    """A model of 155 M MACs: a few milliseconds on one core of most machines."""
+    """Build a model of 155 M MACs, which takes a few milliseconds on one core of most machines."""
     random = np.random.RandomState(0)
     nodes, weights = [], []
 
@@ -69,7 +69,7 @@ def sample_model() -> onnx.ModelProto:
 # -- small models to measure the peaks of a machine
 
 
-# The types of products. An engine may compute them in another type, or not support them.
+# The types of products. An engine may compute in another type, or lack some of them.
 PRODUCTS = ("float32", "int8", "float16", "bfloat16")
 
 _OPSET = 21
@@ -79,7 +79,7 @@ _TYPES = {
     "float16": TensorProto.FLOAT16,
     "bfloat16": TensorProto.BFLOAT16,
 }
-# The number of different values drawn, which are then repeated: no engine detects that.
+# The number of different values that are drawn and then repeated, which no engine detects.
 _POOL = 4093
 _COLUMNS = 1024
 # The tensors of the sum: two operands and a result.
@@ -88,7 +88,7 @@ _FLOAT_BYTES = 4
 
 
 def product_model(size: int, precision: str) -> onnx.ModelProto:
-    """A square matrix times a stored one: size³ MACs. In `int8` both are quantized."""
+    """Build a product of a square matrix and a stored one, quantized in `int8`: size³ MACs."""
     shape = {"x": [size, size]}, {"y": [size, size]}
     if precision == "int8":
         return _model(_quantized_product(), *shape, _quantized_weights(size))
@@ -99,9 +99,9 @@ def product_model(size: int, precision: str) -> onnx.ModelProto:
 
 
 def memory_model(nbytes: int) -> onnx.ModelProto:
-    """The largest of each row of the sum of two tensors; the sum moves this many bytes in all.
+    """Build a sum of two tensors that moves `nbytes` in all, and take the maximum of each row.
 
-    Each input is one row and the output is a column, so that almost nothing is sent.
+    Each input is one row and the output is a column, so that hardly any data is transferred.
     """
     rows = max(1, round(nbytes / (_TENSORS * _COLUMNS * _FLOAT_BYTES)))
     nodes = [
@@ -117,7 +117,7 @@ def memory_model(nbytes: int) -> onnx.ModelProto:
 
 
 def _quantized_product() -> list[onnx.NodeProto]:
-    """A quantized product in the usual form: both factors are quantized before."""
+    """Return a quantized product in the usual form: both factors are quantized first."""
     return [
         helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["xq"], "quantize"),
         helper.make_node("DequantizeLinear", ["xq", "x_scale", "x_zero"], ["xf"], "matrix"),
@@ -129,7 +129,7 @@ def _quantized_product() -> list[onnx.NodeProto]:
 
 
 def _quantized_weights(size: int) -> list[onnx.TensorProto]:
-    """Scales for standard normal inputs, and the stored matrix."""
+    """Return scales for standard normal inputs, and the stored matrix."""
     values = np.clip(np.rint(_drawn(size * size) * 32), -127, 127).astype(np.int8)
     stored: Mapping[str, npt.NDArray[np.generic] | np.generic] = {
         "w": values.reshape(size, size),

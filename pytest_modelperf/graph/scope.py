@@ -31,8 +31,8 @@ FOLDABLE = frozenset({
 
 
 def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> Mapping[str, Value] | None:
-    """The outputs of `node` on these inputs, by name; None if they cannot be computed."""
-    # Imported late: most models need no folding, and this takes as long as onnx itself.
+    """Compute the outputs of `node` on these inputs, by name, or return None if that fails."""
+    # Most models need no folding, and this import takes as long as that of onnx.
     import numpy as np
     from onnx.reference import ReferenceEvaluator
 
@@ -58,7 +58,7 @@ def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> Mapping
 
 
 def shape_value(call: Call, tensor: Tensor | None) -> Value | None:
-    """The result of Shape or Size for a tensor; None if too little of its shape is known."""
+    """Return the result of Shape or Size for a tensor, or None if it needs an unknown dimension."""
     import numpy as np
 
     if tensor is None or tensor.shape is None:
@@ -75,7 +75,7 @@ def shape_value(call: Call, tensor: Tensor | None) -> Value | None:
 # -- the names of one graph or body
 
 
-# The longest chain of constants that is followed; shape computations have a few dozen nodes.
+# The longest chain of constants that is followed. Shape computations have a few dozen nodes.
 MAX_FOLD_DEPTH = 100
 
 
@@ -87,16 +87,16 @@ class Scope:
     ) -> None:
         self.outer = outer
         self.path = path
-        # Unlike the path, made of ids, which are unique in a graph.
+        # Unlike the path, the place is made of ids, which are unique in a graph.
         self.place = place
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.opset = opset
         self.tensors: dict[str, Tensor] = {}
-        # The types from onnx's inference, sequences and optionals included.
+        # The types from onnx's inference, including sequences and optionals.
         self.types: dict[str, TypeProto] = {}
         # The types that the model declares, used only if nothing better is known.
         self.declared: Mapping[str, TypeProto] = {}
-        # Most tensors share their type with many; comparing bytes is faster than reading fields.
+        # Many tensors share a type, and comparing bytes is faster than reading fields.
         self.types_read: dict[bytes, OutputType] = {} if outer is None else outer.types_read
         self.producers: dict[str, Call] = {}
         # Values of inputs that the user gave: known, but not constant.
@@ -116,7 +116,7 @@ class Scope:
         return isinstance(name, str) and self.find(name) is not None
 
     def type_of(self, name: str) -> TypeProto | None:
-        """The type of a value in the form of onnx."""
+        """Return the type of a value as an onnx message."""
         scope: Scope | None = self
         while scope is not None:
             tensor = scope.tensors.get(name)
@@ -128,7 +128,7 @@ class Scope:
         return None
 
     def inferred(self, name: str) -> Tensor:
-        """A tensor with the type that inference over the whole graph found."""
+        """Return a tensor with the type that inference over the whole graph found."""
         kind = self.types.get(name)
         if kind is None:
             return Tensor(name)
@@ -144,20 +144,20 @@ class Scope:
         return kind is not None and kind.WhichOneof("value") not in (None, "tensor_type")
 
     def value_of(self, name: str, depth: int = 0) -> Value | None:
-        """The value of a small tensor, if it follows from constants and known shapes."""
+        """Return the value of a small tensor, if it follows from constants and known shapes."""
         scope: Scope | None = self
         while scope is not None and name not in scope.tensors:
             scope = scope.outer
         return None if scope is None else scope.own_value(name, depth)
 
     def own_value(self, name: str, depth: int) -> Value | None:
-        """The value of a tensor of this scope, computed once."""
+        """Return the value of a tensor of this scope, which is computed once."""
         tensor = self.tensors[name]
         known = tensor.value if tensor.value is not None else self.given.get(name)
         if known is not None:
             return known
         if name not in self._values:
-            # Set before it is computed, so that a cycle of names ends.
+            # Set this before computing, so that a cycle of names ends.
             self._values[name] = None
             if depth < MAX_FOLD_DEPTH:
                 self._values[name] = self._compute_value(tensor, depth)

@@ -17,7 +17,7 @@ from pytest_modelperf.text.escaping import printable
 class SeenFile(Struct, frozen=True):
     """The state of a file when it was first read: its identity, size and time of change.
 
-    A model is read several times, by us and by engines, and it may change in between.
+    A model is read several times, by this package and by engines, and may change in between.
     """
 
     path: Path
@@ -32,7 +32,7 @@ class SeenFile(Struct, frozen=True):
 
     @contextmanager
     def open(self) -> Iterator[BufferedReader]:
-        """The opened file; raises ChangedModelError if it is another one."""
+        """Open the file, and raise ChangedModelError if it changed before or while it was open."""
         self.require_unchanged()
         with self.path.open("rb") as file:
             yield file

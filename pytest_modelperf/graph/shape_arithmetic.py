@@ -16,14 +16,14 @@ Dim: TypeAlias = "int | None"
 
 
 def dim(shape: Shape | None, axis: int) -> Dim:
-    """The dimension at `axis`; None if there is no such axis."""
+    """Return the dimension at `axis`, or None if there is no such axis."""
     if shape is None or not -len(shape) <= axis < len(shape):
         return None
     return shape[axis]
 
 
 def common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
-    """The dimensions that two shapes have in common; None if their ranks differ."""
+    """Return the dimensions that two shapes have in common, or None if their ranks differ."""
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
@@ -40,19 +40,19 @@ def product(*dims: Dim) -> Dim:
 
 
 def quotient(dividend: Dim, divisor: Dim) -> Dim:
-    """The size of equal parts; None if the division leaves a remainder."""
+    """Return the size of equal parts, or None if the division leaves a remainder."""
     if dividend is None or divisor is None or divisor <= 0 or dividend % divisor:
         return None
     return dividend // divisor
 
 
 def with_last(shape: Shape | None, *last: Dim) -> Shape | None:
-    """The shape with its last dimension replaced."""
+    """Return the shape with its last dimension replaced."""
     return None if not shape else (*shape[:-1], *last)
 
 
 def broadcast(*shapes: Shape | None) -> Shape | None:
-    """NumPy's rule; an unknown dimension beside one that is not 1 must be equal to it."""
+    """Broadcast by NumPy's rule. An unknown dimension must equal a known one other than 1."""
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or not known:
         return None
@@ -70,7 +70,7 @@ def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
 
 
 def matmul(left: Shape | None, right: Shape | None) -> Shape | None:
-    """The shape of ONNX's MatMul, which follows numpy.matmul."""
+    """Return the shape of ONNX's MatMul, which follows numpy.matmul."""
     if not left or not right:
         return None
     batch = broadcast(left[:-2], right[:-2])
@@ -84,7 +84,7 @@ def matmul(left: Shape | None, right: Shape | None) -> Shape | None:
 def gemm(
     left: Shape | None, right: Shape | None, *, transpose_left: bool, transpose_right: bool
 ) -> Shape:
-    """The two dimensions of ONNX's Gemm."""
+    """Return the two dimensions of ONNX's Gemm."""
     return dim(left, 1 if transpose_left else 0), dim(right, 0 if transpose_right else 1)
 
 
@@ -95,7 +95,7 @@ def concat(shapes: Sequence[Shape | None], axis: int) -> Shape | None:
     rank = len(known[0])
     if any(len(shape) != rank for shape in known) or not -rank <= axis < rank:
         return None
-    # All other dimensions are equal, so one known dimension gives the others.
+    # The other dimensions of all shapes are equal, so one known dimension gives the rest.
     merged = [_broadcast_dims(dims) for dims in zip(*known, strict=True)]
     along = [dim(shape, axis) for shape in shapes]
     merged[axis] = total(*along)
@@ -103,7 +103,7 @@ def concat(shapes: Sequence[Shape | None], axis: int) -> Shape | None:
 
 
 def reduce(shape: Shape | None, axes: Sequence[int], *, keeps_dims: bool) -> Shape | None:
-    """The shape after a reduction over `axes`, or over all axes if none is given."""
+    """Return the shape after a reduction over `axes`, or over all axes if none is given."""
     if shape is None:
         return None
     rank = len(shape)
@@ -114,7 +114,7 @@ def reduce(shape: Shape | None, axes: Sequence[int], *, keeps_dims: bool) -> Sha
 
 
 def gather(data: Shape | None, indices: Shape | None, axis: int) -> Shape | None:
-    """ONNX's Gather: the axis is replaced by the shape of the indices."""
+    """Return the shape of ONNX's Gather, which replaces the axis by the shape of the indices."""
     if data is None or indices is None or not -len(data) <= axis < len(data):
         return None
     axis %= len(data)
@@ -122,7 +122,7 @@ def gather(data: Shape | None, indices: Shape | None, axis: int) -> Shape | None
 
 
 def gather_nd(data: Shape | None, indices: Shape | None) -> Shape | None:
-    """ONNX's GatherND without batch dimensions."""
+    """Return the shape of ONNX's GatherND without batch dimensions."""
     depth = dim(indices, -1)
     if data is None or indices is None or depth is None or not 0 <= depth <= len(data):
         return None
@@ -130,7 +130,7 @@ def gather_nd(data: Shape | None, indices: Shape | None) -> Shape | None:
 
 
 def pad(shape: Shape | None, pads: Sequence[int] | None) -> Shape | None:
-    """Each dimension with its begin and its end added; unknown pads leave the rank alone."""
+    """Add its begin and its end to each dimension. With unknown pads, only the rank is known."""
     if shape is None:
         return None
     if pads is None or len(pads) != 2 * len(shape):
@@ -140,10 +140,10 @@ def pad(shape: Shape | None, pads: Sequence[int] | None) -> Shape | None:
 
 
 def channels_first(shape: Shape | None) -> Shape | None:
-    """NHWC to NCHW, for any number of spatial dimensions."""
+    """Turn NHWC into NCHW, for any number of spatial dimensions."""
     return shape if shape is None or len(shape) < 3 else (shape[0], shape[-1], *shape[1:-1])
 
 
 def channels_last(shape: Shape | None) -> Shape | None:
-    """NCHW to NHWC, for any number of spatial dimensions."""
+    """Turn NCHW into NHWC, for any number of spatial dimensions."""
     return shape if shape is None or len(shape) < 3 else (shape[0], *shape[2:], shape[1])

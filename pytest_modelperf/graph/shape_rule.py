@@ -1,6 +1,6 @@
-"""Shape rules: from a node's known inputs to the types of its outputs.
+"""Shape rules: functions from a node's known inputs to the types of its outputs.
 
-Rules never fail: the readers here return None for an input that is absent or unknown.
+Rules never fail, because the readers here return None for an input that is absent or unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pytest_modelperf.graph.structure import Node, Shape
 
 
 class OutputType(Struct, frozen=True):
-    """The known type and shape of one output; None stands for unknown."""
+    """The known type and shape of one output. None means unknown."""
 
     dtype: str | None
     shape: Shape | None
@@ -25,7 +25,7 @@ Outputs: TypeAlias = tuple[OutputType, ...]
 
 
 def has_input(node: Node, index: int | None) -> bool:
-    """Whether the node has an input at `index`; None: its operator takes no such input."""
+    """Whether a node has an input at `index`, which is None if its operator takes none."""
     return index is not None and node.optional_input(index) is not None
 
 
@@ -40,29 +40,29 @@ def dtype_of(node: Node, index: int) -> str | None:
 
 
 def numbers_of(node: Node, index: int) -> tuple[float, ...] | None:
-    """The flattened value of a numeric input, if it is a known constant."""
+    """Return the flattened value of a numeric input, if it is a known constant."""
     return _values_of(node, index, kinds="iufb")
 
 
 def ints_of(node: Node, index: int) -> tuple[int, ...] | None:
-    """The flattened value of an integer or boolean input, if it is a known constant."""
+    """Return the flattened value of an integer or boolean input, if it is a known constant."""
     values = _values_of(node, index, kinds="iub")
     return None if values is None else tuple(map(int, values))
 
 
 def int_of(node: Node, index: int) -> int | None:
-    """The value of a one-element integer input, if it is a known constant."""
+    """Return the value of a one-element integer input, if it is a known constant."""
     values = ints_of(node, index)
     return values[0] if values is not None and len(values) == 1 else None
 
 
 def stated_size(node: Node, name: str) -> int | None:
-    """A size that is an attribute; zero means that it is not set."""
+    """Return a size that is an attribute. Zero means that it is not set."""
     return node.attr_int(name, 0) or None
 
 
 def like(*indexes: int, dtype: str | None = None) -> Callable[[Node], Outputs]:
-    """Outputs that have, in turn, the type and shape of these inputs, or another type."""
+    """Return a rule for outputs with the shapes of these inputs, and their types or `dtype`."""
 
     def rule(node: Node) -> Outputs:
         return tuple(OutputType(dtype or dtype_of(node, i), shape_of(node, i)) for i in indexes)
@@ -71,7 +71,7 @@ def like(*indexes: int, dtype: str | None = None) -> Callable[[Node], Outputs]:
 
 
 def outputs(dtype: str | None, *shapes: Shape | None) -> Outputs:
-    """Outputs of one type, with these shapes."""
+    """Return outputs of one type with these shapes."""
     return tuple(OutputType(dtype, shape) for shape in shapes)
 
 

@@ -28,7 +28,7 @@ class Window(Struct, frozen=True):
 
 
 def slide(spatial: Shape, window: Window) -> Shape:
-    """The number of positions of the window, as in ONNX's Conv and AveragePool."""
+    """Return the number of positions of the window, as in ONNX's Conv and AveragePool."""
     steps = _steps(len(spatial), window)
     if steps is None:
         return (None,) * len(spatial)
@@ -36,7 +36,7 @@ def slide(spatial: Shape, window: Window) -> Shape:
 
 
 def unslide(spatial: Shape, window: Window, output_padding: Sequence[int] = ()) -> Shape:
-    """The output size of a transposed convolution, as in ONNX's ConvTranspose.
+    """Return the output size of a transposed convolution, as in ONNX's ConvTranspose.
 
     stride * (size - 1) + output_padding + (kernel - 1) * dilation + 1 - begin - end
     """
@@ -94,6 +94,6 @@ def _positions(size: Dim, step: _Step, window: Window) -> Dim:
     if not window.rounds_up:
         return room // step.stride + 1
     positions = -(-room // step.stride) + 1
-    # A window that would start in the end padding is left out; ONNX Runtime 1.19 still had it.
+    # A window that would start in the end padding is left out. ONNX Runtime 1.19 still counts it.
     starts_in_end = (positions - 1) * step.stride >= size + step.begin
     return positions - 1 if starts_in_end else positions

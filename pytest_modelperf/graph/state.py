@@ -1,4 +1,4 @@
-"""The state that a model takes over from the inference before, found by its inputs and outputs."""
+"""The state that a model takes from the previous inference, found by its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pytest_modelperf.text.words import shorten_list, suggestion
 # A message lists at most this many inputs or outputs.
 _MOST_LISTED = 12
 
-# The words by which exporters tell what goes in from what comes out. The first of each two sets
-# says by itself that there is a state; the second does so only beside one of `_STATE_WORDS`.
+# The words by which exporters distinguish what goes in from what comes out. In each of the two
+# pairs of sets, the first shows a state by itself, and the second only with one of `_STATE_WORDS`.
 _PAST_WORDS = frozenset({"past", "prev", "previous", "old"})
 _IN_WORDS = frozenset({"in", "input", "inputs", "init", "initial"})
 _PRESENT_WORDS = frozenset({"present", "new", "next", "updated", "final"})
@@ -29,11 +29,11 @@ _STATE_WORDS = frozenset({
     "c", "cache", "cached", "caches", "carry", "cell", "conv", "h", "hidden", "k", "key", "keys",
     "kv", "mem", "memory", "recurrent", "ssm", "state", "states", "v", "value", "values",
 })  # fmt: skip
-# What comes from an encoder is computed once and stays.
+# The results of an encoder are computed once and stay the same.
 _ENCODER_WORDS = frozenset({"cross", "enc", "encoder"})
-# An input with one of these holds state, unless it chooses between states.
+# An input with one of these words holds state, unless it chooses between states.
 _CACHE_WORDS = _PAST_WORDS | {"cache", "cached", "caches", "state", "states"}
-# What one block of layers hands to the next, not to the next inference.
+# These words name what one block of layers passes to the next block, not to the next inference.
 _LAYER_WORDS = frozenset({"hidden", "states"})
 _CHOICE_WORDS = frozenset({"branch", "indirection", "size", "use"})
 _LENGTH_WORDS = frozenset({"len", "length", "lengths", "lens", "offset", "seqlen", "seqlens"})
@@ -53,7 +53,7 @@ _WHOLE_CACHE = re.compile(r"^(past|present)_(key_values?|kv)(?=_|$)")
 
 
 class Count(enum.Enum):
-    """The tokens that an input with a number of tokens counts."""
+    """The tokens that an input counts."""
 
     BEFORE = "the tokens before this inference"
     TOTAL = "the tokens before and of this inference"
@@ -64,7 +64,7 @@ class Count(enum.Enum):
 class StatePair(Struct, frozen=True):
     """An input and the output that becomes this input at the next inference.
 
-    `grows` is the axis along which the output is longer than the input by the new tokens. None:
+    `grows` is the axis along which the output is longer than the input by the new tokens. If None,
     both have the same shape, as in a static cache or a recurrent state.
     """
 
@@ -90,10 +90,10 @@ class LengthInput(Struct, frozen=True):
 class State(Struct, frozen=True):
     """How a model takes over its state.
 
-    `tokens` are the inputs with an entry for each new token; `chunk` is their number if the model
-    fixes it, or the user gives it and it `is_window`. `masks` have an entry for each token that can
-    be seen, along the axis. `branch` is the input that chooses the branch with a past. `fixed` are
-    the other inputs, which stay the same: among them caches that no output replaces.
+    `tokens` are the inputs with an entry for each new token. `chunk` is the number of new tokens,
+    if the model fixes it or the user gives it (`is_window`). Along their axis, `masks` have an
+    entry for each token that can be seen. `branch` is the input that chooses the branch with a
+    past. `fixed` are the other inputs, which stay the same, such as caches that no output replaces.
     """
 
     pairs: tuple[StatePair, ...]
@@ -108,12 +108,12 @@ class State(Struct, frozen=True):
 
     @property
     def has_prefill(self) -> bool:
-        """Whether one inference takes any number of tokens."""
+        """Whether one inference can take any number of tokens."""
         return self.chunk is None
 
     @property
     def has_steps(self) -> bool:
-        """Whether an inference goes on from the one before it."""
+        """Whether an inference continues from the previous one."""
         return bool(self.pairs)
 
 
@@ -124,10 +124,10 @@ def find_state(
     model: str = "the model",
     dims: Mapping[str, int] | None = None,
 ) -> State:
-    """The state of a model, found by the names and shapes that exporters give.
+    """Find the state of a model by the names and shapes that exporters give.
 
-    `named` are pairs of past and present that the user names; an empty present says that the
-    input stays as it is. `dims` are sizes that the user gives: the one of the tokens is that of the
+    `named` are pairs of past and present that the user names. An empty present means that the input
+    stays as it is. `dims` are sizes that the user gives. The size of the tokens is that of the
     window that each inference takes. UsageError lists the inputs and outputs if the state is not
     understood.
     """
@@ -141,9 +141,9 @@ def find_state(
 def time_axes(
     dims: Sequence[Dim], batch: AbstractSet[int], *, named: bool = False
 ) -> tuple[int, ...]:
-    """The open axes of a shape that can be its length: those named so, or else all.
+    """Return the open axes of a shape that can be its length: those named so, or else all.
 
-    With `named`, only those.
+    With `named`, return only those named so.
     """
     open_axes = [a for a, dim in enumerate(dims) if not isinstance(dim, int) and a not in batch]
     said = [axis for axis in open_axes if _says_time(dims[axis])]
@@ -161,19 +161,19 @@ def _says_time(dim: Dim) -> bool:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    """The words and numbers of a name, in lower case: `stateN` has `state` and `n`, `hn` `h`."""
+    """Split a name into words and numbers in lower case: `stateN` into `state` and `n`."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=\b[hcs])(?=n\b)", "_", name)
     return tuple(re.findall(r"[a-z]+|[0-9]+", parted.lower()))
 
 
 def _stem(name: str, direction: frozenset[str]) -> tuple[str, ...]:
-    """The words of a name, in any order, without those that tell past from present."""
+    """Return the sorted words of a name, without those that distinguish past from present."""
     whole = _WHOLE_CACHE.sub(r"\1", "_".join(_words(name)))
     return tuple(sorted(word for word in _words(whole) if word not in direction))
 
 
 class _Finder:
-    """The search for one model's state. Each step takes the inputs that it explains."""
+    """The search for one model's state. Each step takes away the inputs that it explains."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class _Finder:
     # -- pairs
 
     def take_named(self) -> None:
-        """Take the pairs that the user names, and the inputs that stay."""
+        """Take the pairs that the user names, and the inputs that stay the same."""
         inputs = [declared.name for declared in self.inputs]
         outputs = [declared.name for declared in self.outputs]
         for past, present in self.named.items():
@@ -267,12 +267,12 @@ class _Finder:
         self.pairs[past] = StatePair(past, present, self.growing_axis(before, after))
 
     def growing_axis(self, past: DeclaredInput, present: DeclaredInput) -> int | None:
-        """The axis along which the present is longer."""
+        """Return the axis along which the present is longer."""
         if past.dims is None:
             self.fail(f"the input {printable(past.name)!r} declares no shape")
         batch = self.batch_axes(past)
         if present.dims is None:
-            # A cache for attention has one open axis besides the batch.
+            # A cache for attention has one open axis other than the batch.
             axes = time_axes(past.dims, batch) if len(past.dims) > 3 else ()
             return axes[0] if len(axes) == 1 else None
         if len(present.dims) != len(past.dims) or any(
@@ -289,7 +289,7 @@ class _Finder:
             if axis not in batch
             and not isinstance(old, int)
             and not isinstance(new, int)
-            # A nameless axis of both may or may not be the same; what can be a length, grows.
+            # Two nameless axes may be equal or not. Those that can be a length are taken to grow.
             and (old != new or (old is None and len(past.dims) > 3))
         ]
         if len(changed) > 1:
@@ -311,7 +311,7 @@ class _Finder:
             del self.left[name]
 
     def take_encoder(self) -> bool:
-        """Take what comes from an encoder. The result tells whether caches are among it."""
+        """Take the inputs that come from an encoder, and return whether some are caches."""
         names = [name for name in self.left if not _ENCODER_WORDS.isdisjoint(_words(name))]
         self.take(names)
         self.fixed.update(names)
@@ -350,7 +350,7 @@ class _Finder:
         return tuple(lengths)
 
     def integers(self) -> list[tuple[str, frozenset[str]]]:
-        """The inputs left that hold integers, with the words of their names."""
+        """Return the inputs left that hold integers, with the words of their names."""
         return [
             (name, frozenset(_words(name)))
             for name, declared in self.left.items()
@@ -358,14 +358,14 @@ class _Finder:
         ]
 
     def is_number(self, declared: DeclaredInput) -> bool:
-        """Whether it holds one number, or one for each sequence of the batch."""
+        """Whether an input holds one number, or one for each sequence of the batch."""
         batch = self.batch_axes(declared)
         return declared.dims is not None and all(
             dim == 1 or axis in batch for axis, dim in enumerate(declared.dims)
         )
 
     def require_paired(self) -> None:
-        """Fail if state comes in that no output hands on, or goes out that no input takes."""
+        """Fail if a state input has no output that becomes it, or a state output no input."""
         for name in self.left:
             words = set(_words(name))
             is_cache = not words.isdisjoint(_CACHE_WORDS) and words.isdisjoint(_CHOICE_WORDS)
@@ -373,7 +373,7 @@ class _Finder:
                 self.fail(
                     f"the input {printable(name)!r} has the name of state, but no output fits"
                 )
-        # The user says that these stay, so what would replace them is an output like any other.
+        # The user decides about these inputs, so what would replace them is an ordinary output.
         kept = {_stem(name, _PAST_WORDS | _IN_WORDS) for name in self.named}
         presents = [
             name
@@ -391,7 +391,7 @@ class _Finder:
     # -- tokens
 
     def take_tokens(self) -> tuple[tuple[InputAxis, ...], int | None]:
-        """The inputs with an entry for each token, and the number of tokens if it is fixed."""
+        """Take the inputs with an entry for each token, with the number of tokens if fixed."""
         candidates = [
             declared
             for declared in self.left.values()
@@ -421,13 +421,13 @@ class _Finder:
         return (self.left[name].dims or ())[axis]
 
     def take_chunk(self, declared: DeclaredInput) -> tuple[tuple[InputAxis, ...], int]:
-        """Tokens of a fixed number. Floats without an axis for time are one frame."""
+        """Take tokens of a fixed number. Floats without an axis for time are one frame."""
         dims = declared.dims or ()
         is_float = (declared.dtype or "").startswith(("float", "bfloat"))
         batch = self.batch_axes(declared)
         axes = [axis for axis in range(len(dims)) if axis not in batch]
         if len(dims) > 1 and axes[:1] == [0]:
-            # A batch of one that is not told apart.
+            # A leading 1 is a batch that was not recognized.
             axes = axes[1:] if dims[0] == 1 else axes
         if not axes or (is_float and len(dims) < 3):
             return (), 1
@@ -436,7 +436,7 @@ class _Finder:
         return (InputAxis(declared.name, axes[0]),), size if isinstance(size, int) else 1
 
     def returns_one(self, tokens: Sequence[InputAxis]) -> bool:
-        """Whether an output has one entry along the axis of the tokens, whatever their number."""
+        """Whether an output has one entry along the axis of the tokens, for any number of them."""
         return any(
             output.dims is not None and len(output.dims) == 3 and output.dims[each.axis] in (1, "1")
             for output in self.presents.values()
@@ -465,7 +465,7 @@ class _Finder:
 def _window(
     tokens: Sequence[InputAxis], inputs: Sequence[DeclaredInput], dims: Mapping[str, int]
 ) -> int | None:
-    """The size that the user gives to the dimension of the tokens."""
+    """Return the size that the user gives to the dimension of the tokens."""
     declared = {each.name: each for each in inputs}
     for token in tokens:
         own = declared[token.name]
@@ -483,7 +483,7 @@ def _by_stem(names: Sequence[str], direction: frozenset[str]) -> dict[tuple[str,
 
 
 def _is_state(past: str, present: str, stem: tuple[str, ...]) -> bool:
-    """Whether two names that differ in direction alone are those of state."""
+    """Whether two names that differ only in direction are names of state."""
     ins, outs, words = set(_words(past)), set(_words(present)), set(stem)
     if ins >= _LAYER_WORDS:
         return False

@@ -15,16 +15,16 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.text.words import count_of
 
-# What a mask that is added to scores has for a hidden token; float16 can hold it.
+# The value for a hidden token in a mask that is added to scores. It fits into a float16.
 _HIDDEN = -10_000.0
 
 
 class StateInputs(Struct, frozen=True):
     """The inputs of one inference: sizes of dimensions, and inputs whose values are exact.
 
-    `dims` has the dimensions that follow from the number of tokens, by the names that a binding
-    takes. `values` are masks, positions, lengths and the branch. Tokens and caches are made from
-    the seed as other inputs are.
+    `dims` has the dimensions that follow from the number of tokens, by their names in a binding.
+    `values` are masks, positions, lengths and the branch. Tokens and caches are not here: like
+    other inputs, they are drawn by the seed.
     """
 
     dims: Mapping[str, int]
@@ -32,10 +32,10 @@ class StateInputs(Struct, frozen=True):
 
 
 class TokenSpan(Struct, frozen=True):
-    """The tokens of one inference: so many new ones after those before.
+    """The tokens of one inference: the number of earlier ones, and of new ones.
 
-    The prefill has none before. `capacity` is the length of a static cache that the model leaves
-    open: no fewer than all tokens of a generation.
+    The prefill has no earlier ones. `capacity` is the length of a static cache that the model
+    leaves open: it has space for all tokens of a generation.
     """
 
     before: int
@@ -55,10 +55,10 @@ def state_inputs(
     batch_size: int,
     dims: Mapping[str, int] | None = None,
 ) -> StateInputs:
-    """The inputs of the inference of these tokens; `dims` are sizes that the user gives.
+    """Return the inputs of the inference on these tokens. `dims` are sizes that the user gives.
 
-    An input with a dimension that still has no size is left out: binding the model names it.
-    BindingError if two inputs need one dimension at two sizes.
+    An input with a dimension that still has no size is left out: the error of a later binding names
+    it. Raise BindingError if two inputs need one dimension at two sizes.
     """
     return _Maker(state, inputs, span, batch_size, dims or {}).make()
 
@@ -69,9 +69,9 @@ def require_equal_shapes(
     outputs: Mapping[str, Shape | None],
     model: str,
 ) -> None:
-    """BindingError if an output is longer than the input that it becomes, which declares it equal.
+    """Raise BindingError if an output is longer than the input that it becomes.
 
-    Some exports name the length of both alike.
+    Some exports give both lengths the same name, so they look equal.
     """
     for pair in state.pairs:
         past, present = inputs.get(pair.past), outputs.get(pair.present)
@@ -174,20 +174,20 @@ class _Maker:
         self.users.setdefault(key, name)
 
     def set_capacity(self, past: DeclaredInput) -> None:
-        """Give the open length of a cache that does not grow its size."""
+        """Set the open length of a cache that does not grow."""
         dims = past.dims or ()
         batch = {axis for axis in range(len(dims)) if self.is_batch(past.name, axis)}
         for axis in time_axes(dims, batch, named=True):
             self.set_missing(past.name, axis, self.span.capacity)
 
     def set_missing(self, name: str, axis: int, size: int) -> None:
-        """The same, unless it has a size or follows from others."""
+        """Set a dimension like `set`, unless it already has a size or follows from others."""
         key = self.key(name, axis)
         if key is not None and self.size(name, axis) is None:
             self.set(name, axis, size)
 
     def key(self, name: str, axis: int) -> str | None:
-        """How a binding names a dimension; None if it is fixed."""
+        """Return the name of a dimension in a binding, or None if it is fixed."""
         declared = self.declared[name]
         return dim_name(declared, axis, (declared.dims or ())[axis])
 
@@ -234,7 +234,7 @@ class _Maker:
         return self.spec(name, "int64", shape, values * (prod(shape) // max(length, 1)))
 
     def mask(self, name: str, axis: int) -> InputSpec | None:
-        """The tokens that each new one sees: those up to itself, if the mask has a row for each."""
+        """Return the mask, in which a new token with a row of its own sees those up to itself."""
         shape = self.shape(name)
         if shape is None:
             return None
@@ -247,7 +247,7 @@ class _Maker:
         declared = self.declared[name].dtype or "int64"
         is_added = declared.startswith(("float", "bfloat")) and len(shape) > 2
         yes, no = (0.0, _HIDDEN) if is_added else (1.0, 0.0)
-        # A mask of the new tokens alone has no entries for those before.
+        # A mask of the new tokens alone has no entries for earlier ones.
         before = 0 if length == span.new else span.before
         rows = [before + span.new]
         if len(shape) > 2 and shape[axis - 1] == span.new:

@@ -1,4 +1,4 @@
-"""Every tensor that a model stores, its data, and which of them are parameters."""
+"""The tensors that a model stores, and which of them are parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_modelperf.graph.structure import BITS, Node, ZeroPoint
 
 
 class StorageKind(Enum):
-    """The form in which a model stores a tensor; the value is its name in messages."""
+    """The form in which a model stores a tensor. The value is its name in messages."""
 
     INITIALIZER = "the weight"
     CONSTANT = "the value of the Constant"
@@ -26,7 +26,7 @@ class StoredTensor(Struct, frozen=True, eq=False):
     """One stored tensor, with the name of its value in its graph.
 
     `dense_shape` is the shape of the weight that sparse indices refer to. `path` leads to the body
-    that stores it (see `body_path`).
+    that stores the tensor (see `body_path`).
     """
 
     tensor: TensorProto
@@ -37,7 +37,7 @@ class StoredTensor(Struct, frozen=True, eq=False):
 
 
 def walk_stored(model: ModelProto) -> Iterator[StoredTensor]:
-    """All stored tensors, in the order of the file."""
+    """Yield all stored tensors, in the order of the file."""
     yield from _of_graph(model.graph, "")
     for training in model.training_info:
         yield from _of_graph(training.initialization, "")
@@ -48,13 +48,13 @@ def walk_stored(model: ModelProto) -> Iterator[StoredTensor]:
 
 
 def dense_weights(graph: GraphProto) -> Iterator[StoredTensor]:
-    """The initializers and the values of Constant nodes, in a graph and in its bodies."""
+    """Yield the initializers and the values of Constant nodes, in a graph and in its bodies."""
     kinds = StorageKind.INITIALIZER, StorageKind.CONSTANT
     return (stored for stored in _of_graph(graph, "") if stored.kind in kinds)
 
 
 def walk_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """All nodes of the model, its bodies and its functions."""
+    """Yield all nodes of the model, its bodies and its functions."""
     graphs = [model.graph]
     for training in model.training_info:
         graphs += [training.initialization, training.algorithm]
@@ -63,7 +63,7 @@ def walk_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def used_names(model: ModelProto) -> Iterator[str]:
-    """The names of all used values, once for each use, in bodies too."""
+    """Yield the names of all used values, once for each use, including those in bodies."""
     for node in walk_nodes(model):
         yield from node.input
         for attribute in node.attribute:
@@ -72,7 +72,7 @@ def used_names(model: ModelProto) -> Iterator[str]:
 
 
 def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes, each followed by the nodes of its bodies."""
+    """Yield the nodes, each followed by the nodes of its bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -87,18 +87,18 @@ def bodies_of(attribute: AttributeProto) -> Iterator[GraphProto]:
 
 
 def body_path(path: str, node: NodeProto, attribute: AttributeProto) -> str:
-    """The path to a body of a node, with which the names of its weights begin in our graph."""
+    """Return the path to a body of a node. In our graph, the names of its weights begin with it."""
     return f"{path}{node.name or next(filter(None, node.output), '')}/{attribute.name}/"
 
 
 def stored_names(graph: GraphProto) -> set[str]:
-    """The names of the initializers of a graph, sparse ones included."""
+    """Return the names of the initializers of a graph, including sparse ones."""
     sparse = {each.values.name for each in graph.sparse_initializer}
     return sparse | {tensor.name for tensor in graph.initializer}
 
 
 def clear_data(tensor: TensorProto) -> None:
-    """Remove the data of a tensor, and everything that says where it is."""
+    """Remove the data of a tensor, and everything that locates it."""
     for field in (
         "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
         "string_data", "external_data", "data_location",
@@ -196,16 +196,16 @@ _PACKED: Mapping[str, frozenset[int]] = {
     "GatherBlockQuantized": frozenset({0, 3}),
     "QMoE": frozenset({2, 5, 8, 11, 12, 13}),
 }
-# The layer of an expert that each of QMoE's operands belongs to, which may have its own bits.
+# The layer of an expert to which each of QMoE's operands belongs. A layer may have its own bits.
 _EXPERT_LAYERS: Mapping[int, int] = {2: 1, 5: 2, 8: 3, 11: 1, 12: 2, 13: 3}
 
-# Operands in a format that an attribute gives by its number.
+# Operands whose format is a number in an attribute.
 _FORMATS: Mapping[str, Mapping[int, str]] = {
     "GatherPacked": {0: "packed_type"},
     "MatMulPacked": {1: "packed_type"},
     "MoEPacked": {2: "gate_type", 3: "up_type", 4: "down_type"},
 }
-# The bytes that 256 weights take in each format, which is what the kernel of GatherPacked asks for.
+# The bytes that 256 weights take in each format, as the kernel of GatherPacked requires.
 _BYTES_OF_256: Mapping[object, int] = {
     0: 1024, 1: 512, 2: 144, 6: 176, 8: 272, 13: 176, 14: 210, 16: 66, 17: 74, 18: 98, 20: 144,
     22: 82, 23: 136, 30: 512, 42: 72,
@@ -228,7 +228,7 @@ _ZERO_POINTS: Mapping[str, Mapping[int, tuple[int, int]]] = {
 
 
 def find_zero_point(node: Node, index: int) -> ZeroPoint | None:
-    """The zero point of the stored constant that `node` takes at `index`."""
+    """Return the zero point of the stored constant that `node` takes at `index`."""
     place = _ZERO_POINTS.get(node.op_type, {}).get(index)
     tensor = None if place is None else node.optional_input(place[0])
     if place is None or tensor is None or len(tensor.weights) != 1:
@@ -244,7 +244,7 @@ def count_params(
     shape: tuple[int, ...],
     attributes: Mapping[str, object],
 ) -> int:
-    """How many parameters a stored constant holds for an operator that takes it at `index`."""
+    """Count the parameters in a stored constant that an operator takes at `index`."""
     if dtype in _NEVER or index in _SETTINGS.get(op_type, ()):
         return 0
     if dtype == "int32" and index not in INTEGER_WEIGHTS.get(op_type, ()):
@@ -265,6 +265,6 @@ def _unpacked(index: int, size: int, attributes: Mapping[str, object], bits: obj
         bits = attributes.get(f"fc{_EXPERT_LAYERS.get(index)}_expert_weight_bits", of_experts)
     rows, columns = attributes.get("K"), attributes.get("N")
     if index == 1 and size and isinstance(rows, int) and isinstance(columns, int):
-        # K is padded to whole blocks in the file; the padding is no parameter.
+        # The file pads K to whole blocks, and the padding does not count.
         return rows * columns
     return size * BITS["uint8"] // bits if isinstance(bits, int) and 0 < bits < 8 else size

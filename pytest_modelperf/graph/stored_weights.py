@@ -1,8 +1,8 @@
-"""The stored weights of a model: read piece by piece, digested, and grouped if drawn alike.
+"""Read the stored weights of a model, digest them, and group those that are drawn alike.
 
-ONNX Runtime shares the packed form of equal weights within a session: six equal ones of 16 MB ran
-2.6 times as fast as six different ones. And it fuses a quantized convolution only if the scales of
-its bias are those of its weight, times the scale of its input.
+Groups matter: ONNX Runtime shares the packed form of equal weights within a session, so that six
+equal ones of 16 MB ran 2.6 times as fast as six different ones. And it fuses a quantized
+convolution only if the scales of its bias are those of its weight, times the scale of its input.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 20
 # The tags of packed float_data and double_data: they are raw data with another tag.
 _PACKED_TAGS: Mapping[int, int] = {TensorProto.FLOAT: 0x22, TensorProto.DOUBLE: 0x52}
-# How far the quotients of two vectors of scales may differ: float32 rounds each product.
+# How far the quotients of two vectors of scales may differ, because float32 rounds each product.
 _QUOTIENT_TOLERANCE = 1e-5
-# Fewer elements are a setting of an operator or of an exporter, such as a scale.
+# A tensor with fewer elements is a setting of an operator or exporter, such as a scale.
 _LEAST_TRAINED = 16
 
 
 def stored_number(tensor: TensorProto) -> NumberType | None:
-    """The type of a tensor's numbers; None for text."""
+    """Return the type of a tensor's numbers, or None for text."""
     return number_type(dtype_name(tensor.data_type) or "")
 
 
 def read_codes(file: ModelFile, tensor: TensorProto, number: NumberType) -> Iterator[Codes]:
-    """The codes of a tensor of `file`, piece by piece; all but the last have one size."""
+    """Yield the codes of a tensor of `file`, in pieces of one size. The last may be shorter."""
     # A complex number counts as its two components.
     left = prod(tensor.dims) * number.components
     for piece in _read_pieces(file, tensor, number):
@@ -80,7 +80,7 @@ def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> It
 
 
 def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | None:
-    """The span of a tensor's packed elements in the model's file; None if they are elsewhere."""
+    """Return the span of a tensor's packed elements in the model's file, if they are there."""
     skipped = skipped_data(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
     if skipped is None:
         return None
@@ -101,11 +101,11 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
 
 
 def digest_weights(file: ModelFile) -> str:
-    """The digest of all trained values, as 32 hexadecimal digits; reads every weight.
+    """Read every weight, and return the digest of all trained values as 32 hexadecimal digits.
 
-    Graph optimizations and exporters name, order and connect weights in other ways, and add or fold
-    small constants. The digest is that of all large float tensors, each once and in no order, so it
-    stays the same; training changes it.
+    Graph optimizations and exporters rename, reorder and reconnect weights, and add or fold small
+    constants. They do not change this digest of all large float tensors, each of which counts once
+    and in no order. Training changes it.
     """
     return file.digest_once("weights", lambda: _digest_weights(file))
 
@@ -126,9 +126,9 @@ def _digest_weights(file: ModelFile) -> str:
 
 
 class NotedWeight(Struct, frozen=True, eq=False):
-    """A weight of a model with the note on it; the model still has its data.
+    """A weight of a model with the note on it. The model still has its data.
 
-    `is_scale` says that it turns integers into floats.
+    `is_scale`: the weight turns integers into floats.
     """
 
     stored: StoredTensor
@@ -142,16 +142,17 @@ class NotedWeight(Struct, frozen=True, eq=False):
 
 
 def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | None, ...]:
-    """For each weight of a file, the number of the group that is drawn alike; None if it is alone.
+    """Return the number of the group of each weight of a file, or None if it has no group.
 
-    Equal weights have the same type, shape and bytes: groups of zeros are drawn along an axis, so
-    one note gives other bytes in another shape. Vectors of scales are in one group also if one is a
-    multiple of the other. Groups are numbered from 1, in the order of their first weights. A weight
-    whose note is exact is in no group: the same note gives the same bytes.
+    Weights of one group are drawn alike. Equal weights have the same type, shape and bytes: groups
+    of zeros are drawn along an axis, so one note gives other bytes in another shape. Vectors of
+    scales are in one group even if one is only a multiple of the other. Groups are numbered from 1,
+    in the order of their first weights. A weight with an exact note needs no group, because the
+    same note gives the same bytes.
 
     Only scales, and weights with the same type, shape and note, are read once more.
     """
-    # By everything besides its bytes that the drawn numbers of a weight depend on.
+    # By everything but its bytes that the drawn numbers of a weight depend on.
     alike: dict[object, list[int]] = defaultdict(list)
     scales: dict[tuple[NumberType, tuple[int, ...]], list[int]] = defaultdict(list)
     for index, weight in enumerate(weights):
@@ -178,14 +179,14 @@ def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | 
 
 
 def _multiples(scales: dict[int, Scales]) -> Iterator[list[int]]:
-    """The vectors in groups of those that are multiples of one another, each by its index."""
+    """Yield groups of vectors, by their indexes, that are multiples of one another."""
     spreads = {
         index: float(values.max() / values.mean())
         for index, values in scales.items()
         if np.isfinite(values).all() and values.min() > 0.0
     }
     group: list[int] = []
-    # Multiples have one spread, so they stand side by side.
+    # Multiples have the same spread, so sorting puts them next to each other.
     for index in sorted(spreads, key=spreads.__getitem__):
         if group and not _is_multiple(scales[index], scales[group[-1]]):
             yield sorted(group)
@@ -205,7 +206,7 @@ def _read(file: ModelFile, weight: NotedWeight) -> Scales:
 
 
 def _digest(file: ModelFile, weight: NotedWeight) -> bytes:
-    """The digest of a weight's codes, which are the same wherever its data is stored."""
+    """Return the digest of a weight's codes, which are the same wherever its data is stored."""
     digest = hashlib.blake2b()
     for codes in read_codes(file, weight.stored.tensor, weight.number):
         digest.update(codes.tobytes())

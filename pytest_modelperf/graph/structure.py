@@ -1,6 +1,6 @@
 """A graph as plain immutable records, once its file is read and its dimensions are bound.
 
-Nothing here knows protobuf. Counters, the memory model and the reports see only these records.
+These records do not use protobuf, and counters, the memory model and reports use only them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Shape: TypeAlias = tuple[int | None, ...]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
 
-# The bits of an element in memory. Strings have no fixed size and are absent on purpose.
+# The bits of an element in memory. Strings are absent, because they have no fixed size.
 BITS: Mapping[str, int] = {
     "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
     "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8, "float8e5m2fnuz": 8,
@@ -32,12 +32,12 @@ BITS: Mapping[str, int] = {
 
 
 def byte_size(dtype: str, elements: int) -> int:
-    """The bytes of this many packed elements; 0 for strings, which have no fixed size."""
+    """Return the bytes of this many packed elements, or 0 for strings, which have no fixed size."""
     return (elements * BITS.get(dtype, 0) + 7) // 8
 
 
 class UnknownShapeError(Exception):
-    """A count needs a dimension that only a run of the model can tell."""
+    """A count needs a dimension that only a run of the model can show."""
 
     def __init__(self, tensor: str) -> None:
         super().__init__(f"the shape of {tensor!r} is not known before the model runs")
@@ -45,11 +45,11 @@ class UnknownShapeError(Exception):
 
 
 class Tensor(Struct, frozen=True, eq=False):
-    """One value in the graph, with everything that is known of it before a run.
+    """One value in the graph, with everything that is known about it before a run.
 
-    `shape` is None if even the rank is unknown; a None inside it is an unknown dimension. Only
+    `shape` is None if even the rank is unknown. A None inside it is an unknown dimension. Only
     small constants have a `value`. `weights` names the stored weights that a constant tensor is
-    computed from; it is empty for a tensor that depends on an input.
+    computed from. It is empty for a tensor that depends on an input.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The shape, every dimension known; raises UnknownShapeError otherwise."""
+        """The shape. Raises UnknownShapeError if a dimension is unknown."""
         shape = self.shape
         if shape is None or None in shape:
             raise UnknownShapeError(self.name)
@@ -75,14 +75,14 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def size(self) -> int:
-        """Number of elements; raises UnknownShapeError if a dimension is unknown."""
+        """The number of elements. Raises UnknownShapeError if a dimension is unknown."""
         return prod(self.dims)
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes in memory; None if the shape or the element size is unknown."""
+        """The bytes in memory, or None if the shape or the element size is unknown."""
         shape, dtype = self.shape, self.dtype
-        # As `has_known_shape`, but this is asked several times of every tensor.
+        # The code of `has_known_shape`, because this is asked several times of every tensor.
         if dtype is None or dtype not in BITS or shape is None or None in shape:
             return None
         return byte_size(dtype, prod(shape))  # type: ignore[arg-type]  # no None is left in it
@@ -103,7 +103,7 @@ class Tensor(Struct, frozen=True, eq=False):
 
 
 def is_open(tensor: Tensor | None) -> bool:
-    """Whether a tensor is there and has an unknown dimension."""
+    """Whether a tensor is given and has an unknown dimension."""
     return tensor is not None and not tensor.has_known_shape
 
 
@@ -111,8 +111,8 @@ class Node(Struct, frozen=True, eq=False):
     """One operator call.
 
     An absent optional input or output is None. `trips` is how often the bodies run: the count of a
-    Loop or Scan, None if only a run of the model can tell. An If with a constant condition has only
-    the branch that is taken.
+    Loop or Scan, or None if only a run of the model can show it. An If with a constant condition
+    has only the branch that is taken.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Node(Struct, frozen=True, eq=False):
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def input(self, index: int) -> Tensor:
-        """The input at `index`; raises UnknownShapeError if it is absent."""
+        """Return the input at `index`, or raise UnknownShapeError if it is absent."""
         tensor = self.optional_input(index)
         if tensor is None:
             raise UnknownShapeError(f"{self.name or self.id} input {index}")
@@ -146,7 +146,7 @@ class Node(Struct, frozen=True, eq=False):
         return self.inputs[index] if index < len(self.inputs) else None
 
     def output(self, index: int = 0) -> Tensor:
-        """The output at `index`; raises UnknownShapeError if it is absent."""
+        """Return the output at `index`, or raise UnknownShapeError if it is absent."""
         tensor = self.outputs[index] if index < len(self.outputs) else None
         if tensor is None:
             raise UnknownShapeError(f"{self.name or self.id} output {index}")
@@ -181,8 +181,8 @@ class Weight(Struct, frozen=True, eq=False):
     """One stored constant of the model: an initializer, a Constant node, or a generated one.
 
     `origin` is "initializer", "sparse", or the type of the node that makes it. `params` is its
-    number of parameters: 0 for a setting of an operator (see `parameters`). `nonzeros` is the
-    number of elements that a sparse weight stores, None for any other.
+    number of parameters, which is 0 for a setting of an operator (see `count_params`). `nonzeros`
+    is the number of elements that a sparse weight stores, or None for any other.
     """
 
     name: str
@@ -202,7 +202,7 @@ class Weight(Struct, frozen=True, eq=False):
 class Graph(Struct, frozen=True, eq=False):
     """A model's graph, or the body of a Loop, Scan or If, in execution order.
 
-    `nodes` are the nodes that run. Engines fold nodes that depend on constants alone; they
+    `nodes` are the nodes that run. Engines fold nodes that depend on constants alone, so these
     appear only as the constant tensors that they make.
     """
 
@@ -213,7 +213,7 @@ class Graph(Struct, frozen=True, eq=False):
     weights: Mapping[str, Weight]
 
     def walk(self) -> Iterator[Node]:
-        """Every node; the nodes of a body follow the node that has the body."""
+        """Yield every node. The nodes of a body follow the node that has the body."""
         for node in self.nodes:
             yield node
             for body in node.bodies.values():
@@ -232,9 +232,9 @@ class PlanNode(Struct, frozen=True, eq=False):
 
 
 class PlanGraph(Struct, frozen=True, eq=False):
-    """The graph that an engine made of a model or of a body, and what it folded.
+    """The graph that an engine made from a model or a body.
 
-    `constants` are the names of its stored tensors. The model may compute some of them.
+    `constants` are the names of its stored tensors, some of which the model may compute.
     """
 
     nodes: tuple[PlanNode, ...]
@@ -242,7 +242,7 @@ class PlanGraph(Struct, frozen=True, eq=False):
 
 
 class PlanDigest(Struct, frozen=True):
-    """The digest of a plan, which is equal for the same plan, and its number of kernels."""
+    """The digest of a plan and its number of kernels. Equal plans have equal digests."""
 
     value: str
     kernels: int

@@ -1,12 +1,12 @@
-"""The digest of a model's structure, which its twin has too.
+"""The digest of a model's structure, which is the same for its twin.
 
-The structure is every operator with its attributes, its weights' types and shapes, and what it is
-connected to, from the inputs of the model on. Names do not count, and neither do values that
-training changes; settings such as axes count by value. As in the digest of a plan, the digest of
-each node is made of those of its inputs, and the nodes are compared in no order.
+The structure is every operator with its attributes, its weights' types and shapes, and its
+connections, starting at the inputs of the model. Names do not count, and neither do values that
+training changes. Settings such as axes count by value. As in the digest of a plan, the digest of
+each node includes those of its inputs, and the order of the nodes does not count.
 
-Values count only where a twin has them at any rate (`is_always_kept`, `is_kept_setting`), so large
-weights are never read, and a model and its twin have one digest by construction.
+Values count only if a twin always has them (`is_always_kept`, `is_kept_setting`). So large weights
+are never read, and a model and its twin have one digest by construction.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.graph.stored_tensors import bodies_of
 from pytest_modelperf.graph.twin import is_always_kept, is_kept_setting, is_left_out
 
-# A tensor that no node, weight or input before it has.
+# The identity of a tensor that comes from no earlier node, weight or input.
 _OUTSIDE = "outside"
 
 
 def digest_structure(file: ModelFile) -> str:
-    """The digest of a model's structure, or of a twin's, as 32 hexadecimal digits.
+    """Return the digest of a model's or a twin's structure, as 32 hexadecimal digits.
 
-    It is computed once for each opened file: every case of a model asks for it.
+    It is computed once for each opened file, because every case of a model uses it.
     """
     return file.digest_once("structure", lambda: _digest_structure(file))
 
@@ -92,13 +92,13 @@ class _Structure:
         )
 
     def digest_graph(self, graph: GraphProto, outer: Callable[[str], str]) -> str:
-        """The digest of a graph or body; `outer` has the digests of tensors around a body."""
+        """Return the digest of a graph or body. `outer` has those of tensors around a body."""
         weights = [
             *(_Weight(str(tensor.name), tensor) for tensor in graph.initializer),
             *(_Weight(str(sparse.values.name), sparse) for sparse in graph.sparse_initializer),
         ]
         stored = {weight.name for weight in weights}
-        # Models of early versions list their weights as inputs too.
+        # Models of early versions also list their weights as inputs.
         inputs = [value for value in graph.input if value.name not in stored]
         known = {
             str(value.name): f"input {place} {_type(value)}" for place, value in enumerate(inputs)

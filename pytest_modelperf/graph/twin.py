@@ -1,6 +1,6 @@
 """A model's twin: its graph with a few statistics in place of each large weight.
 
-A twin is an ONNX file. Names, operators, opsets, functions and bodies are the model's own; text
+A twin is an ONNX file. Names, operators, opsets, functions and bodies are the model's own, but text
 that no engine reads is left out. A note in the metadata of a tensor replaces the data of a large
 weight, and the data is marked as external, in a file that does not exist. So the note stays with
 the tensor, tools that show models show its type and shape, the static profile is the model's own,
@@ -8,7 +8,7 @@ and an engine refuses to run it, naming `LOCATION`. The same key, `TWIN_KEY`, in
 model marks the file as a twin and holds its schema.
 
 Weights that are equal in the model are drawn equal, and scales that are multiples of one another as
-multiples, because engines look for both. Beside the note of such a weight, `GROUP_KEY` holds the
+multiples, because engines look for both. Next to the note of such a weight, `GROUP_KEY` holds the
 number of its group.
 
 Small tensors stay: integers up to the size of shapes and index tables, weights whose values no
@@ -72,20 +72,20 @@ from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES, KEEP_INTEGER_
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
-# The metadata key: of a model, it holds the schema; of a tensor, its note.
+# The metadata key of a twin's schema (in the model) and of a weight's note (in the tensor).
 TWIN_KEY = "modelperf.twin"
-# The metadata key of a tensor that holds the number of the group that is drawn alike.
+# The metadata key of a tensor for the number of its group, which is drawn alike.
 GROUP_KEY = "modelperf.twin.equal"
 SCHEMA = 1
-# The location of the external data, which does not exist: engines show it in their error.
+# The location of the external data, which does not exist. Engines show it in their error.
 LOCATION = "weights-left-out"
 
-# For weights that are only multiplied or added: engines do not read their values.
+# For weights that are only multiplied or added. Engines do not read their values.
 KEEP_WEIGHT_BYTES = 256
 # For constants that decide how long the model takes.
 KEEP_SETTING_BYTES = 256 * 1024
 
-# A twin comes with a pull request. Those of the largest models have some hundred kilobytes.
+# Twins are part of pull requests. Those of the largest models have some hundred kilobytes.
 MAX_TWIN_BYTES = 64 << 20
 # The most bytes that one weight may claim, and all weights of a model together.
 MAX_MODEL_BYTES = 1 << 37
@@ -103,13 +103,13 @@ _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
     "PRelu": frozenset({1}),
     **INTEGER_WEIGHTS,
 }
-# The operands that turn integers into floats, and back.
+# The operands with the scales between integers and floats.
 _SCALE_OPERANDS = frozenset({("DequantizeLinear", 1), ("QuantizeLinear", 1)})
 
 
-# The operators that use a tensor, and as which operand.
+# The operators that use a tensor, each with the index of the operand.
 Uses: TypeAlias = "frozenset[tuple[str, int]]"
-# The bytes up to which a tensor with these uses stays as it is.
+# Returns the size up to which a tensor with these uses stays as it is.
 Limit: TypeAlias = "Callable[[StoredTensor, Uses], int]"
 
 
@@ -123,8 +123,8 @@ class Twin(Struct, frozen=True, eq=False):
 class LeftOutWeight(Struct, frozen=True, eq=False):
     """A weight whose data a twin does not have.
 
-    `key` is its name, made unique in the model. `group` is the key of the first weight that is
-    drawn alike: its own key if it is the first, or if there is no other.
+    `key` is its name, made unique in the model. `group` is the key of the first weight of its
+    group, which is its own key if it is the first or the only one.
     """
 
     stored: StoredTensor
@@ -147,9 +147,9 @@ class LeftOutWeight(Struct, frozen=True, eq=False):
 
 
 def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
-    """The twin of a model, whose weights are read piece by piece.
+    """Make the twin of a model, whose weights are read piece by piece.
 
-    `limit` says which tensors are left out; without it, those that decide nothing.
+    `limit` decides which tensors are left out: by default those that do not decide the time.
     """
     if _metadata(file.proto) is not None:
         raise ModelError(f"{file.name} is a twin itself. Give the model that it was made from.")
@@ -176,7 +176,7 @@ def make_twin(file: ModelFile, limit: Limit | None = None) -> Twin:
 
 
 def twin_bytes(twin: Twin) -> bytes:
-    """The file of a twin: the same bytes for the same model."""
+    """Return the bytes of a twin's file, which are the same for the same model."""
     data: bytes = twin.proto.SerializeToString(deterministic=True)
     if len(data) > MAX_TWIN_BYTES:
         raise ModelError(
@@ -194,7 +194,7 @@ def write_twin_bytes(data: bytes, path: Path) -> None:
 
 
 def read_twin(path: Path) -> Twin:
-    """The twin in a file, every note of which is possible; ModelError says what is wrong."""
+    """Read the twin in a file, and raise ModelError if a note or anything else is not valid."""
     name = printable(str(path))
     _check_file_size(path, name)
     file = open_model(path)
@@ -221,12 +221,12 @@ def read_twin(path: Path) -> Twin:
 
 
 def left_out_bytes(twin: Twin) -> int:
-    """The bytes of the weights whose data a twin does not have."""
+    """Return the bytes of the weights whose data a twin does not have."""
     return sum(weight.nbytes for weight in left_out(twin))
 
 
 def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
-    """The weights of a twin without data, with their notes."""
+    """Yield the weights of a twin without data, with their notes."""
     seen: dict[str, int] = defaultdict(int)
     firsts: dict[str, LeftOutWeight] = {}
     for stored in walk_stored(twin.proto):
@@ -257,12 +257,12 @@ def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
 
 
 def is_always_kept(tensor: TensorProto) -> bool:
-    """Whether a tensor is so small that a twin has its data, whatever operators use it."""
+    """Whether a tensor is so small that a twin has its data, whichever operators use it."""
     return packed_bytes(tensor) <= _limit(tensor, is_weight=True)
 
 
 def is_kept_setting(tensor: TensorProto) -> bool:
-    """Whether a twin has the data of a tensor if that decides how long the model takes."""
+    """Whether a twin keeps the data of a tensor that decides how long the model takes."""
     return packed_bytes(tensor) <= KEEP_SETTING_BYTES
 
 
@@ -275,7 +275,7 @@ def is_left_out(tensor: TensorProto) -> bool:
 
 
 def turn_lists_into_tensors(proto: ModelProto, most: int) -> None:
-    """Turn lists of more numbers in Constant nodes into tensors, which can be left out."""
+    """Turn longer lists of numbers in Constant nodes into tensors, which can be left out."""
     for node in walk_nodes(proto):
         if node.op_type != "Constant" or len(node.attribute) != 1:
             continue
@@ -297,13 +297,13 @@ def _strip(message: Message) -> None:
         if field.name in ("doc_string", "metadata_props"):
             message.ClearField(field.name)
         elif field.message_type is not None:
-            # ONNX has no map fields: a value is a message or a list of messages.
+            # ONNX has no map fields, so a value is a message or a list of messages.
             for inner in [value] if isinstance(value, Message) else value:
                 _strip(inner)
 
 
 def _uses(proto: ModelProto) -> dict[str, Uses]:
-    """The operators that use each value, and as which operand."""
+    """Map each value to the operators that use it, with the index of the operand."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for node in walk_nodes(proto):
         for index, name in enumerate(node.input):
@@ -314,7 +314,7 @@ def _uses(proto: ModelProto) -> dict[str, Uses]:
 def _take_note(
     file: ModelFile, stored: StoredTensor, uses: Uses, limit: Limit
 ) -> NotedWeight | None:
-    """A tensor that is large enough to be left out, with its note; None if it is to be kept."""
+    """Return a tensor that is to be left out with its note, or None if the tensor is to be kept."""
     tensor = stored.tensor
     number = stored_number(tensor)
     if stored.kind is StorageKind.ATTRIBUTE or number is None:
@@ -325,7 +325,7 @@ def _take_note(
         return NotedWeight(stored, number, _describe_indices(file, stored, number))
     is_scale = not _SCALE_OPERANDS.isdisjoint(uses)
     note = describe(number, tuple(tensor.dims), lambda: read_codes(file, tensor, number))
-    # Engines look into masks: a small one that has no exact note stays as it is.
+    # Engines read the values of masks, so a small mask without an exact note stays as it is.
     is_small = packed_bytes(tensor) <= KEEP_INTEGER_BYTES
     if tensor.data_type == TensorProto.BOOL and is_small and isinstance(note, Statistics):
         return None
@@ -333,7 +333,7 @@ def _take_note(
 
 
 def _leave_out(weight: NotedWeight, group: int | None) -> None:
-    """Replace the data of a weight by its note, and by its group if it has equals."""
+    """Replace the data of a weight by its note, and by its group if it has one."""
     tensor = weight.stored.tensor
     clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
@@ -363,7 +363,7 @@ def _limit(tensor: TensorProto, *, is_weight: bool) -> int:
 
 
 def _describe_indices(file: ModelFile, stored: StoredTensor, number: NumberType) -> Indices:
-    """The first and the last position; a left-out sparse weight always has some."""
+    """Return the first and the last position. A left-out sparse weight always has positions."""
     tensor, shape = stored.tensor, stored.dense_shape
     rank = tensor.dims[1] if len(tensor.dims) > 1 else 1
     first: Any = None
@@ -389,7 +389,7 @@ def _describe_indices(file: ModelFile, stored: StoredTensor, number: NumberType)
 
 
 def _keep(file: ModelFile, tensor: TensorProto) -> None:
-    """Put the data of a tensor into the tensor, if it is elsewhere."""
+    """Move the data of a tensor into the tensor, if it is elsewhere."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return
     skipped = skipped_data(tensor)
@@ -452,7 +452,7 @@ def _entries(tensor: TensorProto, key: str) -> list[str]:
 
 
 def _read_weight(stored: StoredTensor, key: str, text: str) -> LeftOutWeight:
-    """The weight with the note in `text`, in a group of its own; ValueError if it cannot be."""
+    """Return the weight with the note in `text`, without a group. Raise ValueError if invalid."""
     tensor = stored.tensor
     number = stored_number(tensor)
     _check_dims(tensor, number)
@@ -464,7 +464,7 @@ def _read_weight(stored: StoredTensor, key: str, text: str) -> LeftOutWeight:
 
 
 def _group_number(tensor: TensorProto) -> str | None:
-    """The number of the group that a tensor is drawn alike; ValueError if it is not one number."""
+    """Return the number of a tensor's group, if it has one. Raise ValueError if it is not valid."""
     found = _entries(tensor, GROUP_KEY)
     # Text that is not UTF-8 is read as bytes.
     if len(found) > 1 or any(not re.fullmatch(r"[1-9][0-9]{0,8}", str(each)) for each in found):
@@ -473,7 +473,7 @@ def _group_number(tensor: TensorProto) -> str | None:
 
 
 def _check_alike(weight: LeftOutWeight, first: LeftOutWeight) -> None:
-    """Raise ValueError if two weights cannot be drawn alike, as their group says."""
+    """Raise ValueError if two weights of a group cannot be drawn alike."""
     shapes = ((each.dims, each.stored.dense_shape) for each in (weight, first))
     for what, differs in (
         ("type", weight.number != first.number),

@@ -31,19 +31,19 @@ from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
-# Attributes that divide or count, with their least and greatest valid values.
 # A name in a sentence is cut beyond this many characters.
 _LONGEST_NAME = 300
+# Attributes that divide or count, with their least and greatest valid values.
 _BOUNDS = (("batch_dims", 0, 64), ("blocksize", 1, 2**16), ("strides", 1, 2**31 - 1))
 _EQUATION = re.compile(r"[A-Za-z., ]*(->[A-Za-z. ]*)?")
 
 
-# ONNX Runtime has these domains where a model imports others alone, at the newest version.
+# If a model imports only other domains, ONNX Runtime adds these at the newest version.
 _IMPLIED: Mapping[str, int] = {"ai.onnx.ml": defs.onnx_ml_opset_version(), "com.microsoft": 1}
 
 
 def import_implied(proto: onnx.ModelProto) -> None:
-    """Import the domains that a model uses and that an engine has unasked."""
+    """Import the domains that a model uses without an import, if engines add them implicitly."""
     imported = {entry.domain for entry in proto.opset_import}
     used = {node.domain for node in walk_nodes(proto)} if imported else set[str]()
     for domain in sorted(_IMPLIED.keys() & used - imported):
@@ -51,7 +51,7 @@ def import_implied(proto: onnx.ModelProto) -> None:
 
 
 def check_opsets(proto: onnx.ModelProto, model: str) -> Mapping[str, int]:
-    """The version of each operator set that the model uses, by domain."""
+    """Return the version of each operator set that the model uses, by domain."""
     check_text(model, *(entry.domain for entry in proto.opset_import))
     opsets = {unified_domain(entry.domain): entry.version for entry in proto.opset_import}
     if not opsets and proto.ir_version < 3:
@@ -77,7 +77,7 @@ def check_opsets(proto: onnx.ModelProto, model: str) -> Mapping[str, int]:
 def check_calls(calls: Sequence[Call], opsets: Mapping[str, int], file: ModelFile) -> None:
     """Raise ModelError if a call breaks its operator's schema.
 
-    onnx's own inference relies on the schema, and would read invalid memory.
+    The inference of onnx relies on the schema, and would read invalid memory.
     """
     local = {unified_domain(function.domain) for function in file.proto.functions}
     for domain in dict.fromkeys(call.domain for call in calls):
@@ -117,7 +117,7 @@ class _Schema(Struct, frozen=True):
     kinds: Mapping[str, int]
 
     def problem_of(self, call: Call) -> str | None:
-        """The fault of a call, in words that follow "calls NODE"; None if it has none."""
+        """Return the fault of a call, as text that follows "calls NODE", or None if it has none."""
         given = len(call.inputs)
         if not self.inputs[0] <= given <= self.inputs[1]:
             return f"with {count_of(given, 'input')}; it takes {_span(self.inputs)}"
@@ -153,12 +153,12 @@ def _find_schema(op_type: str, domain: str, version: int) -> _Schema | None:
 
 
 def _kind_of(attribute: defs.OpSchema.Attribute) -> int:
-    kind: Any = attribute.type  # an enum, though the stubs leave out that it has a value
+    kind: Any = attribute.type  # an enum, but the stubs omit its value
     return int(kind.value)
 
 
 def _wrong_value(call: Call) -> str | None:
-    """An attribute value that the schema allows but onnx's inference cannot handle."""
+    """Describe an attribute value that the schema allows but onnx's inference cannot handle."""
     if not call.attributes:
         return None
     axis = call.attributes.get("axis", 0)
@@ -202,14 +202,14 @@ def check_stored_tensors(block: ParsedGraph, file: ModelFile) -> None:
             check_text(file.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim))
 
 
-# The deepest nesting of local functions; exporters nest about ten.
+# The deepest nesting of local functions. Exporters nest about ten.
 MAX_FUNCTION_DEPTH = 200
 
 
 def check_functions(file: ModelFile) -> None:
     """Raise ModelError if local functions call themselves or unfold to too many nodes.
 
-    Their nodes are checked after unfolding: until then, values are only names.
+    Their nodes are checked after unfolding, because values have no types before.
     """
     for function in file.proto.functions:
         check_text(file.name, function.name, function.domain, *function.input, *function.output)
@@ -247,7 +247,7 @@ def check_functions(file: ModelFile) -> None:
 
 
 class _FunctionKey(Struct, frozen=True):
-    """A local function as a node names it."""
+    """A local function as a node refers to it."""
 
     domain: str
     name: str
@@ -255,16 +255,16 @@ class _FunctionKey(Struct, frozen=True):
 
 
 def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_FunctionKey]:
-    """The function that each node would call, those in bodies included."""
+    """Yield the function that each node would call, including nodes in bodies."""
     for node in with_bodies(nodes):
         yield _FunctionKey(unified_domain(node.domain), node.op_type, node.overload)
 
 
 def execution_order(calls: Sequence[Call], available: Container[str], model: str) -> Sequence[Call]:
-    """The calls in an order in which each follows those whose outputs it uses; stable.
+    """Sort the calls so that each follows those whose outputs it uses. The sort is stable.
 
     `available` are the names that exist before the first node runs. The ModelError names the nodes
-    of a cycle, a tensor that nothing makes, or one that two nodes make.
+    of a cycle, a tensor that no node makes, or one that two nodes make.
     """
     producer: dict[str, int] = {}
     in_order = True
@@ -328,7 +328,7 @@ def _topological(
 
 
 def captured_names(call: Call) -> Iterator[str]:
-    """The names that a call takes from its graph, including those that its bodies use."""
+    """Yield the names that a call takes from its graph, including those that its bodies use."""
     yield from call.inputs
     for body in call.bodies.values():
         yield from _outer_names(body)
@@ -346,12 +346,12 @@ def _outer_names(body: ParsedGraph) -> Iterator[str]:
 
 
 def describe(call: Call) -> str:
-    """The name of a node in errors: `Conv 'conv1'`, or its output if it has no name."""
+    """Return the name of a node in errors: `Conv 'conv1'`, or its output if it has no name."""
     name = call.proto.name or next((o for o in call.outputs if o), "")
     return f"{printable(call.op_type)} {printable(cut_middle(name, _LONGEST_NAME))!r}"
 
 
 def describe_node(node: Node) -> str:
-    """The same for a node that was built."""
+    """Return the same name for a node that was built."""
     name = cut_middle(node.name or node.id, _LONGEST_NAME)
     return f"{printable(node.op_type)} {printable(name)!r}"

@@ -1,15 +1,15 @@
-"""A model without its weights, and the notes by which anyone with numpy draws others.
+"""A model without its weights, and notes with which anyone who has numpy can draw others.
 
     shared = leave_weights_out(open_model("model.onnx"))
     write_weightless(shared, folder / "model.onnx")
 
-`shared.proto` runs once the weights stand in the file that it names. `weights.program` draws
-them from `shared.weights`, and needs numpy only. `run_plan` writes that program, and what it reads,
-into a folder.
+`shared.proto` runs once the file that it names contains the weights. `weights.program` draws them
+from `shared.weights`, and needs only numpy. `run_plan` writes that program and its input into a
+folder.
 
-A twin keeps small weights, because it stays with the people who have the model. Here none is kept,
-because a model is shared with everybody. Single numbers are kept, and so are small integers, which
-are shapes and indices, constants, masks, and the few floats that decide how long the model takes.
+A twin keeps small weights, because it stays with the people who have the model. A model that is
+shared with everybody keeps none. What stays are single numbers, small integers (shapes, indices,
+constants and masks), and the few floats that decide how long the model takes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _TEXT_ATTRIBUTES = frozenset(
     | {"values_strings"}
 )
 _DRAWN = frozenset(map(NumberType, ("float16", "float32", "float64")))
-# ONNX Runtime keeps tensors up to this size in the graph, where shape inference reads them.
+# ONNX Runtime keeps tensors up to this size in the graph, so that shape inference can read them.
 _INSIDE_BYTES = 127
 # Engines map external data into memory: large weights page by page.
 _ALIGNMENT, _PAGE, _LARGE = 64, 4096, 1 << 20
@@ -83,8 +83,8 @@ _ALIGNMENT, _PAGE, _LARGE = 64, 4096, 1 << 20
 class Weightless(Struct, frozen=True, eq=False):
     """A model without its weights.
 
-    `weights` are notes on the weights in `weights_file`, in its order. `texts` are the replaced
-    texts by the original ones. `doubts` say in words which weights may change the time.
+    `weights` are notes on the weights in `weights_file`, in its order. `texts` maps the original
+    texts to their replacements. `doubts` describe which weights may change the time.
     """
 
     name: str
@@ -101,9 +101,9 @@ class Weightless(Struct, frozen=True, eq=False):
 
 
 def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weightless:
-    """The model without its weights, which are read piece by piece.
+    """Return the model without its weights, which are read piece by piece.
 
-    For a model that was changed in memory: `replace(file, proto=changed)`.
+    For a model that was changed in memory, give `replace(file, proto=changed)`.
     """
     proto = ModelProto()
     proto.CopyFrom(file.proto)
@@ -148,7 +148,7 @@ def write_weightless(shared: Weightless, path: Path) -> None:
 
 
 def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_setting: bool) -> int:
-    """The bytes up to which a tensor stays as it is."""
+    """Return the size up to which a tensor stays as it is."""
     tensor = stored.tensor
     elements = math.prod(tensor.dims)
     if elements <= 1 or (is_setting and elements <= FEW_NUMBERS):
@@ -159,7 +159,7 @@ def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_setting: bool) -> int:
 
 
 class _Places(Struct):
-    """The places of the weights in their file, one after the other."""
+    """The places of the weights in their file, which follow one another."""
 
     weights_file: str
     notes: list[DrawnNumbers] = msgspec.field(default_factory=list)
@@ -178,14 +178,14 @@ class _Places(Struct):
 
 
 def _shared_note(weight: LeftOutWeight, first: LeftOutWeight) -> Note:
-    """The note without values. Weights that are drawn alike share one note, each by a factor."""
+    """Return the note without values. Weights of a group share one note, each with its factor."""
     note = without_values(first.note, first.number)
     factor = factor_between(weight.note, first.note)
     return note.times(factor) if isinstance(note, Statistics) and factor != 1.0 else note
 
 
 def _draw_inside(weight: LeftOutWeight, note: Note, drawer: Drawer) -> None:
-    """Draw a weight that cannot lie outside of the model, or is small, into the model."""
+    """Draw a weight into the model, because it is small or cannot be in another file."""
     number, shape = weight.number, weight.stored.dense_shape
     codes = drawer.draw_codes(note, number, weight.dims, weight.group, shape)
     data = b"".join(map(number.pack, codes))
@@ -194,7 +194,7 @@ def _draw_inside(weight: LeftOutWeight, note: Note, drawer: Drawer) -> None:
 
 
 def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
-    """Why a weight that is drawn may change the time."""
+    """Yield the reasons why a drawn weight may change the time."""
     note = weight.note
     if isinstance(note, Indices):
         yield "a sparse weight has its values at other places"
@@ -213,7 +213,7 @@ def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
 def _turn_constants_into_initializers(graph: GraphProto) -> None:
     """Turn the left-out Constant nodes of a graph and its bodies into initializers.
 
-    The data of an initializer can lie outside of the model. Functions have none.
+    The data of an initializer can be in another file. Functions have no initializers.
     """
     for node in graph.node:
         for attribute in node.attribute:
@@ -237,7 +237,7 @@ def _move_constants(graph: GraphProto) -> None:
 
 
 def _replace_texts(proto: ModelProto) -> dict[str, str]:
-    """Replace the texts that a model stores by others of the same lengths, equal ones alike."""
+    """Replace the stored texts by others of the same lengths, so that equal texts stay equal."""
     replaced: dict[str, str] = {}
 
     def replace_text(text: bytes) -> bytes:
@@ -258,7 +258,7 @@ def _replace_texts(proto: ModelProto) -> dict[str, str]:
 
 
 def _draw_attributes(proto: ModelProto) -> Iterator[str]:
-    """Draw the floats that nodes store in their attributes; yields why that may change the time."""
+    """Draw the floats in the attributes of nodes, and yield why that may change the time."""
     number = NumberType("float32")
     count = 0
     for node in walk_nodes(proto):
@@ -286,6 +286,6 @@ def _draw_tensor(tensor: TensorProto, name: str) -> None:
 
 
 def _draw_like(codes: Codes, number: NumberType, name: str) -> Codes:
-    """Other numbers that have the same note."""
+    """Draw other numbers that have the same note."""
     note = without_values(describe(number, (codes.size,), lambda: iter([codes])), number)
     return draw_all(note, number, codes.size, name)

@@ -1,10 +1,10 @@
 """Skip the weights in the bytes of an ONNX file, and put them back.
 
 A ModelProto is a tree of length-prefixed messages. Only messages large enough to hold weights are
-entered; everything else is copied in runs. A note of its place in the file (see `WEIGHT_KEY`)
+entered, and everything else is copied in runs. A note of its place in the file (see `WEIGHT_KEY`)
 replaces the data of a large tensor. It has ONNX's form of external data, so that onnx's own tools
-accept the result. The way back finds the notes and returns which bytes of the file replace them, so
-that a changed graph can be written without its weights ever being in memory.
+accept the result. `restore_model` finds the notes and returns which bytes of the file replace them,
+so that a changed graph can be written without its weights ever being in memory.
 
 Reference: https://protobuf.dev/programming-guides/encoding and onnx.proto (field numbers).
 """
@@ -30,20 +30,20 @@ Buffer: TypeAlias = "bytes | mmap"
 # Bytes to write, or the (start, stop) of bytes to copy from the model's file.
 Chunk: TypeAlias = "bytes | tuple[int, int]"
 
-# The key of the external_data entry with the skipped bytes of the file. It differs in every
-# process, so that no file can contain it: notes are trusted.
+# The key of the external_data entry with the skipped bytes of the file. Notes are trusted, so the
+# key differs in every process and cannot be in a file.
 WEIGHT_KEY = f"modelperf.bytes.{os.urandom(8).hex()}"
 _WEIGHT_KEY_BYTES = WEIGHT_KEY.encode()
 
-# Tensor data up to these sizes stays: scalars and small vectors of any type, and integers as
-# large as shapes, axes and index tables get, because shape inference reads their values.
+# Tensor data up to these sizes stays: scalars and small vectors of any type, and integers up to the
+# size of shapes, axes and index tables, because shape inference reads their values.
 KEEP_BYTES = 1024
 KEEP_INTEGER_BYTES = 64 * 1024
 
-# A field takes about a microsecond, so a file of nothing but tiny fields ends after some minutes.
-# The numbers of an attribute do not count: a model of trees has a field for each of millions.
+# A field takes about a microsecond, so reading a file of only tiny fields ends after some minutes.
+# The numbers of an attribute do not count, because a model of trees has millions of such fields.
 MAX_FIELDS = 100_000_000
-# protobuf's own limit on nesting; without it a crafted file could exhaust the stack here.
+# protobuf's own limit on nesting. Without it, a crafted file could exhaust the stack here.
 MAX_DEPTH = 96
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -94,18 +94,18 @@ class SkippedData(Struct, frozen=True, array_like=True):
 
     @classmethod
     def decode(cls, note: str) -> SkippedData:
-        """The inverse of `encode`."""
+        """Decode what `encode` returned."""
         return msgspec.json.decode(note, type=cls)
 
 
 def slim_model(data: Buffer, name: str, max_fields: int = MAX_FIELDS) -> bytes:
-    """The ModelProto in `data` with the data of every large tensor replaced by its place."""
+    """Return the ModelProto in `data` with the data of every large tensor replaced by its place."""
     chunks = _Slimmer(data, name, max_fields).message(0, len(data), _MODEL, MAX_DEPTH)
     return data[0 : len(data)] if chunks is None else b"".join(chunks)
 
 
 def restore_model(slim: bytes, name: str) -> tuple[Chunk, ...]:
-    """The chunks of the whole ModelProto: bytes, and spans of the file that it was made from."""
+    """Return the chunks of the whole ModelProto: bytes, and spans of its original file."""
     chunks = _Restorer(slim, name).message(0, len(slim), _MODEL)
     return (slim,) if chunks is None else tuple(chunks)
 
@@ -115,10 +115,10 @@ def chunk_size(chunk: Chunk) -> int:
 
 
 def give_back(data: Buffer, start: int, stop: int) -> None:
-    """Unmap the pages of a part of the file; they are read again on the next access.
+    """Unmap the pages of a part of the file, which the next access reads again.
 
-    A touched page counts as memory of this process, and touching one may map megabytes around it. A
-    walk over the file would otherwise end with all of its weights in memory.
+    A touched page counts as memory of this process, and touching one may map megabytes around it.
+    Otherwise all weights would be in memory after a walk over the file.
     """
     # Windows has no such advice.
     if isinstance(data, mmap) and hasattr(data, "madvise"):
@@ -127,7 +127,7 @@ def give_back(data: Buffer, start: int, stop: int) -> None:
 
 
 class _Reader:
-    """A walk over one file, which finds where its fields begin and end."""
+    """A walk over one file that finds where its fields begin and end."""
 
     def __init__(self, data: Buffer, name: str, max_fields: int = MAX_FIELDS) -> None:
         self.data = data
@@ -136,7 +136,7 @@ class _Reader:
         self.fields_left = max_fields
 
     def field(self, position: int, end: int) -> tuple[int, int, int, int]:
-        """Field number, wire type, start of the content and end of the field at `position`."""
+        """Return the number, wire type, start of the content and end of the field at `position`."""
         self.fields_left -= 1
         if self.fields_left < 0:
             raise ModelError(
@@ -171,14 +171,14 @@ class _Reader:
         return field, wire_type, content, stop
 
     def next_field(self, position: int, end: int, kind: int) -> int:
-        """The position of the next field that is no number in the list of an attribute."""
+        """Return the position of the next field, after the numbers in the lists of an attribute."""
         if kind == _ATTRIBUTE:
             while found := _NUMBERS.match(self.data, position, end):
                 position = found.end()
         return position
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """The number at `position` and the position behind it."""
+        """Return the number at `position` and the position after it."""
         begin = position
         value = shift = 0
         while True:
@@ -201,10 +201,10 @@ class _Reader:
 
 
 class _Slimmer(_Reader):
-    """Leaves out the data of large tensors."""
+    """A walk that leaves out the data of large tensors."""
 
     def message(self, start: int, end: int, kind: int, depth: int) -> list[bytes] | None:
-        """The chunks of a message without its weights; None if it has no weights to skip."""
+        """Return the chunks of a message without its weights, or None if there are none to skip."""
         if kind == _TENSOR:
             return self.tensor(start, end)
         if depth == 0:
@@ -265,13 +265,13 @@ class _Slimmer(_Reader):
                     spans[-1] = (spans[-1][0], position)
                 else:
                     spans.append((field_start, position))
-                # With another wire type, the field is unknown to protobuf.
+                # With another wire type, protobuf does not know the field.
                 if field == RAW_DATA and wire_type == _BYTES:
                     raw.append((content, position))
         limit = KEEP_INTEGER_BYTES if data_type in INTEGER_TYPES else KEEP_BYTES
         if sum(stop - begin for begin, stop in spans) <= limit:
             return None
-        # Several raw_data fields: the last one wins, in protobuf and when the spans are read.
+        # Of several raw_data fields the last one wins, in protobuf and when the spans are read.
         skipped = SkippedData(tuple(spans), raw[0] if len(raw) == len(spans) == 1 else None)
         chunks = []
         copied = start
@@ -283,10 +283,10 @@ class _Slimmer(_Reader):
 
 
 class _Restorer(_Reader):
-    """Replaces notes by the spans of the skipped data."""
+    """A walk that replaces notes by the spans of the skipped data."""
 
     def message(self, start: int, end: int, kind: int) -> list[Chunk] | None:
-        """The chunks of a message with its weights; None if it holds no note."""
+        """Return the chunks of a message with its weights, or None if it contains no note."""
         if self.data.find(_WEIGHT_KEY_BYTES, start, end) < 0:
             return None
         if kind == _TENSOR:
@@ -310,7 +310,7 @@ class _Restorer(_Reader):
         return chunks
 
     def tensor(self, start: int, end: int) -> list[Chunk] | None:
-        """The tensor without its note, and the spans that the note tells.
+        """Return the tensor without its note, and the spans in the note.
 
         Other entries of external_data are the model's own: an exporter may forget to remove them.
         """
@@ -325,12 +325,12 @@ class _Restorer(_Reader):
 
 
 def field_head(field: int, size: int) -> bytes:
-    """The bytes before the content of a field that holds so many bytes."""
+    """Return the bytes before the content of a field that has `size` bytes."""
     return encode_varint(field << 3 | _BYTES) + encode_varint(size)
 
 
 def encode_varint(value: int) -> bytes:
-    """A number in the encoding of protobuf: seven bits in each byte, the lowest first."""
+    """Encode a number like protobuf, with seven bits in each byte, the lowest first."""
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -340,7 +340,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def _external_data_note(skipped: SkippedData) -> bytes:
-    """Fields of a tensor that say "external", with our own key instead of a location."""
+    """Return the fields that mark a tensor as external, with our own key instead of a location."""
     note = TensorProto(data_location=TensorProto.EXTERNAL)
     note.external_data.add(key=WEIGHT_KEY, value=skipped.encode())
     return note.SerializeToString()

@@ -38,7 +38,7 @@ _FALLBACK_IDENTITY = {"user.name": "pytest-modelperf", "user.email": "pytest-mod
 
 
 class RefusedError(OutputError):
-    """The remote did not take a commit, or did not give one that it had just named."""
+    """The remote refused a commit, or did not deliver one that it had just named."""
 
 
 class StoredFile(Struct, frozen=True):
@@ -49,7 +49,7 @@ class StoredFile(Struct, frozen=True):
 
 
 class HistoryBranch(Struct, frozen=True):
-    """A branch of a remote, worked on from the repository in which `folder` lies."""
+    """A branch of a remote, used from the repository that contains `folder`."""
 
     folder: Path
     remote: str = DEFAULT_REMOTE
@@ -60,7 +60,7 @@ class HistoryBranch(Struct, frozen=True):
         return f"branch {printable(self.name)} of {printable(self.remote)}"
 
     def check(self) -> None:
-        """UsageError if there is no repository, or if no branch can have this name."""
+        """Raise UsageError if there is no repository, or if a branch cannot have this name."""
         found = self._ask("rev-parse", "--git-dir")
         if found.code:
             raise UsageError(
@@ -74,7 +74,7 @@ class HistoryBranch(Struct, frozen=True):
             )
 
     def find_tip(self) -> str | None:
-        """The last commit of the branch at the remote; None if there is no such branch."""
+        """Return the branch's last commit at the remote, or None if there is no such branch."""
         answer = self._ask("ls-remote", "--exit-code", "--", self.remote, self._ref)
         if answer.code == _NO_SUCH_BRANCH:
             return None
@@ -89,7 +89,7 @@ class HistoryBranch(Struct, frozen=True):
         return next((commit for commit, ref in commits if ref == self._ref), None)
 
     def fetch(self, tip: str) -> None:
-        """Gets the commit; RefusedError if the remote does not have it any more."""
+        """Fetch the commit. Raise RefusedError if the remote no longer has it."""
         if self._has(tip):
             return
         # A shallow repository stays shallow: it gets the commit without the earlier ones.
@@ -99,12 +99,15 @@ class HistoryBranch(Struct, frozen=True):
             "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *depth,
             "--", self.remote, self._ref, seconds=FETCH_SECONDS,
         )  # fmt: skip
-        # Another process that fetches at the same time may fail this one after the objects came.
+        # Another process that fetches at the same time can make this fail after the objects came.
         if not self._has(tip):
             raise RefusedError(f"{self.title} cannot be fetched: {answer.reason}.")
 
     def files(self, tip: str | None) -> tuple[StoredFile, ...]:
-        """The files of a history in this commit; UsageError if it is no commit of a history."""
+        """Return the files of a history in this commit.
+
+        Raise UsageError if it is not a commit of a history.
+        """
         if tip is None:
             return ()
         if self._ask("merge-base", "HEAD", tip).code == 0:
@@ -125,7 +128,7 @@ class HistoryBranch(Struct, frozen=True):
 
     @contextmanager
     def contents(self, files: Sequence[StoredFile]) -> Iterator[Iterator[tuple[str, bytes]]]:
-        """The path and the content of each file, one after the other."""
+        """Yield the path and the content of each file, one after the other."""
         names = "".join(f"{file.blob}\n" for file in files)
         with _source(names) as source, TemporaryFile() as output:
             self._require("cat-file", "--batch", source=source, output=output)
@@ -133,7 +136,7 @@ class HistoryBranch(Struct, frozen=True):
             yield _read_batch(files, output)
 
     def commit(self, tip: str | None, contents: Mapping[str, bytes], message: str) -> str:
-        """A commit after `tip` with these contents of files; nothing refers to it yet."""
+        """Create a commit after `tip` with these contents of files. No branch refers to it yet."""
         with TemporaryDirectory(prefix="modelperf-history-") as name:
             folder = Path(name)
             blobs = self._store(folder, contents.values())
@@ -151,7 +154,7 @@ class HistoryBranch(Struct, frozen=True):
         return _word(self._require(*self._identity(), *command))
 
     def push(self, commit: str) -> None:
-        """Makes the commit the last one of the branch; RefusedError if the remote refuses it."""
+        """Make the commit the branch's last one. Raise RefusedError if the remote refuses it."""
         answer = self._ask(
             *_ONE_BASE, "push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed",
             "--recurse-submodules=no", "--", self.remote, f"{commit}:{self._ref}",
@@ -171,7 +174,7 @@ class HistoryBranch(Struct, frozen=True):
         return self._ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0
 
     def _store(self, folder: Path, contents: Collection[bytes]) -> list[str]:
-        """The names of these contents in git, which has them from now on."""
+        """Store these contents in git, and return their names there."""
         paths = [folder / f"{index}" for index, _ in enumerate(contents)]
         for path, content in zip(paths, contents, strict=True):
             path.write_bytes(content)
@@ -180,7 +183,7 @@ class HistoryBranch(Struct, frozen=True):
             return self._require(*command, source=source).output.decode("ascii").split()
 
     def _identity(self) -> list[str]:
-        """Options that name an author where the settings of git do not."""
+        """Return options that name an author if the settings of git do not."""
         options = []
         for key, value in _FALLBACK_IDENTITY.items():
             if self._ask("config", "--get", key).code:
@@ -197,7 +200,7 @@ class HistoryBranch(Struct, frozen=True):
         output: IO[bytes] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> GitAnswer:
-        """The answer of a command that can only fail if the repository is broken or full."""
+        """Return the answer of a command that can only fail if the repository is broken or full."""
         answer = ask_git(
             self.folder, *arguments, source=source, output=output, seconds=FETCH_SECONDS,
             variables=variables,
@@ -224,7 +227,7 @@ def is_history_path(path: str) -> bool:
 
 
 def _read_batch(files: Sequence[StoredFile], output: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """The contents that `git cat-file --batch` wrote, each after a line with its size."""
+    """Yield the contents that `git cat-file --batch` wrote, each after a line with its size."""
     for file in files:
         size = int(output.readline().split()[-1])
         yield file.path, output.read(size)
@@ -236,7 +239,10 @@ def _word(answer: GitAnswer) -> str:
 
 
 def _refusal(answer: GitAnswer) -> str:
-    """The line in which git or the remote says why; others only tell that something failed."""
+    """Return the line in which git or the remote gives the reason of a failure.
+
+    Other lines only say that something failed.
+    """
     lines = [line.strip() for line in answer.words.splitlines()]
     told = (line for line in lines if line.startswith(_REFUSALS))
     return printable(" ".join(next(told, answer.reason).split()))
@@ -255,7 +261,8 @@ def _source(text: str) -> Iterator[IO[bytes]]:
 
 _LINE_BREAK = b"\n"
 _LINE_ENDS = b"\r\n"
-# Others may push first again and again; a remote that refuses without a new commit has a reason.
+# Other runs may push first again and again; a remote that refuses without a new commit has a
+# reason.
 _MOST_TRIES = 50
 _MOST_REFUSALS = 5
 # Pauses double with each such refusal.
@@ -265,8 +272,8 @@ _PAUSE_SECONDS = 0.5
 class Synced(Struct, frozen=True, kw_only=True):
     """The outcome of a push or a pull.
 
-    `lines` are those that were added, and `commit` is the commit of the branch; None if there is no
-    branch. `notes` say which lines of the folder were left out.
+    `lines` is the number of added lines. `commit` is the commit of the branch, or None if there is
+    no branch. `notes` say which lines were left out.
     """
 
     lines: int
@@ -278,7 +285,7 @@ class Synced(Struct, frozen=True, kw_only=True):
 def push_history(
     store: HistoryStore, branch: HistoryBranch, pause: Callable[[float], None] = time.sleep
 ) -> Synced:
-    """Commits the lines of the folder to the branch, after those that others pushed meanwhile."""
+    """Commit the lines of the folder to the branch, after those that others pushed meanwhile."""
     branch.check()
     files = {f"{file.model}/{file.machine}{SUFFIX}": file for file in store.files()}
     refusals = 0
@@ -288,18 +295,18 @@ def push_history(
         try:
             return _push_after(tip, files, branch)
         except RefusedError as error:
-            # A new tip means that somebody else was faster.
+            # A new tip means that another run was faster.
             refusals = refusals + 1 if tip == last_tip else 1
             if refusals == _MOST_REFUSALS:
                 raise
             last_tip, refused = tip, error
             longest = _PAUSE_SECONDS * 2 ** (refusals - 1)
-            pause(random.uniform(0.0, longest))  # noqa: S311  # it keeps no secret
+            pause(random.uniform(0.0, longest))  # noqa: S311  # not for security
     raise refused
 
 
 def pull_history(store: HistoryStore, branch: HistoryBranch) -> Synced:
-    """Adds the lines of the branch to the files of the folder."""
+    """Add the lines of the branch to the files of the folder."""
     branch.check()
     store.check_writable()
     tip = branch.find_tip()
@@ -322,7 +329,7 @@ def pull_history(store: HistoryStore, branch: HistoryBranch) -> Synced:
 
 
 def _push_after(tip: str | None, files: Mapping[str, HistoryFile], branch: HistoryBranch) -> Synced:
-    """One try to add a commit after this one, with the lines that it lacks."""
+    """Try once to add a commit after this one, with the lines that it lacks."""
     if tip is not None:
         branch.fetch(tip)
     known = [file for file in branch.files(tip) if file.path in files]
@@ -347,7 +354,7 @@ def _push_after(tip: str | None, files: Mapping[str, HistoryFile], branch: Histo
 
 
 class NewLines(Struct, frozen=True):
-    """Lines that a file lacks, and the number of those that are no lines of a history."""
+    """The lines that a file lacks, and the number of those that are not lines of a history."""
 
     lines: tuple[bytes, ...]
     broken: int
@@ -361,7 +368,7 @@ class NewLines(Struct, frozen=True):
 
 
 def find_new(offered: Iterable[bytes], known: Iterable[bytes]) -> NewLines:
-    """The offered lines that are not known yet, each once, in their order."""
+    """Return the offered lines that are not known yet, each once, in their order."""
     there = {line.rstrip(_LINE_ENDS) for line in known}
     lines: list[bytes] = []
     broken = 0
@@ -377,6 +384,6 @@ def find_new(offered: Iterable[bytes], known: Iterable[bytes]) -> NewLines:
 
 
 def _joined(content: bytes, lines: Iterable[bytes]) -> bytes:
-    """The content, and after it the lines; the last line may have no line break."""
+    """Append the lines to the content, whose last line may have no line break."""
     start = content if not content or content.endswith(_LINE_BREAK) else content + _LINE_BREAK
     return start + b"".join(line + _LINE_BREAK for line in lines)

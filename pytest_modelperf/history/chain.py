@@ -3,7 +3,7 @@
 A run measures a model relative to its baseline. Both are known by their digests, so a model that
 was measured against one baseline and became the next one links the two. Logarithms of ratios are
 added along the links, and so are their variances. A baseline that comes back has its level again.
-Where a baseline was never measured against the one before, a new chain begins.
+If a baseline was never measured against the one before, a new chain begins.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ModelLevel(Struct, frozen=True):
 class ChainOfCase(Struct, frozen=True, dict=True):
     """The latest chain of one case: the lines of its points, and their levels.
 
-    `past` has all lines of the case. `unlinked` says why nothing links the chain to the one before,
+    `past` has all lines of the case. `unlinked` says why the chain is not linked to the one before,
     if that is known.
     """
 
@@ -66,7 +66,7 @@ class ChainOfCase(Struct, frozen=True, dict=True):
         return tuple(map(self.point, range(len(self.lines))))
 
     def point(self, place: int) -> HistoryPoint:
-        """The point of the line at this place, which is made once."""
+        """Return the point of the line at this place, which is made once."""
         if place not in self.made:
             line, levels = self.lines[place], self.levels
             self.made[place] = HistoryPoint(
@@ -83,7 +83,7 @@ class ChainOfCase(Struct, frozen=True, dict=True):
         return self.made[place]
 
     def shift(self, before: int, after: int) -> Shift:
-        """The change between the points of these places."""
+        """Return the change between the points of these places."""
         levels = self.levels
         size = levels.values[after] - levels.values[before]
         if before == after:
@@ -93,11 +93,11 @@ class ChainOfCase(Struct, frozen=True, dict=True):
         return Shift(size, math.sqrt(variance))
 
     def followed_by(self, line: ChainedLine) -> ChainOfCase:
-        """The chain with one more line; this one stays as it is."""
+        """Return the chain with one more line. This one stays as it is."""
         return chain_lines([*self.past, line], self.metric)
 
     def since(self, date: dt.datetime) -> ChainOfCase:
-        """The chain without its older points."""
+        """Return the chain without its older points."""
         kept = [place for place, line in enumerate(self.lines) if line.date >= date]
         return ChainOfCase(
             self.metric,
@@ -110,14 +110,14 @@ class ChainOfCase(Struct, frozen=True, dict=True):
 
     @cached_property
     def _variances_from_first(self) -> Sequence[float]:
-        """The error of the links between the baseline of the first point and each one."""
+        """The variances of the links between the first point's baseline and each baseline."""
         return self.levels.linked.variances_from(self.levels.baselines[0])
 
 
 def chain_cases(
     lines: Iterable[ChainedLine], metric: HistoryMetric
 ) -> dict[tuple[str, str | None], ChainOfCase]:
-    """The latest chain of each case and engine, from the lines of one file."""
+    """Return the latest chain of each case and engine, from the lines of one file."""
     by_case: defaultdict[tuple[str, str | None], list[ChainedLine]] = defaultdict(list)
     for line in lines:
         by_case[line.case, line.engine].append(line)
@@ -125,7 +125,7 @@ def chain_cases(
 
 
 def chain_lines(lines: Iterable[ChainedLine], metric: HistoryMetric) -> ChainOfCase:
-    """The latest chain of one case, from all of its lines.
+    """Return the latest chain of one case, from all of its lines.
 
     The lines are sorted by date, because a pull or a merge adds older lines behind newer ones.
     """
@@ -134,12 +134,12 @@ def chain_lines(lines: Iterable[ChainedLine], metric: HistoryMetric) -> ChainOfC
 
 
 def variances_of(ratios: Sequence[StoredRatio]) -> list[float]:
-    """The variance of the logarithm of each ratio, as the width of its interval tells it.
+    """Return the variance of the logarithm of each ratio, from the width of its interval.
 
     The intervals hold after all interim looks, so they are wider than this many standard errors:
-    the variances are rather too large than too small.
+    the variances are too large rather than too small.
     """
-    # A history has few different ones.
+    # A history has few different confidences.
     confidences = {ratio.confidence for ratio in ratios}
     errors = {each: 0.5 / NormalDist().inv_cdf((1.0 + each) / 2.0) for each in confidences}
     return [(math.log(each.high / each.low) * errors[each.confidence]) ** 2 for each in ratios]
@@ -167,10 +167,10 @@ def _chain_ratios(lines: Sequence[ChainedLine], metric: HistoryMetric) -> ChainO
 
 
 def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[int, Levels]:
-    """The place at which the last chain begins, and its levels.
+    """Return the place at which the last chain begins, and its levels.
 
-    A baseline has the most certain level that its model was measured to have; the choice does not
-    look at its value.
+    A baseline has the most certain level that its model was measured to have. The choice does not
+    depend on the value of the level.
     """
     variances = moderated(variances_of(ratios))
     baselines = [line.baseline for line in lines]
@@ -208,7 +208,7 @@ def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[
 
 
 def _why_unlinked(lines: Sequence[ChainedLine], first: ChainedLine) -> str | None:
-    """Why the baseline of the first line of a chain has no ratio to the one before, if known."""
+    """Return why the baseline of a chain's first line has no ratio to the one before, if known."""
     known = None
     for line in lines:
         if line.unlinked is not None and line.digest == first.baseline:

@@ -35,14 +35,14 @@ _UNITS: Mapping[HistoryMetric, str] = {
     HistoryMetric.PEAK_ACTIVATION_BYTES: "bytes",
     HistoryMetric.SIZE_BYTES: "bytes",
 }
-# An error names at most so many series.
+# The most series that an error names.
 _MOST_NAMED = 5
 
 
 class ActionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One benchmark as `customSmallerIsBetter` of github-action-benchmark reads it.
 
-    `range` is the half width of the interval of `value`, and `extra` is shown beside a point.
+    `range` is the half width of the interval of `value`, and `extra` is shown next to a point.
     """
 
     name: str
@@ -53,9 +53,9 @@ class ActionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def render_otava(history: History) -> str:
-    """CSV for `otava analyze`: a row for each point of one series.
+    """Return CSV for `otava analyze`: a row for each point of one series.
 
-    UsageError if there are several: Otava takes a file for each.
+    Raise UsageError if there are several: Otava takes a file for each.
     """
     if len(history.cases) != 1:
         named = shorten_list([_describe_series(case) for case in history.cases], _MOST_NAMED)
@@ -73,14 +73,14 @@ def render_otava(history: History) -> str:
 
 
 def render_github_action(history: History) -> str:
-    """The last point of each series as JSON for github-action-benchmark."""
+    """Return the last point of each series as JSON for github-action-benchmark."""
     names = _names(history)
     pairs = zip(names, history.cases, strict=True)
     return dump_document([_entry(name, case, history.metric) for name, case in pairs])
 
 
 def render_bencher(history: History) -> str:
-    """The last point of each series in the Bencher Metric Format."""
+    """Return the last point of each series in the Bencher Metric Format."""
     metric = history.metric
     measure = metric.value.replace("_", "-") if metric.is_exact else f"latency-{metric.value}-ratio"
     return dump_bencher(
@@ -111,7 +111,7 @@ def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
 
 
 def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> BencherMetric:
-    """The cost at one point with its interval, which an exact count lacks."""
+    """Return the cost at one point with its interval, which an exact count lacks."""
     if metric.is_exact:
         return BencherMetric(value=round(math.exp(point.level)))
     shift = shift_since(case.first, point)
@@ -120,7 +120,7 @@ def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> Ben
 
 
 def _names(history: History) -> list[str]:
-    """A name for each series, with its machine if there are several."""
+    """Return a name for each series, with its machine if there are several."""
     has_one_machine = len({case.machine for case in history.cases}) == 1
     return [*map(_name if has_one_machine else _describe_series, history.cases)]
 

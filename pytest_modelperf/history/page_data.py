@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.text.units import signed_percent
 
 _BARS = "▁▂▃▄▅▆▇█"
-# The least range of the height of a sparkline.
+# The smallest range of levels that fills the height of a sparkline.
 _LEAST_RANGE = 0.02
 _COMMIT_LENGTH = 9
 _UNKNOWN = "-"
@@ -38,7 +38,7 @@ def metric_title(metric: HistoryMetric) -> str:
 
 
 def case_name(case_id: str, engine: str | None) -> str:
-    """`b1-c1`, or `b1-c1 openvino` for another engine than the default."""
+    """Return `b1-c1`, or `b1-c1 openvino` if the engine is not the default."""
     return case_id if engine in {None, DEFAULT_ENGINE} else f"{case_id} {engine}"
 
 
@@ -47,7 +47,7 @@ def name_case(case: CaseHistory) -> str:
 
 
 def name_place(point: HistoryPoint) -> str:
-    """`1a2b3c4d5 (2026-01-31)`; the day alone without a commit."""
+    """Return `1a2b3c4d5 (2026-01-31)`, or the day alone without a commit."""
     day = f"{point.date.date()}"
     return day if point.commit is None else f"{point.commit[:_COMMIT_LENGTH]} ({day})"
 
@@ -60,7 +60,7 @@ def describe_step(step: Step) -> str:
 
 
 def describe_beginning(case: CaseHistory) -> str:
-    """Why the chain does not begin with the first point of all."""
+    """Explain why the chain does not begin with the first point of all."""
     problem = "" if case.unlinked is None else f" ({case.unlinked})"
     return (
         f"the chain begins at {case.first.date.date()}, because its baseline was not measured "
@@ -69,7 +69,7 @@ def describe_beginning(case: CaseHistory) -> str:
 
 
 def format_shift(shift: Shift | None) -> str:
-    """`+5.2 % (+4.1 … +6.3 %)`; an exact change has no interval."""
+    """Return `+5.2 % (+4.1 … +6.3 %)`, without the interval for an exact change."""
     if shift is None:
         return _UNKNOWN
     text = f"{100 * shift.change:+.1f} %"
@@ -80,7 +80,7 @@ def format_shift(shift: Shift | None) -> str:
 
 
 def sparkline(levels: Sequence[float]) -> str:
-    """The levels as bars of eight heights; a range within 2 % does not fill the height."""
+    """Draw the levels as bars of eight heights. A range within 2 % does not fill the height."""
     low, high = min(levels), max(levels)
     whole = max(high - low, _LEAST_RANGE)
     start = (low + high - whole) / 2
@@ -91,7 +91,7 @@ def sparkline(levels: Sequence[float]) -> str:
 # -- a history as the data that the scripts of its page draw
 
 
-# Logarithms are whole numbers of this part: 0.001 %.
+# The page has logarithms as whole multiples of this: 0.001 %.
 LOG_UNIT = 1e-5
 
 
@@ -112,9 +112,10 @@ class _Shared(Struct):
 def history_data(
     history: History, commit_url: str | None = None, *, allowed_drift: float | None = None
 ) -> Entry:
-    """The data of the page; `commit_url` is the address of a commit, with `{commit}` in it.
+    """Return the data of the page.
 
-    `allowed_drift` is the share that the cost may grow by since the first run.
+    `commit_url` is the address of a commit, with `{commit}` in it. `allowed_drift` is the share by
+    which the cost may grow since the first run.
     """
     shared = _Shared()
     cases = [_case_entry(case, shared) for case in history.cases]
@@ -175,7 +176,7 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
 
 
 def _new_reasons(case: CaseHistory) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The reasons of each point that has other ones than the point before, with its place."""
+    """Yield the place and the reasons of each point whose reasons differ from those before."""
     told: tuple[str, ...] = ()
     for index, point in enumerate(case.points):
         if point.reasons != told:
@@ -188,7 +189,10 @@ def _page_of_run(point: HistoryPoint) -> str | None:
 
 
 def _shift_entry(shift: Shift) -> Entry:
-    """The logarithm of a change, and its text with that of its interval: empty if it is exact."""
+    """Return the logarithm of a change, its text, and the text of its interval.
+
+    The last is empty if the change is exact.
+    """
     low, high = map(_percent, shift.bounds(INTERVAL_QUANTILE))
     return {
         "log": _in_units(shift.log_ratio),
@@ -198,12 +202,12 @@ def _shift_entry(shift: Shift) -> Entry:
 
 
 def _percent(change: float) -> str:
-    """`+3.1 %`, with a minus sign that is as wide as a plus."""
+    """Return `+3.1 %`, with a minus sign that is as wide as a plus."""
     return signed_percent(change).replace("-", "\N{MINUS SIGN}")
 
 
 def _number(index: _Index, text: str | None) -> int:
-    """The number of the text; -1 if there is none."""
+    """Return the number of the text, or -1 if there is none."""
     return -1 if text is None else index.setdefault(text, len(index))
 
 
@@ -212,7 +216,7 @@ def _in_units(logarithm: float) -> int:
 
 
 def _differences(numbers: Iterable[int]) -> Iterator[int]:
-    """The first number, then how much each is more than the one before."""
+    """Return the first number, then the difference of each number from the one before."""
     return (after - before for before, after in pairwise([0, *numbers]))
 
 

@@ -15,7 +15,8 @@ from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 # The schema of a line.
 LINE_SCHEMA = 1
-# The intervals of chained figures are of so many standard errors: 99 % of a normal distribution.
+# The intervals of chained figures are this many standard errors wide to each side: 99 % of a normal
+# distribution.
 INTERVAL_QUANTILE = 2.576
 
 # A listing shows the last points of each case.
@@ -26,7 +27,7 @@ MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
 # Ratios along a chain could multiply beyond this. No count is a larger multiple of another.
 _LARGEST_LOG = math.log(MAX_INTEGER)
-# Logarithms of the largest counts are known to so many decimal places.
+# Logarithms of the largest counts are known to this many decimal places.
 _DIGITS = 12
 
 # There are millions of the smallest records, none of which can refer to itself, so the garbage
@@ -77,8 +78,8 @@ class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
     `digest` is the SHA-256 of the model that was checked, and `baseline` that of the model that it
     was compared with: the same digest is the same model, so these two link the ratios of different
     baselines. `verdict` is the word in the report of the run. `unlinked` says why a model that
-    became the new baseline has no ratio to the one before; None if it has one, or if nobody tried.
-    `run_url` is the page of the run on the service that ran it; None if no service told one.
+    became the new baseline has no ratio to the one before; None if it has one or none was tried.
+    `run_url` is the page of the run on the service that ran it; None if it is not known.
     """
 
     schema: int
@@ -95,13 +96,19 @@ class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class P50Line(ChainedLine, frozen=True, kw_only=True, gc=False):
-    """A line with the ratio of the median to that of its baseline; None if no time was compared."""
+    """A line with the ratio of the median to that of its baseline.
+
+    `p50` is None if no time was compared.
+    """
 
     p50: StoredRatio | None
 
 
 class P95Line(ChainedLine, frozen=True, kw_only=True, gc=False):
-    """A line with the ratio of the p95 to that of its baseline; None if no time was compared."""
+    """A line with the ratio of the p95 to that of its baseline.
+
+    `p95` is None if no time was compared.
+    """
 
     p95: StoredRatio | None
 
@@ -115,7 +122,7 @@ class FiguresLine(ChainedLine, frozen=True, kw_only=True, gc=False):
 class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     """One case of one run: a line of a history.
 
-    `model` is the folder of the baseline. `recorded` claims that the run made the checked model the
+    `model` is the folder of the baseline. `recorded` means that the run made the checked model the
     new baseline of this case. `p50` and `p95` are None if the case was not compared in time. `how`
     says by what the latency was judged: `plan`, `parts`, `duet` or `stored`; None if it was not.
     """
@@ -143,7 +150,7 @@ LINE_TYPES: Mapping[HistoryMetric, type[ChainedLine]] = {
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True, gc=False):
-    """One point of a chain: the logarithm of a cost, and how sure it is.
+    """One point of a chain: the logarithm of a cost, and how certain it is.
 
     `level` counts from the first baseline of the chain. `variance` is the error of this point
     alone, and `link_variance` that of the links between its baseline and the one of the first
@@ -188,7 +195,7 @@ class Shift(Struct, frozen=True):
         return 1.0 + low, 1.0 + high
 
     def bounds(self, quantile: float) -> tuple[float, float]:
-        """The interval of the change at so many standard errors."""
+        """Return the interval of the change at this many standard errors."""
         width = quantile * self.error
         return _change(self.log_ratio - width), _change(self.log_ratio + width)
 
@@ -201,7 +208,10 @@ SHIFT = JsonObject(
 
 
 def _change(log_ratio: float) -> float:
-    """The relative change; the logarithms of 105 and 100 differ by a little more than 5 %."""
+    """Return the relative change.
+
+    It is rounded, because by their logarithms 105 is a little more than 5 % above 100.
+    """
     return round(math.expm1(min(log_ratio, _LARGEST_LOG)), _DIGITS)
 
 
@@ -245,8 +255,8 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     """The history of one case of one model on one kind of machine, by one engine.
 
     `points` is the latest chain, or the last points of it in a listing; `first` is its first point
-    and `count` the number of all. `earlier_points` counts those of chains before it that nothing
-    links to it; `unlinked` says why, if that is known. `tagged` is the point of the last tag, and
+    and `count` the number of all. `earlier_points` counts those of chains before it that are not
+    linked to it; `unlinked` says why, if that is known. `tagged` is the point of the last tag, and
     `since_tag` the change since then; both are None if there is none.
     """
 
@@ -293,7 +303,7 @@ CASE_HISTORY = JsonObject(
 class History(Struct, frozen=True, kw_only=True):
     """The histories of all cases; `notes` say what could not be read.
 
-    Points before `since` are left out; None leaves out none.
+    Points before `since` are left out; None leaves out no point.
     """
 
     metric: HistoryMetric
@@ -311,7 +321,7 @@ HISTORY = JsonDocument(
 
 
 def shift_since(first: HistoryPoint, point: HistoryPoint) -> Shift:
-    """The change from the first point of a chain to this one."""
+    """Return the change from the first point of a chain to this one."""
     if first == point:
         return Shift(0.0)
     variance = first.variance + point.variance + point.link_variance

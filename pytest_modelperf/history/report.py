@@ -75,10 +75,10 @@ def history_report(
     allowed_drift: float | None = None,
     drifts: Sequence[Drift] = (),
 ) -> Report:
-    """The cases in a table, and each step with its reasons.
+    """Return the cases in a table, and each step with its reasons.
 
     `commit_url` is the address of a commit, with `{commit}` in it. `allowed_drift` is how much the
-    cost may grow since the first run: a line in each curve. `drifts` grew by more.
+    cost may grow since the first run, shown as a line in each curve. `drifts` grew by more.
     """
     name = f"history of {metric_title(history.metric)}"
     headline = _headline(history)
@@ -104,7 +104,7 @@ def history_report(
 
 
 def drift_lines(drifts: Sequence[Drift], allowed: float) -> tuple[Line, ...]:
-    """A line for each case that drifted."""
+    """Return a line for each case that drifted."""
     return tuple(
         Line(
             word="drift",
@@ -117,7 +117,7 @@ def drift_lines(drifts: Sequence[Drift], allowed: float) -> tuple[Line, ...]:
 
 
 def _headline(history: History) -> str:
-    """`3 steps in 2 of 300 cases`; empty without cases."""
+    """Return `3 steps in 2 of 300 cases`, or an empty text without cases."""
     if not history.cases:
         return ""
     steps = [len(case.steps) for case in history.cases]
@@ -126,7 +126,7 @@ def _headline(history: History) -> str:
 
 
 def _describe(history: History) -> str:
-    """How many points there are, or why there are none."""
+    """Return how many points there are, or why there are none."""
     cases, title = history.cases, metric_title(history.metric)
     if cases:
         points = count_of(sum(case.count for case in cases), "point")
@@ -157,7 +157,7 @@ def _sections(history: History) -> Iterator[Section]:
 
 
 def _step_line(case: CaseHistory, step: Step) -> Line:
-    """The step with its reasons, and the page of the run that is the first with the new level."""
+    """Return the step with its reasons, and the page of the first run with the new level."""
     reasons, address = "; ".join(step.after.reasons), step.after.run_url
     return Line(
         word=name_case(case),
@@ -198,7 +198,7 @@ def _cases_table(history: History) -> Table:
 
 
 class _PointRows(Struct, frozen=True):
-    """A row for each point, made as it is written: there may be hundreds of thousands.
+    """The rows of all points, each made as it is written: there may be hundreds of thousands.
 
     The ratios are relative to the first point of each case; `is_step` marks change points.
     """

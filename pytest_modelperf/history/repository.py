@@ -38,7 +38,10 @@ _REMOTE = re.compile(
 
 
 class Revision(Struct, frozen=True):
-    """The commit and the branch of a work tree; None if unknown, as outside of a repository."""
+    """The commit and the branch of a work tree.
+
+    They are None if unknown, as outside of a repository.
+    """
 
     commit: str | None = None
     branch: str | None = None
@@ -54,7 +57,7 @@ def find_revision(folder: Path) -> Revision:
 
 
 def find_last_tag(folder: Path) -> Tag | None:
-    """The youngest tag of the present commit and of those before it."""
+    """Return the newest tag of the present commit and of those before it."""
     found = _ask(
         folder, "for-each-ref", "--merged=HEAD", "--sort=-creatordate", "--count=1",
         f"--format={_TAG_FORMAT}", "refs/tags",
@@ -70,9 +73,10 @@ def find_last_tag(folder: Path) -> Tag | None:
 
 
 def find_commit_url(folder: Path) -> str | None:
-    """The address of a commit, with `{commit}` in it, on the host of the remote `origin`.
+    """Return the address of a commit, with `{commit}` in it, on the host of the remote `origin`.
 
-    None if the host is not known to have such addresses. Passwords of the remote are left out.
+    The result is None if the host is not known to have such addresses. Passwords of the remote are
+    left out.
     """
     address = _ask(folder, "remote", "get-url", "origin")
     found = None if address is None else _REMOTE.fullmatch(address)
@@ -84,7 +88,7 @@ def find_commit_url(folder: Path) -> str | None:
 
 
 def _ask(folder: Path, *arguments: str) -> str | None:
-    """The answer in one line; None if there is none. A history does without git, too."""
+    """Return git's answer, or None if there is none. A history also works without git."""
     try:
         answer = ask_git(folder, *arguments)
     except UsageError:
@@ -96,9 +100,9 @@ def _ask(folder: Path, *arguments: str) -> str | None:
 # -- the page of a run on the service that ran it
 
 
-# The addresses of the running job that GitLab, Jenkins, CircleCI and Buildkite tell.
+# The variables in which GitLab, Jenkins, CircleCI and Buildkite give the address of the job.
 _ADDRESSES = ("CI_JOB_URL", "BUILD_URL", "CIRCLE_BUILD_URL", "BUILDKITE_BUILD_URL")
-# GitHub Actions says it in three parts.
+# GitHub Actions gives it in three parts.
 _GITHUB_PARTS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
 _MOST_CHARACTERS = 2000
 # Stored lines may have any text, of which only a web address becomes a link.
@@ -106,7 +110,7 @@ _WEB_ADDRESS = re.compile(rf"https?://[!-~]{{1,{_MOST_CHARACTERS}}}", re.IGNOREC
 
 
 def find_run_url(environment: Mapping[str, str]) -> str | None:
-    """The address of the page of this run; None where no service tells one."""
+    """Return the address of the page of this run, or None if no service gives one."""
     server, repository, run = (environment.get(name) for name in _GITHUB_PARTS)
     github = [f"{server}/{repository}/actions/runs/{run}"] if server and repository and run else []
     told = [*github, *(environment.get(name, "") for name in _ADDRESSES)]
@@ -114,5 +118,5 @@ def find_run_url(environment: Mapping[str, str]) -> str | None:
 
 
 def is_web_address(text: str) -> bool:
-    """Whether a browser may be sent there."""
+    """Whether the text is an address to which a browser may be sent."""
     return _WEB_ADDRESS.fullmatch(text) is not None

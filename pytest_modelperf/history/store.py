@@ -32,9 +32,9 @@ SUFFIX = ".jsonl"
 _LINE_BREAK = b"\n"
 # All of our lines are shorter.
 MAX_LINE_BYTES = 1 << 20
-# A block is large enough that calls cost nothing, and small enough for the cache of a core.
+# A block is large enough that calls cost little, and small enough for the cache of a core.
 _READ_BYTES = 1 << 18
-# A note names at most so many lines.
+# The most lines that a note names.
 _MOST_NAMED = 3
 _BROKEN = "incomplete, or no line of a history"
 _NEWER = "written by a newer version: upgrade pytest-modelperf"
@@ -50,7 +50,7 @@ class Hasher(Protocol):
 
 
 class _LineSchema(Struct):
-    """The schema of a line, which tells whether the rest can be read."""
+    """The schema of a line, which shows whether the rest can be read."""
 
     schema: int
 
@@ -89,11 +89,11 @@ class HistoryFile(Struct):
         return self.path.name.removesuffix(SUFFIX)
 
     def append(self, lines: Iterable[HistoryLine]) -> None:
-        """Adds the lines at the end; OutputError if that fails."""
+        """Append the lines. Raise OutputError if that fails."""
         self.append_raw(map(msgspec.json.encode, lines))
 
     def append_raw(self, lines: Iterable[bytes]) -> None:
-        """Adds lines as they are stored, without their line breaks; OutputError if that fails."""
+        """Append lines as stored, without their line breaks. Raise OutputError if that fails."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = FILES.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -107,7 +107,7 @@ class HistoryFile(Struct):
             raise cannot_write(str(self.path), error) from error
 
     def read(self, line_type: type[_Line], hasher: Hasher | None = None) -> Iterator[_Line]:
-        """The lines in their order; broken ones and those of a newer version are skipped.
+        """Yield the lines in their order, except broken ones and those of a newer version.
 
         Only the fields of the type are read. All bytes are added to the hash.
         """
@@ -136,19 +136,19 @@ class HistoryFile(Struct):
             return False
 
     def add_to(self, hasher: Hasher) -> None:
-        """Adds the whole content to the hash."""
+        """Add the whole content to the hash."""
         for _ in self._blocks(hasher):
             pass
 
     def raw_lines(self) -> Iterator[bytes]:
-        """The lines as they are stored, each with its line break if it has one."""
+        """Yield the lines as they are stored, each with its line break if it has one."""
         with self._opened() as file:
             readline = BufferedReader(file, _READ_BYTES).readline
             while data := readline(MAX_LINE_BYTES):
                 yield data
 
     def _blocks(self, hasher: Hasher | None) -> Iterator[bytes]:
-        """The content in blocks of whole lines; a line that is too long ends a block."""
+        """Yield the content in blocks of whole lines. A line that is too long ends a block."""
         with self._opened() as file:
             rest = b""
             while data := file.read(_READ_BYTES):
@@ -166,7 +166,7 @@ class HistoryFile(Struct):
                 yield rest
 
     def _count_lines(self, size: int) -> int:
-        """The number of line breaks in so many first bytes."""
+        """Return the number of line breaks in the first `size` bytes."""
         count = 0
         for block in self._blocks(None):
             if size <= 0:
@@ -177,7 +177,7 @@ class HistoryFile(Struct):
 
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:
-        """The file to read; UsageError if it cannot be read."""
+        """Open the file for reading. Raise UsageError if it cannot be read."""
         try:
             handle = FILES.open(self.path, os.O_RDONLY)
             with FileIO(handle, "rb") as file:
@@ -199,7 +199,7 @@ class HistoryStore(Struct, frozen=True):
         return HistoryFile(self.root / model / f"{machine}{SUFFIX}")
 
     def append(self, lines: Iterable[HistoryLine]) -> None:
-        """Adds the lines, each to the file of its model and machine."""
+        """Append each line to the file of its model and machine."""
         by_file: dict[tuple[str, str], list[HistoryLine]] = {}
         for line in lines:
             by_file.setdefault((line.model, line.machine), []).append(line)
@@ -207,7 +207,7 @@ class HistoryStore(Struct, frozen=True):
             self.file(model, machine).append(own)
 
     def files(self, model: str | None = None) -> list[HistoryFile]:
-        """All files, or those of one model; UsageError if there is none."""
+        """Return all files, or those of one model. Raise UsageError if there is none."""
         if model is not None and not is_safe_name(model):
             raise UsageError(f"{printable(model)!r} cannot be a folder of a history.")
         try:
@@ -226,7 +226,7 @@ class HistoryStore(Struct, frozen=True):
         return found
 
     def check_writable(self) -> None:
-        """UsageError if nothing can be written here, before anything is measured."""
+        """Raise UsageError if the folder cannot be written to, before anything is measured."""
         closed = find_closed(self.root)
         if closed is not None:
             raise UsageError(
@@ -253,7 +253,7 @@ class HistoryStore(Struct, frozen=True):
 
 
 def _decode_block(decoder: msgspec.json.Decoder[_Line], block: bytes) -> Sequence[_Line] | None:
-    """All lines of a block at once; None unless each is a line of this version."""
+    """Return all lines of a block at once, or None unless each is a line of this version."""
     try:
         lines = decoder.decode_lines(block)
     except _UNDECODABLE:
@@ -264,7 +264,7 @@ def _decode_block(decoder: msgspec.json.Decoder[_Line], block: bytes) -> Sequenc
 def _decode_lines(
     decoder: msgspec.json.Decoder[_Line], block: bytes, before: int, skipped: _SkippedLines
 ) -> Iterator[_Line]:
-    """The lines of a block, one by one; `before` is the number of the lines before it."""
+    """Yield the lines of a block one by one. `before` is the number of the lines before it."""
     for number, data in enumerate(BytesIO(block), before + 1):
         if not data.strip():
             continue
@@ -280,7 +280,7 @@ def _decode_lines(
 
 
 def _append_line(handle: int, data: bytes, path: Path) -> None:
-    """Adds one line by one write, after a line break if the last line has none."""
+    """Append one line with one write, after a line break if the last line has none."""
     size = os.fstat(handle).st_size
     is_torn = False
     if size > 0:
@@ -300,7 +300,7 @@ def _require_regular(handle: int, path: Path) -> None:
 
 
 def schema_of(data: bytes) -> int | None:
-    """The schema of a line; None if it is no line of a history."""
+    """Return the schema of a line, or None if it is not a line of a history."""
     try:
         return msgspec.json.decode(data, type=_LineSchema).schema
     except _UNDECODABLE:
@@ -308,7 +308,7 @@ def schema_of(data: bytes) -> int | None:
 
 
 def _why_skipped(data: bytes, error: Exception) -> str:
-    """Why a line cannot be read, with the key of a figure that cannot be."""
+    """Return why a line cannot be read, with the key of an unreadable figure."""
     schema = schema_of(data)
     if schema is None:
         return _BROKEN
@@ -321,14 +321,14 @@ def _why_skipped(data: bytes, error: Exception) -> str:
 # -- an index of large files of a history
 
 
-# Increased whenever the same lines and query are listed otherwise, or stored in another form.
+# Increase it whenever the same lines and query are listed differently, or stored in another form.
 _FORMAT = 6
 # Smaller files are read faster than their entry.
 _LEAST_BYTES = 1 << 18
 
 
 class FoundCases(Struct, frozen=True, kw_only=True):
-    """The asked cases of one file, the ids of all of its cases, and the lines that were skipped."""
+    """The selected cases of one file, the ids of all its cases, and the lines that were skipped."""
 
     ids: tuple[str, ...]
     cases: tuple[CaseHistory, ...]
@@ -336,7 +336,7 @@ class FoundCases(Struct, frozen=True, kw_only=True):
 
 
 class _Entry(Struct, frozen=True):
-    """The found cases, with the digest of everything that they follow from."""
+    """The found cases, with the digest of everything that they depend on."""
 
     key: bytes
     found: FoundCases
@@ -352,7 +352,7 @@ class HistoryIndex(Struct):
     def look_up(
         self, file: HistoryFile, query: Struct, read: Callable[[Hasher | None], FoundCases]
     ) -> FoundCases:
-        """The result of `read` for the file and the query, from the entry if there is one.
+        """Return the result of `read` for the file and the query, from the entry if there is one.
 
         `read` adds the bytes that it reads to the hash, so a first listing reads a file once, and
         what another run adds meanwhile does not count.
@@ -370,13 +370,14 @@ class HistoryIndex(Struct):
         found = read(hasher)
         content = msgspec.msgpack.encode(_Entry(_key(hasher.digest(), conditions), found))
         self._keep(path, content)
-        # The found records lie between the lines that were read, so they would keep that memory.
-        # New ones lie side by side, and the next file is read into the same memory as this one.
+        # In memory the found records are between the lines that were read, so they would keep that
+        # memory. New ones are next to each other, and the next file is read into the same memory as
+        # this one.
         del found
         return msgspec.msgpack.decode(content, type=_Entry).found
 
     def _keep(self, path: Path, content: bytes) -> None:
-        """Writes the entry in one step."""
+        """Write the entry in one step."""
         if self.problems:
             return
         try:
@@ -402,12 +403,12 @@ def _digest(file: HistoryFile) -> bytes:
 
 
 def _key(content: bytes, conditions: bytes) -> bytes:
-    """The key of what content with this digest lists under the conditions."""
+    """Return the key of what content with this digest lists under the conditions."""
     return hashlib.sha256(content + conditions).digest()
 
 
 def _read_entry(path: Path) -> _Entry | None:
-    """The entry; None if there is none that can be read."""
+    """Return the entry, or None if there is none that can be read."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=_Entry)
     except (OSError, msgspec.DecodeError):

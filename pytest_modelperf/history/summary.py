@@ -33,14 +33,17 @@ from pytest_modelperf.history.store import (
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
-# An error names at most so many cases.
+# The most cases that an error names.
 _MOST_NAMED = 8
-# The chance that any drift is reported where there is none.
+# The chance that any drift is reported although there is none.
 _DRIFT_LEVEL = 0.01
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which part of a history is listed: None is all; `since` leaves out older points."""
+    """The part of a history to list.
+
+    None selects everything; `since` leaves out older points.
+    """
 
     metric: HistoryMetric = HistoryMetric.P50
     model: str | None = None
@@ -51,7 +54,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class Drift(Struct, frozen=True):
-    """How much more a case costs than at a point in its history, which `since` names."""
+    """The change of a case's cost since a point in its history, which `since` names."""
 
     case: CaseHistory
     since: str
@@ -60,7 +63,10 @@ class Drift(Struct, frozen=True):
 
 
 class PastRuns(Struct, frozen=True):
-    """The chains of the latency in one file, by case and engine; `notes` say what was skipped."""
+    """The chains of the latency in one file, by case and engine.
+
+    `notes` say what was skipped.
+    """
 
     file: HistoryFile
     chains: Mapping[tuple[str, str | None], ChainOfCase]
@@ -68,7 +74,7 @@ class PastRuns(Struct, frozen=True):
 
 
 def read_past_runs(file: HistoryFile) -> PastRuns:
-    """The runs so far; a file that nobody wrote yet has none."""
+    """Read the runs so far. A file that does not exist yet has none."""
     if not file.path.exists():
         return PastRuns(file, {})
     return PastRuns(file, _read_chains(file, HistoryMetric.P50), tuple(file.notes))
@@ -77,7 +83,7 @@ def read_past_runs(file: HistoryFile) -> PastRuns:
 def read_history(
     store: HistoryStore, query: HistoryQuery, index: HistoryIndex | None = None
 ) -> History:
-    """The histories that the query asks for; with an index, a listing with the last points."""
+    """Read the histories that the query selects. With an index, each has only its last points."""
     cases: list[CaseHistory] = []
     notes: list[str] = []
     files = store.files(query.model)
@@ -117,7 +123,7 @@ def _read_file(
     most_points: int | None,
     hasher: Hasher | None,
 ) -> FoundCases:
-    """The cases, with all of their points or the last ones."""
+    """Return the cases, with all of their points or the last ones."""
     chains = _read_chains(file, query.metric, hasher)
     made = (
         summarize_case(file, case, engine, chain, query, most_points=most_points)
@@ -132,7 +138,7 @@ def _read_file(
 
 
 def _require(kind: str, name: str | None, known: Iterable[str]) -> None:
-    """UsageError for a name that no file has."""
+    """Raise UsageError for a name that no file has."""
     if name is not None and name not in known:
         named = shorten_list([*map(printable, sorted(known))], _MOST_NAMED)
         raise UsageError(
@@ -142,7 +148,10 @@ def _require(kind: str, name: str | None, known: Iterable[str]) -> None:
 
 
 def find_drifts(history: History, allowed: float) -> list[Drift]:
-    """The cases that are shown to cost more than allowed; the level is divided among all checks."""
+    """Return the cases that are shown to cost more than allowed.
+
+    The level is divided among all checks.
+    """
     checks = [drift for case in history.cases for drift in list_drifts(case, history.tag)]
     if not checks:
         return []
@@ -151,7 +160,7 @@ def find_drifts(history: History, allowed: float) -> list[Drift]:
 
 
 def list_drifts(case: CaseHistory, tag: Tag | None) -> list[Drift]:
-    """The changes of a case since its first point, and since the tag if that has a point."""
+    """Return the changes of a case since its first point, and since the tag if that has a point."""
     found = [Drift(case, "its first point", case.first, case.since_first)]
     if tag is not None and case.tagged is not None and case.since_tag is not None:
         found.append(Drift(case, tag.name, case.tagged, case.since_tag))
@@ -167,7 +176,7 @@ def summarize_case(  # noqa: PLR0913  # what the case is called, its chain, and 
     *,
     most_points: int | None = None,
 ) -> CaseHistory | None:
-    """The history of one case; None if it has no point since the first day."""
+    """Return the history of one case, or None if it has no point since the query's first day."""
     shown = chain if query.since is None else chain.since(query.since)
     count = len(shown.lines)
     if not count:
@@ -191,7 +200,7 @@ def summarize_case(  # noqa: PLR0913  # what the case is called, its chain, and 
 
 
 def _place_of(tag: Tag, chain: ChainOfCase) -> int | None:
-    """The place of the last point of the tag's commit, or else of the last one before the tag."""
+    """Return the place of the last point of the tag's commit, or else of the last one before it."""
     lines = chain.lines
     own = [place for place, line in enumerate(lines) if line.commit == tag.commit]
     found = own or [place for place, line in enumerate(lines) if line.date <= tag.date]

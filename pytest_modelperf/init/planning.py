@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GITHUB_FILE = ".github/workflows/model-performance.yml"
 GITLAB_FILE = ".gitlab-ci.yml"
-# Beside a .gitlab-ci.yml of the user, which includes it.
+# The file next to a user's own .gitlab-ci.yml, which includes it.
 GITLAB_PART = ".gitlab/model-performance.yml"
 _TEMPLATES = Path(__file__).with_name("ci")
 _WORKFLOWS = ".github/workflows"
@@ -46,13 +46,13 @@ class CiFile(Struct, frozen=True):
 
 
 def usual_service(project: Project) -> Service:
-    """The service that the remote, or a file of the repository, belongs to; else GitHub."""
+    """Return the service that the remote or a file of the repository belongs to, or GitHub."""
     has_file = project.repository is not None and (project.repository / GITLAB_FILE).exists()
     return Service.GITLAB if "gitlab" in project.remote or has_file else Service.GITHUB
 
 
 def runs_in_ci(repository: Path, service: Service) -> str | None:
-    """The file in which the service already runs the tests; None if there is none."""
+    """Return the file in which the service already runs the tests, or None if there is none."""
     for path in _files_of(repository, service):
         try:
             text = path.read_text("utf-8", "replace")
@@ -64,7 +64,7 @@ def runs_in_ci(repository: Path, service: Service) -> str | None:
 
 
 def ci_file(project: Project, repository: Path, service: Service, engine: str | None) -> CiFile:
-    """The new file for a service; `engine` is the installed version of ONNX Runtime."""
+    """Return the new file for a service. `engine` is the installed version of ONNX Runtime."""
     template = (_TEMPLATES / f"{service.value}.yml").read_text("utf-8")
     if service is Service.GITHUB:
         return CiFile(GITHUB_FILE, _for_github(template, project, engine))
@@ -118,13 +118,14 @@ _PLACE = ("tool", PREFIX, MODELS)
 
 
 def add_tables(text: str, tables: Mapping[str, str]) -> str:
-    """The text with a table for each model; the lines of each are given as TOML.
+    """Add a table for each model to the text.
 
-    The paths have no table yet. UsageError if the text has no place for tables.
+    The lines of each table are given as TOML. The paths have no table yet. Raise UsageError if the
+    text has no place for tables.
     """
     if not tables:
         return text
-    # A file of both line ends keeps them.
+    # A file with both kinds of line ends keeps them.
     is_crlf = 0 < text.count("\r\n") == text.count("\n")
     plain = text.replace("\r\n", "\n") if is_crlf else text
     added = _in_place(plain, tables)
@@ -142,7 +143,7 @@ def add_tables(text: str, tables: Mapping[str, str]) -> str:
 
 
 def _in_place(text: str, tables: Mapping[str, str], last: str = "") -> str | None:
-    """The text with the tables beside those that are there; None if that changes anything else.
+    """Add the tables next to existing ones, or return None if that changes anything else.
 
     `last` are the lines after them.
     """
@@ -161,13 +162,13 @@ def _in_place(text: str, tables: Mapping[str, str], last: str = "") -> str | Non
             holder.add(path_key(path), _table(lines + last * (number == len(tables))))
         added = tomlkit.dumps(document)
     except (TOMLKitError, AttributeError, TypeError, ValueError):
-        # It cannot add to tables of some forms, such as dotted ones.
+        # tomlkit cannot add to tables of some forms, such as dotted ones.
         return None
     return _checked(text, added, tables)
 
 
 def _at_the_end(text: str, tables: Mapping[str, str]) -> str | None:
-    """The text with the tables after it; None if they may not stand there."""
+    """Add the tables after the text, or return None if they may not be there."""
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     return _checked(text, f"{text}{gap}{_fragment(tables)}", tables)
 
@@ -196,7 +197,7 @@ def _table(lines: str) -> Table:
 
 
 def _checked(before: str, after: str, tables: Mapping[str, str]) -> str | None:
-    """The text after, if it says the same and the tables, and has each line of the text before."""
+    """Return the new text if it means the old one plus the tables, and has each old line."""
     try:
         found = tomllib.loads(after)
     except tomllib.TOMLDecodeError:
@@ -218,7 +219,7 @@ def _checked(before: str, after: str, tables: Mapping[str, str]) -> str | None:
 
 _ATTRIBUTES = ".gitattributes"
 _TWINS = "**/twin.onnx"
-# Models in Git LFS would take the twins along, which are small and need to be there at once.
+# A rule for models in Git LFS would match the twins too, which are small and needed at once.
 _LFS = re.compile(r"^\*[\w.]*onnx\s.*\bfilter=lfs\b|^\*\*/\*\.onnx\s.*\bfilter=lfs\b", re.MULTILINE)
 
 
@@ -237,7 +238,10 @@ class Wishes(Struct, frozen=True, kw_only=True):
 def plan_setup(
     project: Project, tables: Mapping[str, str], baselines: Path, wishes: Wishes
 ) -> Plan:
-    """The changes that are left to make; `tables` has the lines of each new table as TOML."""
+    """Return the changes that are left to make.
+
+    `tables` has the lines of each new table as TOML.
+    """
     changes: list[FileChange] = []
     notes: list[str] = []
     if wishes.tables:
@@ -272,7 +276,7 @@ def plan_setup(
 
 
 def add_twins_line(text: str, baselines: str) -> str:
-    """The attributes with a line for the twins in this folder; unchanged if they have one.
+    """Add a line for the twins in this folder to the attributes, unless they have one.
 
     git then does not merge twins by lines.
     """
@@ -294,7 +298,7 @@ def _changed(
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file with its line ends; None if there is none."""
+    """Return the text of a file with its line ends, or None if there is no file."""
     name = printable(str(path))
     try:
         return path.read_bytes().decode("utf-8")

@@ -37,7 +37,7 @@ class Remark(Struct, frozen=True):
 class ModelSearch(Struct, frozen=True):
     """The result of a search: models by their paths in the project, and what was left out.
 
-    `looked` are the places that were searched, `folders` is how many folders were. `skipped` are
+    `looked` are the searched places, and `folders` is the number of searched folders. `skipped` are
     the folders that hold no models of the project itself.
     """
 
@@ -64,7 +64,10 @@ class Service(enum.Enum):
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
-    """A file before and after; `before` is None for a new one. `name` is its path as shown."""
+    """A file before and after a change.
+
+    `before` is None for a new file. `name` is its path as shown.
+    """
 
     part: SetupPart
     path: Path
@@ -81,5 +84,5 @@ class Plan(Struct, frozen=True):
 
 
 def inner_path(path: Path, folder: Path) -> str:
-    """The path below a folder with slashes; the whole path if it lies elsewhere."""
+    """Return the path below a folder with slashes, or the whole path if it is elsewhere."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)

@@ -36,7 +36,7 @@ _COMMIT = 'git commit -m "Test the performance of models"'
 
 
 def survey_report(survey: Survey) -> Report:
-    """The models, with the sizes that were found, and everything that was left out."""
+    """Show the models, with the sizes that were found, and everything that was left out."""
     project, search = survey.project, survey.search
     models = count_of(len(search.models), "model")
     looked = f"{models} in {count_of(search.folders, 'folder')}{_skipped(search.skipped)}"
@@ -76,7 +76,7 @@ def _remark_lines(remarks: Sequence[Remark]) -> Iterator[Line]:
 
 
 def nothing_found(survey: Survey) -> str:
-    """The message of an error if no model was found: what was searched and skipped."""
+    """Return the error message if no model was found: what was searched and skipped."""
     search = survey.search
     where = ", ".join(str(survey.project.root / path) for path in search.looked)
     text = f"there is no ONNX model to test in {where}"
@@ -90,14 +90,14 @@ def nothing_found(survey: Survey) -> str:
 
 
 def nothing_used(survey: Survey) -> str:
-    """The message of an error if a program ran no model of the project: what it ran instead."""
+    """Return the error message if a program ran no model of the project: what it ran instead."""
     lines = (f"{line.word}: {line.text}" for line in _remark_lines(survey.unused))
     text = f"the program ran no ONNX model of {survey.project.root}: {survey.program}"
     return "\n".join([printable(text), *(f"  {printable(line)}" for line in lines)])
 
 
 def change_report(change: FileChange) -> Report:
-    """The change to a file as a diff."""
+    """Show the change to a file as a diff."""
     what = "new file" if change.before is None else "changed"
     before = [] if change.before is None else change.before.splitlines()
     lines = list(difflib.unified_diff(before, change.after.splitlines(), n=2, lineterm=""))
@@ -120,7 +120,7 @@ def notes_report(notes: Sequence[str]) -> Report:
 
 
 def next_report(project: Project, files: Sequence[str], baselines: str, here: Path) -> Report:
-    """The three commands that follow: record, commit, check. `files` are to be committed."""
+    """Show the next three commands: record, commit, check. `files` are to be committed."""
     place = "" if here == project.root else f" in {project.root}"
     begin = "git init && " if project.repository is None else ""
     added = " ".join(shell_path(path) for path in (*files, baselines))
@@ -159,7 +159,7 @@ def _models_table(survey: Survey) -> Table:
 
 
 def _used_table(survey: Survey) -> Table:
-    """A row for each model, and one for each further size that gets a case."""
+    """Make a row for each model, and one for each further size that gets a case."""
     rows = []
     for path, used in survey.used.items():
         state = "there" if path in survey.declared else "new"
@@ -182,7 +182,7 @@ def _used_table(survey: Survey) -> Table:
 
 
 def _describe_sizes(found: FoundSizes) -> str:
-    """The sizes of a table in one cell."""
+    """Return the sizes of a table in one cell."""
     dims = (
         f"{each.name}={each.size}{' (a guess)' if each.is_guess else ''}" for each in found.dims
     )

@@ -1,4 +1,4 @@
-"""Which changes of a setup are made, each shown and answered, and how noisy the machine is."""
+"""Shows, asks about and writes the changes of a setup, and measures the machine's noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 class Settled(Struct, frozen=True):
-    """The changes that were accepted, and those that nobody could answer."""
+    """The changes that were accepted, and those that have no answer."""
 
     accepted: tuple[FileChange, ...] = ()
     unanswered: tuple[FileChange, ...] = ()
@@ -32,7 +32,10 @@ def settle_changes(
     show: Callable[[FileChange], None],
     ask: Callable[[FileChange], bool] | None,
 ) -> Settled:
-    """Each change is shown; without an answer the user is asked, if there is one to `ask`."""
+    """Show each change, and ask the user about it unless there is an answer already.
+
+    `ask` is None if no user can be asked.
+    """
     accepted, unanswered = [], []
     for change in changes:
         show(change)
@@ -47,9 +50,9 @@ def settle_changes(
 
 
 def write_changes(changes: Sequence[FileChange]) -> None:
-    """Writes each file in one step, and none if one of them cannot be.
+    """Write each file in one step, and none if one of them cannot be written.
 
-    OutputError if one cannot be written, or was changed since it was read.
+    Raise OutputError if one cannot be written, or was changed since it was read.
     """
     for change in changes:
         try:
@@ -75,6 +78,6 @@ _ROUND_SECONDS = 7.0
 def measure_noise(
     wording: Wording, watch: Watch = lambda _: None, seconds: float = _ROUND_SECONDS
 ) -> tuple[str, ...]:
-    """One sentence for each core count: which change could be seen here, and how soon."""
+    """Return a sentence for each core count: which change could be seen here, and how soon."""
     setup = Setup(policy=replace(DUET_POLICY, max_seconds=seconds), wording=wording)
     return tuple(map(describe_checkup, check_machine(setup, watch=watch)))

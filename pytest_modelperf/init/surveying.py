@@ -1,4 +1,4 @@
-"""A project looked over: its root, its models, which have tables, and sizes for the others."""
+"""The survey of a project: its root, its models, and sizes for those without a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REPOSITORY = ".git"
 _SKIPPED_BY_CONTENT = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG", _REPOSITORY)
 # A baseline that is not in the folder of this project.
 _TWIN_NAMES, _BASELINE_FILE = frozenset({"twin.onnx", "twin.next.onnx"}), "model.json"
-# From here on, an error is for somebody who named the file.
+# From here on, the text of an error is for a user who named the file.
 _ADVICE = ". Give the path"
 _LFS_POINTER = b"version https://git-lfs"
 
@@ -46,10 +46,10 @@ Tell = Callable[[str], None]
 def find_models(
     project: Project, places: Sequence[Path], baselines: Path, tell: Tell = lambda _: None
 ) -> ModelSearch:
-    """The models at these places, which are files and folders of the project.
+    """Find the models at these places, which are files and folders of the project.
 
-    A file that was named is taken even if a search would skip it. UsageError for a place that is
-    not there or lies outside of the project.
+    A file that the user named is taken even if a search would skip it. Raise UsageError for a place
+    that does not exist or is outside of the project.
     """
     walk = _Walk(project.root, baselines)
     named = []
@@ -83,7 +83,7 @@ def find_models(
 
 
 def why_no_model(path: Path) -> str | None:
-    """Why a file cannot be tested as a model, in one sentence; None if it can be."""
+    """Return why a file cannot be tested as a model, in one sentence, or None if it can be."""
     if not is_utf8(str(path)):
         return "its name is no UTF-8, so no table can name it: rename it"
     try:
@@ -102,7 +102,10 @@ def why_no_model(path: Path) -> str | None:
 
 
 def ignored_by_git(project: Project, paths: Sequence[str]) -> frozenset[str]:
-    """Which of these paths git ignores: tracked files are not ignored, nor any without git."""
+    """Return the paths that git ignores.
+
+    Tracked files are not ignored, and without git no file is.
+    """
     if project.repository is None or not paths:
         return frozenset()
     try:
@@ -122,7 +125,10 @@ def ignored_by_git(project: Project, paths: Sequence[str]) -> frozenset[str]:
 
 
 class _Walk(Struct):
-    """Folders gone through one by one; links to folders are not followed, so it ends."""
+    """A walk through folders, one by one.
+
+    Links to folders are not followed, so it ends.
+    """
 
     root: Path
     baselines: Path
@@ -136,7 +142,7 @@ class _Walk(Struct):
         while waiting:
             folder = waiting.pop()
             if folder != top and self._is_skipped(folder):
-                # Nobody expects a model in it.
+                # Users do not expect a model in it.
                 if folder.name != _REPOSITORY:
                     self.skipped.append(inner_path(folder, self.root))
                 continue
@@ -168,7 +174,7 @@ class _Walk(Struct):
 
 
 def _check_place(given: Path, project: Project) -> Path:
-    """The place by its shortest path in the project; UsageError if it has none.
+    """Return the shortest path of the place in the project. Raise UsageError if it has none.
 
     A link to a model keeps its own name.
     """
@@ -188,7 +194,7 @@ def _check_place(given: Path, project: Project) -> Path:
 
 
 def _without_doubles(root: Path, found: Sequence[Path]) -> Iterator[str]:
-    """The paths in the project, without links to other files that were found."""
+    """Yield the paths in the project, without links to other files that were found."""
     files = {path for path in found if not path.is_symlink()}
     for path in found:
         # Unlike `Path.resolve`, it raises no error for a link to itself.
@@ -202,7 +208,7 @@ def _is_pointer(path: Path) -> bool:
 
 
 def _why_no_data(path: Path) -> str | None:
-    """The reason if a file beside a model is a pointer, which is shorter than its weights."""
+    """Return the reason if a file next to a model is a pointer, shorter than its weights."""
     for beside in sorted(path.parent.glob(f"{glob.escape(path.stem)}*")):
         if beside != path and beside.is_file() and _is_pointer(beside):
             name = printable(beside.name)
@@ -217,7 +223,7 @@ FindSizes = Callable[[Path], FoundSizes]
 
 
 class NamedOrigin(Struct, frozen=True):
-    """A model that the user names by its origin: the name of its table, and its file by now.
+    """A model that the user names by its origin: the name of its table, and its present file.
 
     `line` is the key of the table that says where the model comes from.
     """
@@ -235,8 +241,8 @@ class Survey(Struct, frozen=True, kw_only=True):
 
     `origins` have the first line of the tables of models that are made or fetched.
 
-    `program` is a command that was run for its models, and empty without one: then `used` has what
-    it used of them, and `unused` the models that cannot get a table by it.
+    `program` is a command that was run to find its models; empty without one. `used` has what
+    it used of them, and `unused` the models that cannot get a table from it.
     """
 
     project: Project
@@ -271,9 +277,9 @@ def survey_project(
     tell: Tell = lambda _: None,
     origins: Sequence[NamedOrigin] = (),
 ) -> Survey:
-    """The survey of these files, folders and origins; UsageError for settings that mean nothing.
+    """Survey these files, folders and origins.
 
-    Without `find_sizes` no sizes are found.
+    Raise UsageError for invalid settings. Without `find_sizes` no sizes are found.
     """
     pyproject = project.root / PYPROJECT
     table = read_table(pyproject) or {}
@@ -315,7 +321,7 @@ def _is_declared(path: str, tables: ModelTables) -> bool:
 
 
 def _lines(found: FoundSizes) -> str:
-    """The keys of a table, below the reason for each size."""
+    """Return the keys of a table, below the reason for each size."""
     keys = list(table_lines(found))
     reasons = [f"# {printable(line)}" for line in reason_lines(found)] if keys else []
     if found.guessed:
@@ -333,9 +339,10 @@ _SECTIONS = {"tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
 
 def find_project(start: Path) -> Project:
-    """The project that a run of pytest in this folder would have; UsageError for broken TOML.
+    """Return the project that a run of pytest in this folder would have.
 
-    Without settings of pytest and without a `pyproject.toml`, it is the git repository.
+    Raise UsageError for broken TOML. Without settings of pytest and without a `pyproject.toml`, it
+    is the git repository.
     """
     repository = _find_repository(start)
     root, reason = _find_root(start, repository)
@@ -351,7 +358,7 @@ def find_project(start: Path) -> Project:
 
 
 def untracked_files(project: Project, paths: Sequence[str]) -> tuple[str, ...]:
-    """Which of these paths git does not keep yet; all of them where git does not tell."""
+    """Return the paths that git does not track yet, or all of them if git gives no answer."""
     if project.repository is None or not paths:
         return tuple(paths)
     try:
@@ -359,7 +366,7 @@ def untracked_files(project: Project, paths: Sequence[str]) -> tuple[str, ...]:
     except UsageError:
         answer = None
     if answer is None or answer.code != 0:
-        # To add a file that git keeps already does nothing.
+        # Adding a file that git already tracks does nothing.
         return tuple(paths)
     return tuple(map(os.fsdecode, filter(None, answer.output.split(b"\0"))))
 
@@ -379,7 +386,7 @@ def _find_root(start: Path, repository: Path | None) -> tuple[Path, str]:
 
 
 def _pytest_settings(folder: Path) -> str | None:
-    """The file of this folder that makes it the root for pytest, in the order of pytest."""
+    """Return the file of this folder that makes it the root for pytest, in pytest's order."""
     for name in _OWN_FILES:
         if (folder / name).is_file():
             return name
@@ -405,7 +412,7 @@ def _find_repository(start: Path) -> Path | None:
 
 
 def _default_branch(repository: Path) -> str:
-    """The branch that the remote has as its default; without a remote, the present one."""
+    """Return the default branch of the remote, or the present branch without a remote."""
     head = _ask(repository, "symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD")
     if head:
         return head.partition("/")[2]
@@ -413,7 +420,7 @@ def _default_branch(repository: Path) -> str:
 
 
 def _ask(folder: Path, *arguments: str) -> str:
-    """The answer in one line; empty if there is none, as without git."""
+    """Return git's answer, empty if there is none, as without git."""
     try:
         answer = ask_git(folder, *arguments)
     except UsageError:

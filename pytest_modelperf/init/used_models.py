@@ -19,7 +19,7 @@ from pytest_modelperf.tracing.session_runs import SessionRuns
 
 
 def survey_used(survey: Survey, sessions: Sequence[SessionRuns]) -> Survey:
-    """The survey with the models that the sessions ran, in place of those that a search found.
+    """Return the survey with the models that the sessions ran, in place of those from a search.
 
     `survey` has no sizes yet. Models that cannot get a table are remarks, each with the reason.
     """
@@ -46,7 +46,7 @@ def survey_used(survey: Survey, sessions: Sequence[SessionRuns]) -> Survey:
 
 
 def _read(path: Path, runs: Sequence[SessionRuns]) -> UsedModel | str:
-    """What was used of a model, or why it gets no table."""
+    """Return what was used of a model, or why it gets no table."""
     if not any(run.count for run in runs):
         return "the program loaded it, and ran no inference"
     try:
@@ -58,7 +58,7 @@ def _read(path: Path, runs: Sequence[SessionRuns]) -> UsedModel | str:
 
 
 def _path_of(session: SessionRuns, project: Project, search: ModelSearch) -> str | Remark:
-    """The path in the project of the model of a session, or why it has none."""
+    """Return the path in the project of a session's model, or why it has none."""
     if session.model is None:
         return _path_of_bytes(session, project, search)
     for models in (search.models, [remark.path for remark in search.remarks]):
@@ -81,7 +81,7 @@ def _remark(inner: str, search: ModelSearch) -> Remark:
 
 
 def _path_of_bytes(session: SessionRuns, project: Project, search: ModelSearch) -> str | Remark:
-    """The file of the project that a model in memory was read from."""
+    """Return the file of the project that a model in memory was read from."""
     for inner in search.models:
         path = project.root / inner
         if path.stat().st_size == session.size and _digest(path) == session.sha256:

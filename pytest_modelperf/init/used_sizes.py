@@ -40,9 +40,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class UsedCase(Struct, frozen=True):
-    """Sizes that a program ran a model at, and how often: all that a table can say of them.
+    """Sizes at which a program ran a model, how often, and how a table gives them.
 
-    The `inputs` are whole ones, if `batch_size` and `dims` cannot give them their shapes.
+    `inputs` has the whole inputs if `batch_size` and `dims` cannot give them their shapes.
     """
 
     shapes: Shapes
@@ -62,7 +62,7 @@ class UsedCase(Struct, frozen=True):
 class UsedModel(Struct, frozen=True):
     """What a program used of a model.
 
-    `cases` get a place in its table, the others are `left`, each the most used first. `values` are
+    `cases` get a place in its table, the others are `left`, both the most used first. `values` are
     inputs of one number that was always the same. `cores` is None if the program leaves the number
     of threads to the runtime. `other_options` is the number of further sets of options.
     """
@@ -77,7 +77,7 @@ class UsedModel(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many inferences are known."""
+        """The number of known inferences."""
         return sum(each.count for each in (*self.cases, *self.left))
 
     @property
@@ -90,7 +90,7 @@ class UsedModel(Struct, frozen=True):
 def use_sizes(
     declared: Sequence[DeclaredInput], runs: Sequence[SessionRuns], model: str
 ) -> UsedModel | None:
-    """What the sessions of one model used; None if no inference had inputs with known shapes."""
+    """Return what the sessions of one model used, or None if no input shapes are known."""
     counts: Counter[tuple[tuple[str, tuple[int, ...]], ...]] = Counter()
     for run in runs:
         for each in run.inferences:
@@ -101,7 +101,7 @@ def use_sizes(
         _case(
             declared, {name: dict(key)[name] for name in names if name in dict(key)}, count, model
         )
-        # Of sizes that were used equally often, the largest ones tell most.
+        # Of sizes that were used equally often, the largest ones show most.
         for key, count in sorted(counts.items(), key=lambda item: (-item[1], -_elements(item[0])))
     ]
     if not seen:
@@ -120,7 +120,7 @@ def use_sizes(
 
 
 def used_lines(used: UsedModel, program: str) -> str:
-    """The lines of the table of a model: comments that say what was used, and the settings."""
+    """Return the lines of a model's table: comments that say what was used, and the settings."""
     return "".join(f"{line}\n" for line in (*_comments(used, program), *_keys(used)))
 
 
@@ -128,7 +128,7 @@ def used_lines(used: UsedModel, program: str) -> str:
 
 
 def _case(declared: Sequence[DeclaredInput], shapes: Shapes, count: int, model: str) -> UsedCase:
-    """The sizes that give the inputs these shapes."""
+    """Return the sizes that give the inputs these shapes."""
     batch = find_batch(declared)
     places = batch.places if batch else ()
     batch_size: int | None = None
@@ -161,7 +161,7 @@ def _case(declared: Sequence[DeclaredInput], shapes: Shapes, count: int, model: 
 
 
 def _chosen(seen: Sequence[UsedCase]) -> tuple[UsedCase, ...]:
-    """The most used cases that a table can name together."""
+    """Return the most used cases that a table can name together."""
     most = seen[0]
     if most.inputs:
         return (most,)
@@ -183,7 +183,7 @@ def _chosen(seen: Sequence[UsedCase]) -> tuple[UsedCase, ...]:
 def _values(
     declared: Sequence[DeclaredInput], runs: Sequence[SessionRuns], cases: Sequence[UsedCase]
 ) -> Iterator[str]:
-    """The inputs of one number that was the same in each inference."""
+    """Yield the inputs of one number that was the same in each inference."""
     known = [each.values for run in runs for each in run.inferences]
     for each in declared:
         values = {own.get(each.name) for own in known}
@@ -207,7 +207,7 @@ def _elements(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> int:
 
 
 def _engine_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options as settings, without those that a measured session has anyway."""
+    """Return the options as settings, without those that a measured session has anyway."""
     found: dict[str, str] = {}
     providers = [name.removesuffix(_SUFFIX) for name in options.get(_PROVIDERS, "").split(", ")]
     if providers[0] not in {"", _CPU.removesuffix(_SUFFIX)}:

@@ -1,1 +1,1 @@
-"""Models that do not exist until a test needs them: made, fetched, or the value of a fixture."""
+"""Models that exist only when a test needs them: made, fetched, or values of fixtures."""

@@ -1,7 +1,7 @@
 """Addresses of models with the digests of their files: read, and fetched into a cache.
 
-A file is only used if its bytes have the digest that the address names. So a server can neither
-change what a baseline is about, nor pass anything on to the parsers of models and engines.
+A file is used only if its bytes have the digest in the address. So a server cannot replace the
+model of a baseline, or pass other data to the parsers of models and engines.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ _HUB_FORM = re.compile(r"hf://((?:[^/@]+/)?[^/@]+)@([^/]+)/(.+)")
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text names a model by its address and not by its path."""
+    """Whether a text names a model by its address and not by its path."""
     return text.startswith(_SCHEMES)
 
 
 def read_address(text: str, where: str) -> ModelOrigin:
-    """Return the origin that an address names; UsageError for one without a digest."""
+    """Return the origin that an address names.
+
+    Raises UsageError for an address without a digest.
+    """
     address, _, digest = text.partition(_DIGEST_FORM)
     shown = printable(address)
     if not is_address(address):
@@ -59,7 +62,7 @@ def read_address(text: str, where: str) -> ModelOrigin:
 
 
 class Downloads(Struct, frozen=True):
-    """What fetches files: `url` for a server, and `hub` for the Hugging Face Hub.
+    """The functions that fetch files: `url` from a server, `hub` from the Hugging Face Hub.
 
     `url` takes the address, its digest and the folder of the cache. `hub` takes the repository, the
     path of the file in it and the revision. Both return the path of the file.
@@ -70,9 +73,9 @@ class Downloads(Struct, frozen=True):
 
 
 def fetch_model(origin: ModelOrigin, downloads: Downloads | None = None) -> Path:
-    """Return the file at an address, from the cache if it is there.
+    """Return the file at an address, from the cache if possible.
 
-    UsageError if it cannot be fetched, or has another digest.
+    Raises UsageError if the file cannot be fetched, or has another digest.
     """
     address, digest = origin.name, str(origin.sha256)
     downloads = downloads or Downloads(_from_server, _from_hub)
@@ -85,7 +88,7 @@ def fetch_model(origin: ModelOrigin, downloads: Downloads | None = None) -> Path
             repository, revision, name = hub.groups()
             found = Path(downloads.hub(repository, name, revision))
     except Exception as error:
-        # The libraries of networks have many classes of errors.
+        # Network libraries have many classes of errors.
         if "hash" in str(error) and "does not match" in str(error):
             raise _other_digest(address, digest) from error
         raise UsageError(_cannot_fetch(address, hub is not None, error)) from error
@@ -135,14 +138,14 @@ def _from_server(address: str, digest: str, folder: Path) -> str:
 def _from_hub(repository: str, name: str, revision: str) -> str:
     import huggingface_hub
 
-    # Typed as the answer of a dry run too, which this is not.
+    # Its type also covers the answer of a dry run.
     found: Any = huggingface_hub.hf_hub_download(repository, name, revision=revision)
     return str(found)
 
 
 @contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Keep the lines about a download out of the output of a test run."""
+    """Keep messages about downloads out of the output of a test run."""
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Models that functions of the user make, kept with the digests of all that they were made from.
+"""Models that the user's functions make, kept with digests of all that they were made from.
 
 A kept model is used again while the files that its function read, the modules of the project and
 the versions of the imported distributions stay the same.
@@ -43,7 +43,7 @@ _SYSTEM = ("/dev", "/etc", "/proc", "/sys")
 
 
 class MadeFrom(Struct, frozen=True):
-    """What a kept model was made from, and the session of pytest that made it."""
+    """The sources of a kept model, and the session of pytest that made it."""
 
     model: str
     session: str
@@ -53,7 +53,7 @@ class MadeFrom(Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """Whether all of it is still the same."""
+        """Whether all sources are unchanged."""
         return (
             self.python == _python()
             and all(_version(name) == known for name, known in self.distributions.items())
@@ -71,9 +71,9 @@ class MadeModel(Struct, frozen=True):
 class Making(Struct, frozen=True, kw_only=True):
     """How models are made in a session of tests.
 
-    `root` is the folder of the project, `session` the name of the session, which its processes
-    share, and `folder` that of kept models. Without `uses_kept`, models of earlier sessions are
-    made again.
+    `root` is the folder of the project, `folder` that of kept models. `session` is the name of the
+    session, which its processes share. Without `uses_kept`, models of earlier sessions are made
+    again.
     """
 
     root: Path
@@ -82,9 +82,12 @@ class Making(Struct, frozen=True, kw_only=True):
     uses_kept: bool = True
 
     def make(self, origin: ModelOrigin, name: str) -> MadeModel:
-        """Return the file of the model; `name` tells it apart from others of the same function."""
+        """Return the file of the model.
+
+        `name` distinguishes models of the same function.
+        """
         folder = (self.folder / self._key(origin, name)).absolute()
-        # Processes of one session make it once.
+        # With the lock, the processes of a session make a model only once.
         with locked(folder, math.inf), self._importing():
             function = origin.function or _find(origin.name)
             kept = read_note(folder / _NOTE, MadeFrom)
@@ -113,7 +116,7 @@ class Making(Struct, frozen=True, kw_only=True):
         files = self._files(opened, _code_file(function), value)
         digests = {path: digest_of(path) for path in sorted(files)}
         previous = read_note(folder / _NOTE, MadeFrom)
-        # A new folder: a worker of another session may still read the old one.
+        # The folder is new because a worker of another session may still read the old one.
         target = Path(tempfile.mkdtemp(prefix="model-", dir=folder))
         made = _copied(file_of(value, f"{printable(str(origin))}()", target, name), target, name)
         note = MadeFrom(
@@ -125,7 +128,7 @@ class Making(Struct, frozen=True, kw_only=True):
         return MadeModel(made, is_kept=False)
 
     def _files(self, opened: OpenedFiles, own: str | None, value: object) -> set[str]:
-        """The files that the model depends on: modules that no distribution has, and data."""
+        """Return the files that the model depends on: data, and modules not in distributions."""
         returned = [os.path.abspath(value)] if isinstance(value, str | os.PathLike) else []  # noqa: PTH100
         read = (*module_files(), *opened.paths, *returned)
         return {*filter(self._may_matter, read), *([] if own is None else [own])}
@@ -142,7 +145,7 @@ class Making(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def _importing(self) -> Iterator[None]:
-        """Import modules from the folder of the project too."""
+        """Allow imports from the folder of the project."""
         added = str(self.root)
         sys.path.insert(0, added)
         try:
@@ -153,7 +156,10 @@ class Making(Struct, frozen=True, kw_only=True):
 
 
 def _find(name: str) -> Callable[[], object]:
-    """Return the function with a name; UsageError if there is none."""
+    """Return the function with a name.
+
+    Raises UsageError if there is none.
+    """
     shown = printable(name)
     found: object = find_named(
         name,
@@ -183,16 +189,19 @@ def _code_file(function: Callable[[], object]) -> str | None:
 
 
 def _is_plain(function: Callable[[], object]) -> bool:
-    """Whether the code of a function is all that it holds: a closure has values of its own."""
+    """Whether a function depends only on its code.
+
+    A closure holds other values, too.
+    """
     return _code(function) is not None and not getattr(function, "__closure__", None)
 
 
 def _copied(path: Path, target: Path, name: str) -> Path:
-    """Return the model in the folder, with its external data; it may be there already."""
+    """Return the model in the folder with its external data, copied unless it is there already."""
     if path.parent == target:
         return path
     if path.suffix == ORT_SUFFIX:
-        # It has no external data.
+        # This format has no external data.
         return Path(shutil.copyfile(path, target / f"{name}{ORT_SUFFIX}"))
     for place, source in external_files(open_model(path)).items():
         beside = target / place

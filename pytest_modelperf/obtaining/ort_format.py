@@ -1,7 +1,7 @@
 """A model in ONNX Runtime's own format, read as ONNX by the runtime itself.
 
-Such a file has the graph that the runtime optimized when it was converted. The runtime writes the
-same graph as ONNX if it does not optimize it further, and then it runs the same kernels.
+Such a file has the graph that the runtime optimized during the conversion. If the runtime does not
+optimize this graph further, it writes the same graph as ONNX, and runs the same kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.text.escaping import printable
 
-# The options with which the runtime runs the kernels of the file and no others.
+# The options with which the runtime runs exactly the kernels of the file.
 AS_CONVERTED: Mapping[str, str] = {"graph_optimization_level": "none"}
 StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 
@@ -27,10 +27,10 @@ StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 def write_as_onnx(source: Path, folder: Path, start: StartWorker = start_worker) -> Path:
     """Write the model as ONNX into the folder, under its own name and the suffix of ONNX.
 
-    ModelError if the runtime cannot read it.
+    Raises ModelError if the runtime cannot read it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # The runtime knows its own format by the suffix.
+    # The runtime recognizes its own format by the suffix.
     target = folder / f"{source.name}.onnx"
     name = printable(str(source))
     with start(Setup(), 1) as worker:
@@ -53,7 +53,7 @@ def write_as_onnx(source: Path, folder: Path, start: StartWorker = start_worker)
         if answer is None:
             raise ModelError(f"{name}: ONNX Runtime has no graph of it. Give the ONNX model.")
         written = Path(answer["path"])
-        # The weights are in a file beside it, which the graph names.
+        # The weights are in a file next to it, which the graph names.
         for beside in written.parent.iterdir():
             shutil.copyfile(beside, target if beside == written else folder / beside.name)
     return target

@@ -1,4 +1,4 @@
-"""Where a model comes from that is not there when tests are collected."""
+"""The origin of a model that does not exist yet when tests are collected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ORT_SUFFIX = ".ort"
 
 
 class OriginKind(enum.Enum):
-    """What has the model: a file that is not there yet, a fixture, a function, or a server."""
+    """The source of a model: a file that does not exist yet, a fixture, a function, or a server."""
 
     FILE = "file"
     FIXTURE = "fixture"
@@ -21,11 +21,11 @@ class OriginKind(enum.Enum):
 
 
 class ModelOrigin(Struct, frozen=True):
-    """Where a model comes from; it becomes a file when its test is set up.
+    """The origin of a model, which becomes a file when its test is set up.
 
-    `name` is the path as it was written, the name of the fixture, that of the function as
-    `package.module:function`, or the address without the digest. A `function` that was given has no
-    name to import. `sha256` is the digest of the file at an address.
+    `name` is the path as the user wrote it, the name of the fixture, that of the function as
+    `package.module:function`, or the address without the digest. `function` is set if the
+    user gave the function itself. `sha256` is the digest of the file at an address.
     """
 
     kind: OriginKind
@@ -35,14 +35,14 @@ class ModelOrigin(Struct, frozen=True):
 
     @property
     def baseline(self) -> str | None:
-        """The path that names the baseline unless another one is given; None: it has to be."""
+        """The default path that names the baseline, or None if the user must give one."""
         if self.kind is OriginKind.URL:
             return self.name.rpartition("/")[2]
         return self.name if self.kind is OriginKind.FIXTURE else None
 
     @property
     def short_name(self) -> str:
-        """The part of the name that the ids of several models in one test begin with."""
+        """The start of the ids of a model in a test with several models."""
         last = self.name.rpartition("/")[2].rpartition(":")[2]
         return last.rpartition(".")[0] or last
 

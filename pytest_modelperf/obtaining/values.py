@@ -1,4 +1,4 @@
-"""A model that Python code returned, as a file: a path, bytes, a message of onnx, or of onnx-ir."""
+"""The file of a model that Python code returned: a path, bytes, or a model of onnx or onnx-ir."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from pytest_modelperf.errors import ModelError, UsageError
 
-# What `torch.onnx.export` returns has the model of onnx-ir in this attribute.
+# The type that `torch.onnx.export` returns, which has a model of onnx-ir in an attribute.
 _PROGRAM = "ONNXProgram"
 _IR = "onnx_ir"
 _TAKES = "the path of a model, its bytes, an onnx.ModelProto, or a model of onnx-ir"
 
 
 def file_of(value: object, what: str, folder: Path, name: str) -> Path:
-    """Return the file of a model; one that is not a file is written into the folder.
+    """Return the file of a model, which is written into the folder if it is not a file.
 
-    `what` is what returned the value, for messages. UsageError for a value that is not a model.
+    `what` is the source of the value, for messages. Raises UsageError if the value is not a model.
     """
     if isinstance(value, str | os.PathLike):
         path = Path(value)
@@ -29,7 +29,7 @@ def file_of(value: object, what: str, folder: Path, name: str) -> Path:
     value = _unwrapped(value)
     if _is_of_ir(value):
         folder.mkdir(parents=True, exist_ok=True)
-        # Tensors may be in other files: then they come along.
+        # Tensors that are in other files are written, too.
         import_module(_IR).save(value, target, external_data=f"{name}.onnx.data")
         return target
     content = _content_of(value, what)
@@ -59,7 +59,7 @@ def _content_of(value: object, what: str) -> bytes:
     try:
         return bytes(serialize())
     except Exception as error:
-        # protobuf has a class of its own for it in each of its implementations.
+        # Each implementation of protobuf raises another class of error.
         raise ModelError(
             f"{what} returned a model that could not be serialized: {error}. If it has more than "
             "2 GB, save it with its weights in a file of their own, and return the path."

@@ -1,4 +1,4 @@
-"""Finds the nodes that each kernel of an engine stands for, and the steps of its plan."""
+"""Find the nodes of the model that each kernel of an engine runs, and the steps of its plan."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pytest_modelperf.profiler.records import CaseProfile
 # Operators that an engine inserts to change the layout of a tensor or its type.
 _MOVES = frozenset({"Reorder", "ReorderInput", "ReorderOutput", "Transpose"})
 _CONVERSIONS = frozenset({"Cast", "Convert", "Identity", "MemcpyFromHost", "MemcpyToHost"})
-# To an engine all of these only give the same values another shape; it inserts them as well.
+# To an engine, all of these only give the same values another shape; it also inserts them.
 _VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 # ONNX Runtime begins the name of a copy of a tensor in another type with one of these.
 _COPIES = ("InsertedPrecisionFreeCast_", "InsertedCast_")
-# It names a kernel of its blocked layout after the output of the node that it replaces.
+# ONNX Runtime names a kernel of its blocked layout after the output of the node that it replaces.
 _BLOCKED = re.compile(r"(?P<output>.*?)(?P<part>_bn|_mul)?_nchwc(_token_\d+)?")
-# The end of the name of a kernel that it moved to channels-last.
+# The end of the name of a kernel that ONNX Runtime moved to channels-last.
 _TOKEN = re.compile(r"_token_\d+$")
 _UNNAMED = re.compile(r"\w+_\d+")
 # Prefixes of an operator's name if it is fused or quantized.
@@ -31,19 +31,19 @@ _PREFIXES = ("Fused", "QLinear", "NhwcFused", "Nhwc")
 
 
 class KernelPlace(Struct, frozen=True):
-    """The place of a kernel: the nodes that it stands for, or the kind of its insertion."""
+    """The place of a kernel: the nodes that it runs, or why the engine inserted it."""
 
     kind: RowKind
     nodes: tuple[Node, ...] = ()
 
 
 def inserted_kind(op_type: str) -> RowKind:
-    """The kind of a kernel that stands for no node of the model."""
+    """Return the kind of a kernel that does not run any node of the model."""
     return RowKind.LAYOUT if op_type in _MOVES else RowKind.OTHER
 
 
 def is_layout(op_type: str, kind: RowKind) -> bool:
-    """Whether a kernel only changes how a tensor lies in memory, and no node of the model does."""
+    """Whether a kernel only changes a tensor's memory layout, which no node of the model does."""
     return kind is RowKind.LAYOUT or (op_type in _MOVES and op_type != "Transpose")
 
 
@@ -77,14 +77,14 @@ class KernelPlaces:
         self._add(plan, graph, {})
 
     def of_steps(self, plan: PlanGraph, graph: Graph) -> tuple[KernelPlace, ...]:
-        """Where each step of a plan of `graph` belongs, in the order of the plan."""
+        """Return where each step of a plan of `graph` belongs, in the order of the plan."""
         placed = self._scope(plan, graph, {}).match()
         return tuple(self._place(step.op_type, placed[step]) for step in plan.nodes)
 
     def of_kernels(self, kernels: Iterable[Kernel]) -> tuple[KernelPlace, ...]:
-        """Where each kernel belongs, by what the engine tells, by the plan, or by its name."""
+        """Return where each kernel belongs, from the engine's report, the plan, or its name."""
         # The engine names an unnamed step by its operator and a number. Kernels run in the order of
-        # the plan, so the first of an operator is the first there.
+        # the plan, so the first of an operator is the first in the plan.
         unnamed = {op: deque(places) for op, places in self._unnamed.items()}
         found = []
         for kernel in kernels:
@@ -106,7 +106,7 @@ class KernelPlaces:
         return None if node is None else self._place(kernel.op_type, (node,))
 
     def _node(self, text: str) -> Node | None:
-        """The node of that name, or that makes the tensor of that name."""
+        """Return the node of that name, or the node that makes the tensor of that name."""
         if text in self._names:
             return self._names[text]
         tensor = self._tensors.get(text)
@@ -140,12 +140,12 @@ class KernelPlaces:
 
 
 def _named(name: str, names: Mapping[str, Node]) -> Node | None:
-    """The node of that name, even if it was renamed when its layout changed."""
+    """Return the node of that name, even if it was renamed when its layout changed."""
     return names.get(name) or names.get(_TOKEN.sub("", name))
 
 
 def _blocked_output(name: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The tensor that a kernel of the blocked layout is named after."""
+    """Return the tensor that a kernel of the blocked layout is named after."""
     found = _BLOCKED.fullmatch(name)
     if found is None:
         return None
@@ -157,7 +157,7 @@ def _blocked_output(name: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def _without_copy(name: str) -> str:
-    """The name of the tensor that a copy in another type is named after."""
+    """Return the name of the tensor that a copy in another type is named after."""
     for prefix in _COPIES:
         name = name.removeprefix(prefix)
     return name
@@ -166,9 +166,9 @@ def _without_copy(name: str) -> str:
 class _Scope(Struct):
     """One graph of the model and what the engine made of it.
 
-    `visible` are the tensors of the model that can be named here. `meaning` has the one that a
-    tensor of the plan with another name stands for, and grows. `anchors` are tensors of the model
-    that a step surely computes: its outputs, or others on the way to them.
+    `visible` has the tensors of the model that can be named here. `meaning` maps other tensor names
+    of the plan to tensors of the model, and grows. `anchors` has the tensors of the model that a
+    step certainly computes: its outputs, or others on the way to them.
     """
 
     plan: PlanGraph
@@ -180,7 +180,7 @@ class _Scope(Struct):
     anchored: set[Tensor] = field(default_factory=set)
 
     def match(self) -> dict[PlanNode, set[Node]]:
-        """The nodes that each step stands for; none for an inserted step."""
+        """Return the nodes that each step runs; an inserted step has none."""
         steps = self.plan.nodes
         self.find_copies()
         inserted = {step for step in steps if self.is_inserted(step)}
@@ -207,11 +207,11 @@ class _Scope(Struct):
     # -- names
 
     def tensor(self, name: str) -> Tensor | None:
-        """The tensor of the model that a tensor of the plan stands for."""
+        """Return the model's tensor that corresponds to a tensor of the plan."""
         return self.visible.get(name) or self.meaning.get(name)
 
     def producer(self, name: str) -> Node | None:
-        """The node of the model that makes the tensor of that name."""
+        """Return the node of the model that makes the tensor of that name."""
         tensor = self.visible.get(name)
         return None if tensor is None else self.producers.get(tensor)
 
@@ -233,7 +233,7 @@ class _Scope(Struct):
         return () if node is None else tuple(t for t in node.outputs if t is not None)
 
     def head(self, step: PlanNode) -> Node | None:
-        """The node whose operator the step is named for, so that their inputs are the same."""
+        """Return the node whose operator the step is named for; it has the same inputs."""
         anchor = self.anchors.get(step)
         if anchor is None:
             return None
@@ -270,7 +270,7 @@ class _Scope(Struct):
     def head_inputs(self, step: PlanNode, head: Node) -> Sequence[Tensor | None]:
         if not step.op_type.startswith("QLinear") or head.op_type.startswith("QLinear"):
             return head.inputs
-        # Its input is the integers that the model dequantizes first.
+        # The input of the step is the integers that the model first dequantizes.
         made = [None if t is None else self.producers.get(t) for t in head.inputs[:1]]
         return [
             node.inputs[0] if node is not None and node.op_type == "DequantizeLinear" else tensor
@@ -286,15 +286,16 @@ class _Scope(Struct):
     # -- nodes
 
     def sources(self, step: PlanNode) -> set[Tensor]:
-        """The inputs of the step, as tensors of the model."""
+        """Return the inputs of the step, as tensors of the model."""
         return {t for name in step.inputs if (t := self.tensor(name)) is not None}
 
     def exits(self, step: PlanNode) -> tuple[Tensor, ...]:
-        """The last tensors of the model that the step computes."""
+        """Return the last tensors of the model that the step computes."""
         anchor = self.anchors.get(step, ())
         known = [t for name in step.outputs if (t := self.tensor(name)) is not None]
         found = tuple(tensor for tensor in known if tensor in self.producers)
-        # A consumer of the outputs is only a guess beyond the anchor: the search backwards decides.
+        # The meaning of outputs beyond the anchor is only guessed from their consumers, so the
+        # search backwards decides.
         is_sure = not anchor or self.leads_back(found, anchor)
         return found if found and is_sure else anchor
 
@@ -305,7 +306,7 @@ class _Scope(Struct):
         return passed.issuperset(anchor)
 
     def walk_back(self, start: Iterable[Tensor], *ends: set[Tensor]) -> Iterator[Node]:
-        """The nodes that compute `start`, nearest first, up to `ends`."""
+        """Yield the nodes that compute `start`, nearest first, up to `ends`."""
         seen: set[Node] = set()
         queue = deque(self.producers[tensor] for tensor in start)
         while queue:
@@ -323,7 +324,7 @@ class _Scope(Struct):
             )
 
     def place_views(self, views: Sequence[PlanNode], placed: dict[PlanNode, set[Node]]) -> None:
-        """A view that is inserted behind a step moves no data, so it belongs to that step."""
+        """Place inserted views with the step before them, because they move no data."""
         owners = {node: nodes for nodes in placed.values() for node in nodes}
         for view in views:
             made = self.producer(view.outputs[0])
@@ -331,7 +332,7 @@ class _Scope(Struct):
                 placed[view] = owners[made]
 
     def place_parts(self, parts: Sequence[PlanNode], placed: dict[PlanNode, set[Node]]) -> None:
-        """Steps that together compute one node of the model belong to that node."""
+        """Place steps that together compute one node of the model at that node."""
         takers: dict[str, list[PlanNode]] = {}
         for step in self.plan.nodes:
             for name in step.inputs:
@@ -354,8 +355,8 @@ class _Scope(Struct):
 class FedStep(Struct, frozen=True, eq=False):
     """One step, and the steps that make its inputs, by their indexes.
 
-    `body` numbers the body that it stands in, 0 for the plan itself. The first steps of a body are
-    fed by the step that has the body.
+    `body` is the number of the body that contains it, 0 for the plan itself. The first steps of a
+    body get their inputs from the step that has the body.
     """
 
     node: PlanNode
@@ -364,7 +365,7 @@ class FedStep(Struct, frozen=True, eq=False):
 
 
 def plan_steps(plan: PlanGraph) -> tuple[FedStep, ...]:
-    """All steps of a plan; those of a body follow the step that has the body."""
+    """Return all steps of a plan; those of a body follow the step that has the body."""
     found: list[FedStep] = []
     _add(plan, {}, None, found)
     return tuple(found)
@@ -374,7 +375,7 @@ def _add(
     plan: PlanGraph, outer: Mapping[str, int], holder: int | None, found: list[FedStep]
 ) -> None:
     makers = dict(outer)
-    # A body is known by the first of its steps.
+    # The number of a body is the index of its first step.
     body = 0 if holder is None else len(found)
     for node in plan.nodes:
         at = len(found)
@@ -388,10 +389,10 @@ def _add(
 
 
 def step_indexes(steps: Sequence[FedStep], kernels: Sequence[Kernel]) -> tuple[int | None, ...]:
-    """The step that each kernel is; None if there is none like it.
+    """Return the step of each kernel, or None if no step matches it.
 
     Kernels run in the order of the plan. An engine names an unnamed step by its operator and a
-    number, so the first kernel of an operator is the first there.
+    number, so the first kernel of an operator is the first in the plan.
     """
     named: dict[tuple[str, str], int] = {}
     unnamed: dict[str, deque[int]] = {}
@@ -412,9 +413,9 @@ def step_indexes(steps: Sequence[FedStep], kernels: Sequence[Kernel]) -> tuple[i
 def without_idle_bodies(
     steps: Sequence[FedStep], ran: Sequence[int | None]
 ) -> Mapping[int, FedStep]:
-    """The steps by their indexes, but those of a body of which none ran: a branch not taken.
+    """Return the steps by their indexes, without bodies that did not run: branches not taken.
 
-    The inputs of a step are those that are left, by their places among these.
+    The inputs of a step are those that are left, by their positions among the steps that are left.
     """
     bodies = {0, *(steps[at].body for at in ran if at is not None)}
     kept = [at for at, step in enumerate(steps) if step.body in bodies]
@@ -431,9 +432,9 @@ def without_idle_bodies(
 
 
 def kernels_of_case(case: CaseProfile) -> tuple[GraphKernel, ...]:
-    """The kernels of the plan; without one, the layers of the model, fused as they ran.
+    """Return the kernels of the plan; without a plan, the layers of the model, fused as they ran.
 
-    Empty if it is not known how they are connected.
+    The result is empty if the connections between them are unknown.
     """
     measured = case.measured
     if measured is not None and measured.kernels is not None:
@@ -451,13 +452,13 @@ def _kernels_of_layers(
     hosts = list(range(len(layers)))
     for host, time in times.items():
         for fused in time.fused:
-            # A layer that several kernels compute is shown at one of them.
+            # The time of a layer that several kernels compute is shown at one of them.
             if fused not in times:
                 hosts[fused] = host
     members: dict[int, list[int]] = defaultdict(list)
     for layer, host in enumerate(hosts):
         members[host].append(layer)
-    # A kernel runs where the last of its layers stands.
+    # A kernel runs at the position of the last of its layers.
     order = sorted(members, key=lambda host: members[host][-1])
     places = {host: place for place, host in enumerate(order)}
     return tuple(

@@ -28,7 +28,7 @@ class NamedFigures(Struct, frozen=True):
 
 
 class WholeGeneration(Struct, frozen=True):
-    """Both phases of a generation side by side: the name of its cases without the phase."""
+    """Both phases of a generation; its id is the name of the cases without the phase."""
 
     id: str
     prefill: GenerationFigures | None
@@ -36,7 +36,7 @@ class WholeGeneration(Struct, frozen=True):
 
 
 def named_figures(cases: Sequence[CaseProfile]) -> Iterator[NamedFigures]:
-    """The figures of the cases that are phases of generations, by their ids."""
+    """Yield the figures of the cases that are phases of generations, by their ids."""
     for case in cases:
         phase, figures = case.case.phase, case.generation
         if phase is not None and figures is not None:
@@ -44,10 +44,10 @@ def named_figures(cases: Sequence[CaseProfile]) -> Iterator[NamedFigures]:
 
 
 def whole_generations(named: Iterable[NamedFigures]) -> tuple[WholeGeneration, ...]:
-    """The generations that the cases are phases of, each with the prefill of its prompt."""
+    """Return the generations that the cases are phases of, each with the prefill of its prompt."""
     prefills: dict[str, GenerationFigures] = {}
     made: list[WholeGeneration] = []
-    # The cases come in any order, and a step needs the prefill of its prompt.
+    # The cases are in any order, and a step needs the prefill of its prompt.
     for each in sorted(named, key=lambda each: each.phase.phase is not Phase.PREFILL):
         phase = each.phase
         prompt = each.name.replace(phase.id, f"prompt{phase.prompt}")
@@ -81,7 +81,7 @@ def count_generation(
 
 
 def _macs_at(step: int, bound: BoundModel, phase: BoundPhase, operators: Operators) -> int | None:
-    """The MACs of a step; None where the graph alone does not tell them all."""
+    """Return the MACs of a step, or None if the graph alone does not determine all of them."""
     binding = replace(phase.binding, step=step)
     graph = load_model(bound.file, binding, operators.shape_rules).graph
     counted = profile_graph(graph, operators.counters)
@@ -90,7 +90,10 @@ def _macs_at(step: int, bound: BoundModel, phase: BoundPhase, operators: Operato
 
 
 def _cache_bytes(bound: BoundModel, phase: BoundPhase) -> int | None:
-    """The bytes by which the state of one item grows with a token; None if a shape is unknown."""
+    """Return the bytes that the state of one item grows by per token.
+
+    Return None if a shape is unknown.
+    """
     dtypes = {tensor.name: tensor.dtype for tensor in bound.graph.inputs}
     total = 0
     for pair in phase.state.pairs:

@@ -1,8 +1,8 @@
 """The contracts for extensions, and the plugin manager that holds them.
 
-The manager is not the one of pytest, so that the command line has the same extensions: from the
-entry point group `modelperf`, from modules named with `--plugin`, and, under pytest, from every
-conftest. Hooks register things once; nothing is dispatched per node.
+The manager is not pytest's, so that the command line has the same extensions: from the entry point
+group `modelperf`, from modules named with `--plugin`, and, under pytest, from every conftest. Hooks
+register things once; no hook is called per node.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Engines(Struct):
         self._modules[name] = EngineModule(name, module, install)
 
     def find(self, name: str) -> EngineModule:
-        """The engine of that name; UsageError lists all engines."""
+        """Return the engine of that name, or raise UsageError with a list of all engines."""
         if name not in self._modules:
             raise UsageError(
                 f"there is no engine {printable(name)!r}.{suggestion(name, self._modules)} "
@@ -122,7 +122,7 @@ _HOOK_NAMES = frozenset(name for name in vars(Hooks) if name.startswith(f"{PROJE
 
 
 class PluginManager(pluggy.PluginManager):
-    """Takes every function that is named like a hook as a hook, as pytest does."""
+    """A plugin manager that treats every function with a hook's name as a hook, as pytest does."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         options = super().parse_hookimpl_opts(plugin, name)
@@ -144,7 +144,7 @@ def is_hook_name(name: str) -> bool:
 
 
 def make_plugin_manager() -> PluginManager:
-    """A manager with the installed extensions of the entry point group `modelperf`."""
+    """Return a manager with the installed extensions of the entry point group `modelperf`."""
     manager = PluginManager(PROJECT)
     manager.add_hookspecs(Hooks)
     manager.load_setuptools_entrypoints(PROJECT)
@@ -176,7 +176,7 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
 
 
 def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Add the hooks of a module or object; ExtensionError if one takes other arguments."""
+    """Add the hooks of a module or object; raise ExtensionError if one has the wrong signature."""
     if manager.is_registered(plugin):
         return
     try:
@@ -186,7 +186,7 @@ def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
 
 
 def load_extensions(names: Sequence[str]) -> Extensions:
-    """The installed extensions, and those in the modules of these names."""
+    """Return the installed extensions, and those in the modules of these names."""
     manager = make_plugin_manager()
     for name in names:
         import_plugin(manager, name)
@@ -194,7 +194,7 @@ def load_extensions(names: Sequence[str]) -> Extensions:
 
 
 def collect_extensions(manager: pluggy.PluginManager) -> Extensions:
-    """The operators and engines of all registered extensions."""
+    """Return the operators and engines of all registered extensions."""
     extensions = Extensions()
     hook = manager.hook
     _call(hook.modelperf_register_operators, operators=extensions.operators)

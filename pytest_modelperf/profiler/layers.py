@@ -1,11 +1,12 @@
-"""From the times of an engine's kernels to those of the model's layers, which sum to the latency.
+"""Convert the times of an engine's kernels to times of layers, which sum to the latency.
 
-The time of a kernel is shown at one of the layers that it stands for: the one with the most MACs;
-if none has any, the one with the kernel's operator; else the one with the most operations of other
-kinds, the last of several. Kernels that the engine inserted to change the layout of a tensor get a
-row for each operator, as do other kernels that stand for no layer. The rest of an inference is the
+The time of a kernel is shown at one of the layers that it runs. This is the layer with the most
+MACs; without MACs, the one with the kernel's operator; else the one with the most operations of
+other kinds, the last of several. Kernels that the engine inserted to change the layout of a tensor
+get a row for each operator, as do other kernels that run no layer. The rest of an inference is the
 overhead of the runtime. All are the times of undisturbed runs, and are scaled to the latency, which
-was measured at another time. Where other processes made that longer, the difference is a row too.
+was measured at another time. If other processes made the latency longer, the difference is also a
+row.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Attributed(Struct, frozen=True):
     kernels: tuple[GraphKernel, ...] | None
 
 
-def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the model's
+def attribute(  # noqa: PLR0913, PLR0917  # the engine's side, and the model's
     run: KernelRun,
     plan: PlanGraph | None,
     graph: Graph,
@@ -63,11 +64,11 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     *,
     waits: bool = False,
 ) -> Attributed:
-    """The times of the layers, which the kernels of a profiled session give.
+    """Return the times of the layers, computed from the kernels of a profiled session.
 
-    `layers` are those of the static profile of `graph`. `names` are its nodes by the names that
-    the engine knows them by. `waits` says that other processes disturbed the measured latency:
-    its excess over undisturbed inferences is a row of its own.
+    `layers` are those of the static profile of `graph`. `names` are its nodes by the names that the
+    engine uses. `waits` means that other processes disturbed the measured latency: its excess over
+    undisturbed inferences is a row of its own.
     """
     places = KernelPlaces(graph, names)
     if plan is not None:
@@ -84,7 +85,7 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
 
 
 def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op: str) -> int | None:
-    """The index of the layer that a kernel's time is shown at, among those it stands for."""
+    """Return the index of the layer that a kernel's time is shown at, among those it runs."""
 
     def weight(index: int) -> tuple[int, bool, int, int]:
         layer = layers[index]
@@ -95,7 +96,10 @@ def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op:
 
 
 def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int]:
-    """The layer of each node. A node in a branch that was not counted has the layer of its If."""
+    """Return the layer of each node.
+
+    A node in a branch that was not counted has the layer of its If.
+    """
     indexes: dict[Node, int] = {}
     end = _pair(graph, layers, 0, indexes)
     if end != len(layers):
@@ -104,7 +108,7 @@ def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int
 
 
 def _pair(graph: Graph, layers: Sequence[StaticLayer], at: int, found: dict[Node, int]) -> int:
-    """Pair the nodes of `graph` with the layers from `at` on; returns the end of them, or -1."""
+    """Pair the nodes of `graph` with the layers from `at` on, and return their end, or -1."""
     for node in graph.nodes:
         if at >= len(layers) or (layers[at].id, layers[at].op_type) != (node.id, node.op_type):
             return -1
@@ -127,7 +131,7 @@ def _pair(graph: Graph, layers: Sequence[StaticLayer], at: int, found: dict[Node
 def _pair_branch(
     branches: Sequence[Graph], layers: Sequence[StaticLayer], at: int, found: dict[Node, int]
 ) -> int:
-    """Only one branch of an If was counted: the longest that matches."""
+    """Pair the longest branch of an If that matches: only one branch was counted."""
     for branch in sorted(branches, key=lambda branch: -sum(1 for _ in branch.walk())):
         tried: dict[Node, int] = {}
         end = _pair(branch, layers, at, tried)
@@ -138,7 +142,7 @@ def _pair_branch(
 
 
 def resolution_ns(kernels: Iterable[Kernel]) -> int:
-    """The tick of the clock that the engine reads: all times differ by a multiple of it."""
+    """Return the tick of the engine's clock: all times differ by a multiple of it."""
     return math.gcd(
         _COARSEST_TICK_NS,
         *(round(value - kernel.self_ns[0]) for kernel in kernels for value in kernel.self_ns),
@@ -146,7 +150,7 @@ def resolution_ns(kernels: Iterable[Kernel]) -> int:
 
 
 class _Timing(Struct, frozen=True):
-    """The numbers of runs of the sessions of a profile, and the tick of its clock."""
+    """The numbers of runs in each session of a profile, and the tick of its clock."""
 
     sessions: tuple[int, ...]
     tick_ns: int
@@ -164,7 +168,7 @@ class _Timing(Struct, frozen=True):
         return CalmTime.of(runs, self.sessions, lambda runs: calm_time(runs, 0))
 
     def of_rests(self, rests: Sequence[float], *, waits: bool) -> CalmTime:
-        """The typical time that a run spends outside of its kernels.
+        """Return the typical time that a run spends outside of its kernels.
 
         Waits for a processor are left out only if the process had to wait.
         """
@@ -173,7 +177,7 @@ class _Timing(Struct, frozen=True):
 
 
 class _Row(Struct):
-    """Kernels that are shown as one."""
+    """Kernels that are shown as one row."""
 
     kind: RowKind
     layer: int | None
@@ -221,7 +225,7 @@ def _graph_kernel(step: FedStep, spent: tuple[_RowKey, float] | None) -> GraphKe
 
 
 class LayerTable:
-    """The rows that are built while kernels are added."""
+    """The rows of layer times, which are built while kernels are added."""
 
     def __init__(self, layers: Sequence[StaticLayer], indexes: Mapping[Node, int]) -> None:
         self._layers = layers
@@ -232,7 +236,7 @@ class LayerTable:
     def add(
         self, kernel: Kernel, place: KernelPlace, time: CalmTime, part: int | None = None
     ) -> None:
-        """Add a kernel that took so long; `part` is the number of the part in which it changed."""
+        """Add a kernel and its time; `part` is the number of the part in which it changed."""
         covered = {self._indexes[node] for node in place.nodes}
         shown = main_layer(covered, self._layers, kernel.op_type)
         key = place.kind, kernel.op_type if shown is None else shown
@@ -244,7 +248,7 @@ class LayerTable:
             row.parts.add(part)
 
     def times(self) -> tuple[LayerTime, ...]:
-        """The times of all rows as they were added."""
+        """Return the times of all rows without scaling."""
         return tuple(row.finished() for row in self._in_order())
 
     def finished(
@@ -279,10 +283,10 @@ class LayerTable:
     def kernels_of(
         self, steps: Sequence[FedStep], ran: Sequence[int | None], times: Sequence[LayerTime]
     ) -> tuple[GraphKernel, ...]:
-        """The kernels of a plan; `ran` are the steps of those that were added, in this order.
+        """Return the kernels of a plan.
 
-        `times` are those of the rows. Kernels of one row share its time as they shared it when
-        they ran.
+        `ran` are the steps of the kernels that were added, in the same order, and `times` those of
+        the rows. Kernels of one row share its time in the same proportions as when they ran.
         """
         spent = {_key_of(time): time.ns for time in times}
         rows = {key: (row.time.ns, spent.get(key, 0.0)) for key, row in self._rows.items()}
@@ -303,10 +307,10 @@ class LayerTable:
 
 
 def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime, *, waits: bool) -> CalmTime:
-    """The time of an inference that its kernels do not explain.
+    """Return the time of an inference that its kernels do not explain.
 
-    That is the rest of the profiled runs, or of plain ones beside them if that is smaller: the
-    former has the cost of profiling, and the latter what disturbed them alone.
+    That is the rest of the profiled runs, or of plain runs next to them if it is smaller: the
+    former includes the cost of profiling, and the latter its own disturbances.
     """
     found = [timing.of_whole(runs).beyond(kernels) for runs in (run.run_ns, run.plain_ns) if runs]
     sums = _sum_by_run(run.kernels)
@@ -317,12 +321,12 @@ def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime, *, waits: bool
 
 
 def _typical_ns(run: KernelRun) -> float:
-    """The median of the inferences, without the cost of profiling where that is known."""
+    """Return the median of the inferences, without the cost of profiling if that is known."""
     return min(median(runs) for runs in (run.run_ns, run.plain_ns) if runs)
 
 
 def _sum_by_run(kernels: Sequence[Kernel]) -> list[float]:
-    """The time of all kernels together in each run; empty if one of them lacks a run."""
+    """Return the time of all kernels together in each run; empty if one of them lacks a run."""
     if len({len(kernel.self_ns) for kernel in kernels}) != 1:
         return []
     return [sum(run) for run in zip(*(kernel.self_ns for kernel in kernels), strict=True)]

@@ -1,4 +1,4 @@
-"""A model measured: its cases in workers of their own, one after the other; also its memory."""
+"""Measure a model: its cases in workers of their own, one after the other; also its memory."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from pytest_modelperf.text.escaping import printable
 
-# Inferences after loading. Buffers are taken by the first, and a second one shows what is kept.
+# Inferences after loading. The first allocates buffers, and a second one shows what is kept.
 _INFERENCES = 2
-# Less is not told from the pages that the runtime takes on its own.
+# Less cannot be told apart from the pages that the runtime takes on its own.
 LEAST_BYTES = 1 << 20
 _FIND_OUT = "as its memory was asked for"
 
@@ -55,9 +55,9 @@ def measure_model(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> Profile:
-    """The profile of every case of a model.
+    """Measure every case of a model, and return the profile.
 
-    If a case cannot be measured, its profile says why, and the next case is measured.
+    If a case cannot be measured, its profile has the reason, and the next case is measured.
     """
     extensions = extensions or Extensions()
     file = open_model(source)
@@ -70,7 +70,7 @@ def measure_model(
         try:
             known = prepare(model)
         except ChangedModelError as error:
-            # The cases before were measured when the model was still the same.
+            # The earlier cases were measured when the model was still the same.
             spoiled = map(model.case, request.cores)
             cases += [_not_measured(model, case, error, setup) for case in spoiled]
             continue
@@ -85,14 +85,14 @@ def measure_model(
 
 
 def _on_its_machine(profile: Profile) -> Profile:
-    """The profile with the machine that its cases ran on."""
+    """Return the profile with the machine that its cases ran on."""
     others = [case.measured.machine for case in profile.cases if case.measured is not None]
     machine = next((other for other in others if other is not None), None)
     return on_this_machine(profile) if machine is None else replace(profile, machine=machine)
 
 
 class MeasuredCase(Struct, frozen=True):
-    """The profile of a case, and the model with the shapes that its run told."""
+    """The profile of a case, and the model with the shapes that its run showed."""
 
     profile: CaseProfile
     model: PreparedModel
@@ -107,9 +107,9 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
     is_enough: IsEnough | None = None,
     arrivals: Arrivals | None = None,
 ) -> MeasuredCase:
-    """One case in one worker; where it cannot be measured, the profile says why.
+    """Measure one case in one worker; if that fails, its profile has the reason.
 
-    Its inferences come as the `arrivals` say; its layers are timed one inference at a time.
+    Its inferences arrive as `arrivals` specifies; its layers are timed one inference at a time.
     """
     case = place.case
     try:
@@ -127,7 +127,7 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
 
 
 def _arriving(rig: Rig, arrivals: Arrivals | None) -> Rig:
-    """The rig with inferences that arrive in this way."""
+    """Return the rig with inferences that arrive in this way."""
     if arrivals is None:
         return rig
     every_ns = None if arrivals.every_ms is None else round(arrivals.every_ms * 1e6)
@@ -140,14 +140,14 @@ def _not_measured(model: Model, case: Case, error: MeasureError, setup: Setup) -
 
 
 class UnknownMemoryError(MeasureError):
-    """The system does not tell how much memory a process takes."""
+    """The system does not report how much memory a process takes."""
 
 
 def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> int:
-    """The bytes that loading a model and some inferences take, in a process of their own.
+    """Return the bytes that loading a model and some inferences take, in a process of their own.
 
-    The interpreter, numpy, the engine and the inputs are there before the model is, and are left
-    out. UnknownMemoryError if the system does not tell.
+    The memory before the model is loaded is left out: the interpreter, numpy, the engine and the
+    inputs. Raise UnknownMemoryError if the system does not report memory.
     """
     with start_on(setup, place.case.cores) as worker:
         rig = set_up(worker, setup, place.case.cores, make_workload(model, worker))
@@ -176,10 +176,10 @@ def measure_function(
     watch: Watch = lambda _: None,
     is_enough: IsEnough | None = None,
 ) -> Profile:
-    """The profile of a Python function: its latency only.
+    """Measure a Python function, and return its profile, which has only its latency.
 
-    A function that is named as `module:function` is imported by a process of its own. One that is
-    given runs in this process, as it is: what a test has set up or replaced is part of it. Another
+    A function that is named as `module:function` is imported by a process of its own. A function
+    object runs in this process, as it is, including all that a test has set up or replaced. Another
     interpreter imports it by its name. The inputs of the request are its keyword arguments. Unless
     the request asks for cores, it may use all that this machine has.
     """
@@ -226,7 +226,7 @@ class _MeasuredFunction(Struct, frozen=True):
 def _measure_function_case(
     workload: Workload, cores: int, setup: Setup, place: CasePlace, is_enough: IsEnough | None
 ) -> _MeasuredFunction:
-    """One case on so many cores, or without `cores` on all of them."""
+    """Measure one case on that many cores, or without `cores` on all of them."""
     case, file = place.case, None
     is_named = isinstance(workload.model, str)
     try:
@@ -246,9 +246,9 @@ def _measure_function_case(
 
 
 def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
-    """The measurement of a function.
+    """Measure a function, whose module is imported before the rounds.
 
-    Its module is imported before, because only the first round would take that long.
+    Otherwise only the first round would take that long.
     """
     (load,) = rig.open()
     rig.close()
@@ -260,7 +260,10 @@ def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> M
 
 
 def _measure_loaded(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
-    """The measurement of a function, which is called near the frames of whoever asks for it."""
+    """Measure a function that is already loaded.
+
+    In this process, the calls are made near the frames of the caller.
+    """
     if not isinstance(rig.worker, InlineWorker):
         return measure_rounds(rig, place.tell_round, is_enough=is_enough)
     host = rig.worker.host
@@ -276,7 +279,7 @@ _ALL_CORES = "no number of cores was asked for, so the function was not pinned t
 
 
 def importable_name(function: Callable[..., Any]) -> str | None:
-    """`module:function`, if that names this very function; None otherwise."""
+    """Return `module:function` if that names this same function, or None."""
     module = getattr(function, "__module__", None)
     path = getattr(function, "__qualname__", None)
     if not module or not path or module == "__main__":

@@ -42,7 +42,7 @@ _PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99.9_ms")
 
 
 def _by_percentile(value: str, about: str, title: str) -> JsonObject[Latency]:
-    """An object with a value of each percentile."""
+    """Return an object with a value of each percentile."""
     keys = " ".join(f"{key}=percentiles.{i}.{value}" for i, key in enumerate(_PERCENTILES))
     return JsonObject(Latency, keys, about=about, title=title)
 
@@ -69,7 +69,7 @@ LATENCY = JsonObject(
 
 
 def provider_name(provider: str) -> str:
-    """`CPU` for `CPUExecutionProvider`."""
+    """Return the short name of a provider: `CPU` for `CPUExecutionProvider`."""
     return printable(provider.removesuffix(_PROVIDER))
 
 
@@ -84,7 +84,7 @@ class EngineFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def label(self) -> str:
-        """`onnxruntime 1.31.1`."""
+        """The engine with its version, such as `onnxruntime 1.31.1`."""
         return " ".join(part for part in (self.name, self.version) if part)
 
 
@@ -92,12 +92,12 @@ ENGINE = JsonObject(EngineFacts, "*")
 
 
 class Noise(Struct, frozen=True, kw_only=True):
-    """The disturbances of a block of inferences. None: the platform does not tell.
+    """The disturbances of a block of inferences; None if the platform does not report them.
 
-    `cpu_ns` is the processor time of all threads of the worker; `others_ns` the time of everything
-    else on its processors, which can be a little below 0 because their clock has ticks; `stolen_ns`
-    the time that the hypervisor took; `throttled_ns` how long the quota of a cgroup halted the
-    worker.
+    `cpu_ns` is the processor time of all threads of the worker. `others_ns` is the time of
+    everything else on its processors, which can be a little below 0 because their clock has ticks.
+    `stolen_ns` is the time that the hypervisor took. `throttled_ns` is how long the quota of a
+    cgroup halted the worker.
     """
 
     wall_ns: Count
@@ -111,10 +111,10 @@ class Noise(Struct, frozen=True, kw_only=True):
 class Block(Turns, frozen=True, kw_only=True):
     """Inferences that were timed without a pause, and the noise meanwhile.
 
-    They ran one by one, or several at once: then `measured_per_second` is how many there were.
-    `starts_ns` is when each began, by the clock of the worker; None where that was not kept.
-    `first_step` is the step of a generation that the first was, and the others followed it.
-    `parts` are the parts of the model that ran after each of them.
+    They ran one by one, or several at once: then `measured_per_second` is their rate. `starts_ns`
+    is when each began, by the clock of the worker, or None if that was not recorded. `first_step`
+    is the generation step of the first inference, which the others followed. `parts` are the parts
+    of the model that ran after each of them.
     """
 
     noise: Noise
@@ -125,12 +125,12 @@ class Block(Turns, frozen=True, kw_only=True):
 
     @property
     def start_ns(self) -> int | None:
-        """When the first began."""
+        """The start of the first inference."""
         return self.starts_ns[0] if self.starts_ns else None
 
     @property
     def end_ns(self) -> int | None:
-        """When the last ended."""
+        """The end of the last inference."""
         return self.starts_ns[-1] + self.times_ns[-1] if self.starts_ns else None
 
     @property
@@ -141,7 +141,7 @@ class Block(Turns, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True):
-    """How long a session took to create, and when that began, by the clock of the worker.
+    """The time that a session took to create, and when that began, by the clock of the worker.
 
     With `is_only`, what was loaded stays, so later loads take no time.
     """
@@ -152,10 +152,10 @@ class Load(Struct, frozen=True):
 
 
 class RoundStarts(Struct, frozen=True, kw_only=True):
-    """When the steps before the block of a round began, and when its warm-up ended, if it had one.
+    """The starts of the steps before the block of a round, and the end of its warm-up, if any.
 
-    The clock is `time.perf_counter_ns` of the worker. All processes of a machine share it, and no
-    two machines do.
+    The clock is `time.perf_counter_ns` of the worker. All processes of a machine share it, but
+    different machines do not.
     """
 
     load_ns: Moment
@@ -183,7 +183,7 @@ class Round(Struct, frozen=True, kw_only=True):
 
     @property
     def begun_ns(self) -> int | None:
-        """When the block began; None if that was not recorded."""
+        """The start of the round, or None if that was not recorded."""
         return None if self.starts is None else self.starts.load_ns
 
     @property
@@ -219,7 +219,7 @@ class DuetRound(Struct, frozen=True, kw_only=True):
 
 
 class SideRun(Struct, frozen=True, kw_only=True):
-    """The figures of one side of a comparison; its rounds without their single times."""
+    """The figures of one side of a comparison; its rounds are without their single times."""
 
     engine: EngineFacts
     latency: Latency
@@ -245,10 +245,10 @@ class RowKind(enum.Enum):
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
-    """One step of the plan that the engine made of the model, and how long it took in each run.
+    """One step of the plan that the engine made of the model, and its time in each run.
 
-    `self_ns` leaves out what ran inside of it, such as the body of a Loop. `originals` names the
-    nodes of the model that it stands for, if the engine tells.
+    `self_ns` leaves out what ran inside it, such as the body of a Loop. `originals` names the nodes
+    of the model that it runs, if the engine reports them.
     """
 
     name: str
@@ -261,10 +261,10 @@ class Kernel(Struct, frozen=True, kw_only=True):
 
 
 class KernelRun(Struct, frozen=True, kw_only=True):
-    """The result of a profiled session: its kernels by run, and its latency beside a plain one.
+    """The result of a profiled session: its kernels by run, and its latency next to a plain one.
 
-    The runs are those of one or several sessions, one after the other; `sessions` are the numbers
-    of their runs. `plan` is the graph that the engine made of the model, as an ONNX file without
+    The runs are those of one or several sessions, one after the other; `sessions` has the number of
+    runs of each. `plan` is the graph that the engine made of the model, as an ONNX file without
     weights. `plain_ns` are the latencies of an unprofiled session that ran in turn with them.
     """
 
@@ -276,19 +276,19 @@ class KernelRun(Struct, frozen=True, kw_only=True):
     engine_peak_bytes: int | None = None
 
 
-# Confidence of the intervals of differences between layers.
+# The confidence of the intervals of differences between layers.
 LAYER_CONFIDENCE = 0.99
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):
-    """The time of one kernel in one inference, at the layer of the model that stands for it.
+    """The time of one kernel in one inference, at the layer of the model that shows it.
 
     `layer` and `fused` are indexes into the layers of the static profile: the layer that the
     kernel's time is shown at, and the others that ran in the same kernel. `layer` is None for a
-    time that belongs to no layer. `kernel` is the engine's name of it. `doubts_ns` is how sure the
-    time is, as a vector: those of times that were taken in turn are added or subtracted with them,
-    and the length is half the interval, at `LAYER_CONFIDENCE`. `parts` are those of the parts that
-    changed, by their number, of which it has a kernel.
+    time that belongs to no layer. `kernel` is the engine's name of it. `doubts_ns` is the
+    uncertainty of the time, as a vector: when times that were taken in turn are added or
+    subtracted, so are their vectors, and the length is half the interval, at `LAYER_CONFIDENCE`.
+    `parts` are the numbers of the changed parts that contain one of its kernels.
     """
 
     kind: RowKind
@@ -303,12 +303,12 @@ class LayerTime(Struct, frozen=True, kw_only=True):
 
     @property
     def half_width_ns(self) -> float | None:
-        """Half the interval of the time; None if that is unknown."""
+        """Half the interval of the time, or None if that is unknown."""
         return math.hypot(*self.doubts_ns) if self.doubts_ns else None
 
 
 def devices_of(times: Iterable[Kernel | LayerTime]) -> str:
-    """The devices, such as `CUDA`, whose kernels ONNX Runtime starts without waiting for them.
+    """Return the devices whose kernels ONNX Runtime starts without waiting, such as `CUDA`.
 
     The times of their kernels are those of the start. The text is empty if there is no such device.
     """
@@ -317,10 +317,10 @@ def devices_of(times: Iterable[Kernel | LayerTime]) -> str:
 
 
 class GraphKernel(Struct, frozen=True, kw_only=True):
-    """One kernel of a plan, and the kernels that it gets its inputs from, by their indexes.
+    """One kernel of a plan, and the indexes of the kernels that it gets its inputs from.
 
     `kind` and `layer` name the row of layer times that has its time. `ns` is its own time in one
-    inference, without that of kernels in its bodies; None if it was not measured.
+    inference, without that of kernels in its bodies, or None if it was not measured.
     """
 
     op_type: str
@@ -331,13 +331,14 @@ class GraphKernel(Struct, frozen=True, kw_only=True):
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
-    """The results of running a case. Raw samples are kept; `latency` is computed from them.
+    """The results of running a case; raw samples are kept, and `latency` is computed from them.
 
-    `processors` are the ones that the worker was pinned to, None if that was not possible;
-    `machine` describes the other machine that a worker ran on, None for this one. `layer_times` is
-    None where they were not taken or the engine has none. `kernels` are those of its plan; None
-    where the engine tells no plan. An inference arrived every `every_ns`, and its time counts from
-    then; None: when the one before was over. Up to `streams` ran at once.
+    `processors` are those that the worker was pinned to, or None if that was not possible.
+    `machine` describes the other machine that a worker ran on, and is None for this one.
+    `layer_times` is None if they were not taken or the engine has none. `kernels` are those of its
+    plan, or None if the engine shows no plan. An inference arrived every `every_ns`, and its time
+    counts from then. If that is None, it began when the one before was over. Up to `streams` ran at
+    once.
     """
 
     engine: EngineFacts
@@ -372,17 +373,17 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     @property
     def mixture(self) -> MixtureLatency | None:
-        """The times of a workload; None if this is not one."""
+        """The times of a workload, or None if this is not one."""
         if self.rounds[0].block.mix is None:
             return None
-        # Imported here: a plain case needs none of it.
+        # Imported here, because a plain case does not need it.
         from pytest_modelperf.stats.mixtures import summarize_mixture
 
         return summarize_mixture([made.block for made in self.rounds], self.latency.confidence)
 
     @property
     def typical(self) -> Percentile:
-        """The median time of an inference, and of a workload the mean of its pass."""
+        """The median time of an inference, or for a workload the mean of its pass."""
         mixture = self.mixture
         return self.latency.percentile(50.0) if mixture is None else mixture.mean
 
@@ -394,12 +395,12 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     @property
     def low_ns(self) -> float:
-        """The time of an inference while little disturbs it."""
+        """The time of an inference while it is hardly disturbed."""
         return low_time(made.block.calm_ns for made in self.rounds)
 
     @property
     def taken(self) -> float:
-        """How many of its processors other processes and the hypervisor had."""
+        """The number of its processors that other processes and the hypervisor used."""
         noises = [made.block.noise for made in self.rounds]
         wall_ns = sum(noise.wall_ns for noise in noises)
         taken_ns = sum((noise.others_ns or 0) + (noise.stolen_ns or 0) for noise in noises)
@@ -407,12 +408,12 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     @property
     def load_ms(self) -> DurationMs:
-        """The median over rounds of how long a session took to create."""
+        """The median over rounds of the time that a session took to create."""
         return _median([r.load_ns for r in self.rounds]) / _NS_PER_MS
 
     @property
     def first_load_ms(self) -> DurationMs:
-        """How long the first session of the process took to create."""
+        """The time that the first session of the process took to create."""
         return self.rounds[0].load_ns / _NS_PER_MS
 
     @property
@@ -421,18 +422,18 @@ class Measurement(Struct, frozen=True, kw_only=True):
         return _median([r.first_ns for r in self.rounds]) / _NS_PER_MS
 
 
-# The name of a step begins with this where a measurement waits for another one.
+# The name of a step begins with this while a measurement waits for another one.
 WAITING = "waiting for"
-# Work that takes less looks like no hang.
+# Work that takes less does not look like a hang.
 LONG_SECONDS = 10.0
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """The progress of a measurement, for whoever watches it.
+    """The progress of a measurement, as a watch receives it.
 
-    `estimate_ns` is the median so far and `half_width` the larger side of its interval, relative
-    to it; `seconds_left` is the most that this case may still take, and `least_seconds` what it
-    takes at least, told once of a slow model.
+    `estimate_ns` is the median so far, and `half_width` the larger side of its interval, relative
+    to it. `seconds_left` is the most that this case may still take. `least_seconds` is what it
+    takes at least, given once for a slow model.
     """
 
     case_id: str
@@ -451,9 +452,9 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     @property
     def announcement(self) -> str | None:
-        """The words for a long wait, or None; they are shown where progress is not, too.
+        """The message for a long wait, or None; it is shown even if progress is not.
 
-        Without them a run that waits would look like one that hangs.
+        Without it a run that waits would look like one that hangs.
         """
         if self.is_waiting:
             return self.step

@@ -51,9 +51,9 @@ StartRig: TypeAlias = Callable[[PreparedModel, Setup, "CasePlace"], AbstractCont
 
 
 class Stopwatch:
-    """Passes progress on, and tells the time since it was made without waits for others.
+    """A watch that passes progress on and measures the time without waits for other measurements.
 
-    Another measurement on this machine may take an hour, which is no time of this one.
+    Another measurement on this machine may take an hour, which does not count for this one.
     """
 
     def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,7 +76,7 @@ class Stopwatch:
 
 
 class CasePlace(Struct, frozen=True):
-    """One case among the cases of a request, and whoever watches its progress."""
+    """One case among the cases of a request, and the watch that gets its progress."""
 
     case: Case
     number: int
@@ -94,14 +94,14 @@ class CasePlace(Struct, frozen=True):
 
 
 def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
-    """The facts of a model's files; reading them is shown as a step of the first case."""
+    """Return the facts of a model's files; reading them is shown as a step of the first case."""
     place = CasePlace(model.case(model.request.cores[0]), 1, cases, watch)
     return model_facts(model.file, reads_all=True, tell=place.tell)
 
 
 @contextmanager
 def started_rig(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
-    """A rig in a worker of its own, alone on this machine; it ends with the context."""
+    """Yield a rig in a worker of its own, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
     with unchanged(model), alone_at(place), rig_of(model, setup, place) as rig:
         yield rig
@@ -109,7 +109,7 @@ def started_rig(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterato
 
 @contextmanager
 def rig_of(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
-    """A rig in a worker of its own, which ends with the context."""
+    """Yield a rig in a worker of its own, which ends with the context."""
     with start_on(setup, place.case.cores) as worker:
         place.tell("loading")
         workload = make_workload(model, worker)
@@ -119,12 +119,13 @@ def rig_of(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig
 
 @contextmanager
 def unchanged(*models: Model) -> Iterator[None]:
-    """Raises ChangedModelError if a file of these models changes before the context ends.
+    """Raise ChangedModelError if a file of these models changes before the context ends.
 
-    Each session reads the files anew, and one report must not mix two models.
+    Each session reads the files again, and one report must not mix two models.
     """
     for model in models:
-        # From now on they belong to the model. A missing file is an error where it is read.
+        # From now on the external files belong to the model. A missing file is an error when it is
+        # read.
         with suppress(ModelError):
             model.file.beside()
 
@@ -144,7 +145,7 @@ def unchanged(*models: Model) -> Iterator[None]:
 
 @contextmanager
 def adding_notes(notes: Sequence[str]) -> Iterator[None]:
-    """Add to an error which values were made up: the model may have refused one of them."""
+    """Add to an error which values were made up: the model may have rejected one of them."""
     try:
         yield
     except MeasureError as error:
@@ -153,7 +154,7 @@ def adding_notes(notes: Sequence[str]) -> Iterator[None]:
 
 
 def make_workload(model: PreparedModel, worker: ProcessWorker, side: str = "") -> Workload:
-    """The file that a worker runs: the user's own if it can, else a copy named by `side`."""
+    """Return the file that a worker runs: the user's own, or a copy named by `side` if needed."""
     bound, file = model.bound, model.file
     folder = None
     if file.path is not None and not model.runs_as_copy:
@@ -187,10 +188,10 @@ def time_layers(
     undisturbed: bool,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Timed]:
-    """The sides of one worker with layer times where the engine tells them; their runs take turns.
+    """Return the sides of one worker with layer times if the engine has them.
 
-    A failure ends in a note: the latency that was measured before stays valid. For `undisturbed`
-    see `add_layer_times`.
+    The runs of the sides take turns. A failure becomes a note: the latency that was measured before
+    stays valid. For `undisturbed` see `add_layer_times`.
     """
     models, rigs = [side.model for side, _ in sides], [rig for _, rig in sides]
     runs: Sequence[KernelRun | None] = [None] * len(sides)
@@ -220,7 +221,10 @@ def time_layers(
 
 
 def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
-    """A copy of the model with a unique name for each node; None if what runs has such names."""
+    """Write a copy of the model with a unique name for each node.
+
+    Return None if the model that runs already has unique names.
+    """
     if not model.needs_names:
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"
@@ -237,9 +241,9 @@ def add_layer_times(
     *,
     undisturbed: bool = False,
 ) -> Measurement:
-    """The measurement with the layer times that the kernels of profiled sessions give.
+    """Return the measurement with layer times from the kernels of profiled sessions.
 
-    With `undisturbed`, they are the times without other processes. Where these disturbed the
+    With `undisturbed`, they are the times without other processes. If these disturbed the
     measurement, the time that it waited for a processor is a row of its own.
     """
     waits = undisturbed and bool(noise_of(measured))
@@ -263,7 +267,7 @@ def add_layer_times(
 
 
 def _repeated_ns(model: Model, measured: Measurement) -> float:
-    """The median of the inference that a profiled session repeats: of the largest member."""
+    """Return the median of the inference that a profiled session repeats: of the largest member."""
     mixture = model.request.mixture
     if mixture is None:
         return measured.latency.median_ns
@@ -273,13 +277,13 @@ def _repeated_ns(model: Model, measured: Measurement) -> float:
 
 
 def see_shapes(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedModel:
-    """The model with the shapes that a run tells; unchanged if complete or if no run tells."""
+    """Return the model with the shapes that a run shows; unchanged if complete or if none does."""
     observed = observe_shapes(rig, named) if model.is_open else None
     return model if observed is None else complete(model, observed)
 
 
 def see_shapes_if_told(model: PreparedModel, rig: Rig) -> PreparedModel:
-    """`see_shapes` where no layers are timed: if the engine fails, the model stays unchanged."""
+    """Call `see_shapes` without timing layers; if the engine fails, the model is unchanged."""
     if model.is_open:
         with suppress(MeasureError):
             return see_shapes(model, rig, name_nodes(model, rig))
@@ -296,14 +300,14 @@ def check_cores(cores: int, setup: Setup) -> None:
 
 @contextmanager
 def alone_at(place: CasePlace) -> Iterator[None]:
-    """No other measurement on this machine for as long as this case takes."""
+    """Keep other measurements off this machine for as long as this case takes."""
     with measuring_alone(lambda holder: place.tell(f"{WAITING} {holder}")):
         place.tell("starting")
         yield
 
 
 def machine_of(setup: Setup) -> MachineFacts:
-    """The machine that cases run on with a setup; MeasureError if it cannot be reached."""
+    """Return the machine that cases run on; raise MeasureError if it cannot be reached."""
     if is_local(setup.spec):
         return describe_machine()
     with start_on(setup, 1) as worker:
@@ -311,7 +315,7 @@ def machine_of(setup: Setup) -> MachineFacts:
 
 
 def start_on(setup: Setup, cores: int) -> ProcessWorker:
-    """A worker, not started yet, that knows where this machine counts its throttling."""
+    """Return a worker, not started yet, with the files in which this machine counts throttling."""
     stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT)]
     return start_worker(setup, cores, stats)
 
@@ -319,11 +323,11 @@ def start_on(setup: Setup, cores: int) -> ProcessWorker:
 def variant_options(
     worker: ProcessWorker, setup: Setup, kind: str, value: str | float
 ) -> Mapping[str, str] | None:
-    """The engine options that make a worker run a model in another way; None if there are none.
+    """Return the engine options that make a worker run a model in another way, or None without any.
 
     `kind` is `precision` or `sparsity`, and `value` a precision, such as `bf16`, or the share of
     the weights that is zero. If the engine or the machine of the worker cannot do it, a UsageError
-    says what they can do.
+    lists what they can do.
     """
     worker.use_engine(setup.engine, setup.options)
     found: Mapping[str, str] | None = worker.ask(

@@ -23,7 +23,8 @@ from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
 else:
-    # On its way to a machine it is a digest, and msgspec reads no union of several classes.
+    # When it is sent to a machine it is a digest, and msgspec does not read a union of several
+    # classes.
     ModelSource = Any
 
 _Result = TypeVar("_Result")
@@ -42,7 +43,7 @@ class ModelRun(Struct, frozen=True):
 
 
 class SentRequest(Protocol[_Answer_co]):
-    """A request that is run here, or sent to another machine.
+    """A request that runs here, or is sent to another machine.
 
     The models in its fields are each a `ModelRun`, or a tuple of these.
     """
@@ -51,7 +52,7 @@ class SentRequest(Protocol[_Answer_co]):
     def request(self) -> ProfileRequest: ...
 
     def run(self, extensions: Extensions, watch: Watch) -> _Answer_co:
-        """The result, measured on this machine."""
+        """Return the result, measured on this machine."""
         ...
 
 
@@ -59,15 +60,15 @@ class SharedRequest(SentRequest[_Result], Protocol[_Result]):
     """A request that several machines can run."""
 
     def split(self, extensions: Extensions) -> Parts[_Result]:
-        """The parts; UsageError or ModelError for a request that no machine can run."""
+        """Return the parts; raise UsageError or ModelError if no machine can run the request."""
         ...
 
 
 class Parts(Struct, Generic[_Result], frozen=True):
     """The parts of a request with their titles, each for one machine.
 
-    `kind` is the class of their results. `join` makes one of these, or of the errors in their
-    places, the result of the request.
+    `kind` is the class of their results. `join` combines these results, or the errors in their
+    places, into the result of the request.
     """
 
     requests: tuple[tuple[str, SentRequest[_Result]], ...]
@@ -76,7 +77,7 @@ class Parts(Struct, Generic[_Result], frozen=True):
 
 
 def only_result(found: Sequence[_Result | ModelPerfError]) -> _Result:
-    """The result of a request that is its only part; an error in its place is raised."""
+    """Return the result of a request that is its only part; raise an error in its place."""
     (result,) = found
     if isinstance(result, ModelPerfError):
         raise result
@@ -84,7 +85,7 @@ def only_result(found: Sequence[_Result | ModelPerfError]) -> _Result:
 
 
 def telling(watch: Watch) -> Callable[[str], None]:
-    """Tells a step before the measuring."""
+    """Return a function that reports a step before the measuring."""
 
     def tell(step: str) -> None:
         watch(Progress(case_id="", case_number=0, cases=0, step=step))
@@ -103,7 +104,7 @@ class MeasureRequest(Struct, frozen=True):
     names_machine: bool = False
 
     def run(self, extensions: Extensions, watch: Watch = lambda _: None) -> Profile:
-        """The profile, measured here."""
+        """Return the profile, measured here."""
         model = self.model
         profile = measure_model(model.source, self.request, model.setup, extensions, watch)
         if not self.names_machine:
@@ -111,7 +112,10 @@ class MeasureRequest(Struct, frozen=True):
         return replace(profile, cases=tuple(_with_machine(case, profile) for case in profile.cases))
 
     def split(self, extensions: Extensions) -> Parts[Profile]:
-        """Each case; one that no machine measured has its reason in the profile."""
+        """Return one part for each case.
+
+        The joined profile shows why a case was not measured.
+        """
         sha256 = open_model(self.model.source).sha256()
         counted = profile_model(self.model.source, self.request, extensions.operators)
         counted = replace(counted, model=replace(counted.model, sha256=sha256))
@@ -144,7 +148,7 @@ def _with_machine(case: CaseProfile, profile: Profile) -> CaseProfile:
 
 
 def _with_places(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
-    """The cases with a note of the machine of each, if they ran on machines of several kinds."""
+    """Add a note of the machine to each case, if they ran on machines of several kinds."""
     machines = [case.measured.machine for case in cases if case.measured is not None]
     if len({machine.key for machine in machines if machine is not None}) < 2:
         return tuple(cases)
@@ -160,7 +164,10 @@ def _with_place(case: CaseProfile) -> CaseProfile:
 
 
 def case_label(case: ProfileRequest) -> str:
-    """Near to the id of the only case of a request, which needs the model's own batch size."""
+    """Return a label similar to the id of the only case of a request.
+
+    The id itself needs the model's own batch size.
+    """
     (binding,), (cores,) = case.bindings(), case.cores
     batch = "" if binding.batch_size is None else f"b{binding.batch_size}-"
     parts = [f"{batch}c{cores}", *(f"{n}{s}" for n, s in binding.dims.items())]

@@ -1,7 +1,7 @@
-"""The way of a model begins here: read, bound to the sizes of a case, and prepared to run.
+"""Read a model, bind it to the sizes of a case, and prepare it to run.
 
-A `Model` is bound and counted, and nothing about it has been run or written yet. A `PreparedModel`
-is all that a run needs, made once: whatever comes after it reads its fields.
+A `Model` is bound and counted, and nothing of it has been run or written yet. A `PreparedModel` is
+made once and has all that a run needs: later steps read its fields.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Model(Struct, frozen=True, dict=True):
 
     @classmethod
     def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
-        """The first case of a request."""
+        """Return the model of the first case of a request."""
         file = open_model(source)
         return Model.bind(file, request.bindings_of(file)[0], request, extensions)
 
@@ -71,7 +71,7 @@ class Model(Struct, frozen=True, dict=True):
     def of_request(
         cls, file: ModelFile, request: ProfileRequest, extensions: Extensions
     ) -> tuple[Model, ...]:
-        """The model at each set of dimensions of a request."""
+        """Return the model at each set of dimensions of a request."""
         bindings = request.bindings_of(file)
         return tuple(Model.bind(file, binding, request, extensions) for binding in bindings)
 
@@ -85,7 +85,7 @@ class Model(Struct, frozen=True, dict=True):
     def bind_whole(
         cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
     ) -> Model:
-        """The model at a binding that was made for another model and has the given inputs."""
+        """Bind a model to a binding of another model that already has the given inputs."""
         bound = load_model(file, binding, extensions.operators.shape_rules)
         static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
         members = bind_members(file, binding, extensions.operators)
@@ -94,7 +94,7 @@ class Model(Struct, frozen=True, dict=True):
 
     @cached_property
     def given_inputs(self) -> StoredInputs:
-        """The inputs that the user gave, by which two runs of a model are the same."""
+        """The inputs that the user gave; two runs of a model are the same only if these are."""
         if self.request.mixture is not None:
             return describe_mixture(
                 self.request.mixture,
@@ -106,7 +106,7 @@ class Model(Struct, frozen=True, dict=True):
 
     @cached_property
     def given_feeds(self) -> PhaseGiven:
-        """The given inputs of the inference that is repeated, and of the steps of a generation."""
+        """The user's inputs of the inference that is repeated, and of each generation step."""
         given, bound = self.request.given, self.bound
         if given is None:
             return PhaseGiven({}, {})
@@ -117,7 +117,7 @@ class Model(Struct, frozen=True, dict=True):
 
     @cached_property
     def given_of_members(self) -> tuple[Mapping[str, Feed], ...]:
-        """The given inputs of each member of a workload."""
+        """The user's inputs for each member of a workload."""
         if self.request.mixture is None:
             return ()
         return tuple(
@@ -129,11 +129,11 @@ class Model(Struct, frozen=True, dict=True):
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:
-        """The dimensions that tell the cases of the request apart."""
+        """The dimensions that distinguish the cases of the request."""
         return self.request.varying(self.binding)
 
     def case(self, cores: int) -> Case:
-        """The case of this model on so many cores."""
+        """Return the case of this model on that many cores."""
         return Case(
             self.bound.inputs.batch_size,
             cores,
@@ -148,11 +148,11 @@ class PreparedModel(Model, frozen=True, kw_only=True):
     """A model with all that its runs need.
 
     `given` describes the inputs that the user gave. `feeds` are the inputs of the inference that is
-    repeated, and `steps` those of a generation or of a workload. `beside` are the files of external
-    data by their names in the model, and `size_bytes` is the size of all files; None where one is
-    missing.
-    `runs_as_copy` claims that an engine gets a copy that is written for it, and `needs_names` that
-    nodes have no unique names in what it gets. `is_open` claims that only a run tells all shapes.
+    repeated, and `steps` those of a generation or of a workload. `beside` has the files of external
+    data by their names in the model, and `size_bytes` is the size of all files, or None if one is
+    missing. `runs_as_copy` means that an engine gets a copy that is written for it, and
+    `needs_names` that the nodes it gets have no unique names. `is_open` means that only a run shows
+    all shapes.
     """
 
     given: StoredInputs
@@ -166,15 +166,15 @@ class PreparedModel(Model, frozen=True, kw_only=True):
 
     @property
     def pass_inferences(self) -> int:
-        """The inferences of one pass of a workload; 1 of a plain case."""
+        """The inferences of one pass of a workload; 1 for a plain case."""
         return 1 if self.request.mixture is None else self.request.mixture.facts.inferences
 
 
 def prepare(model: Model) -> PreparedModel:
-    """The model with its inputs made, and with the files that an engine opens checked.
+    """Make the inputs of a model, and check the files that an engine opens.
 
-    ChangedModelError if one of them changed since it was used, ModelError if one is missing or must
-    not be read, BindingError if a given input does not fit.
+    Raise ChangedModelError if a file changed since it was used, ModelError if one is missing or
+    must not be read, BindingError if a given input does not fit.
     """
     model.file.require_unchanged()
     bound, seed, name = model.bound, model.request.seed, model.file.name
@@ -204,7 +204,7 @@ def prepare(model: Model) -> PreparedModel:
 
 
 def complete(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> PreparedModel:
-    """The model with the shapes that a run told."""
+    """Return the model with the shapes that a run showed."""
     alone, chance = model.static, find_chance(model.bound.graph)
     bound = complete_model(model.bound, observed)
     completed = count_bound(bound, model.extensions.operators)
@@ -217,7 +217,7 @@ def complete(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> Pre
         notes = (*notes, f"{chance} decides how much is computed: the next run may compute more")
     static = replace(
         completed,
-        # The model stores the weights of a branch whether or not that runs.
+        # The model stores the weights of a branch even if the branch does not run.
         params=alone.params,
         weight_bytes=alone.weight_bytes,
         notes=notes,
@@ -249,7 +249,7 @@ Pair: TypeAlias = PairOf[PreparedModel]
 
 
 def prepare_pair(pair: PairOf[Model]) -> Pair:
-    """Both models of a pair, prepared; a model that stands on both sides is prepared once."""
+    """Prepare both models of a pair; a model that is on both sides is prepared once."""
     after = prepare(pair.after)
     before = after if pair.before is pair.after else prepare(pair.before)
     return Pair(before, after, pair.before_setup, pair.after_setup)

@@ -1,7 +1,7 @@
 """The records of a profile: its model, its cases, and the layers of each.
 
-The results of a run are in `measurements`. Stored facts are fields, derived ones are properties.
-None is an unknown value; it is never written as 0.
+The results of a run are in `measurements`. Stored facts are fields, derived ones are properties. An
+unknown value is None, never 0.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _NS_PER_MS = 1e6
 
 
 class ModelIdentity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The facts of a model wherever it lies; a Python function has no size.
+    """The facts of a model that do not depend on its place; a Python function has no size.
 
-    `total_bytes` is the size with external data; None if that is missing.
+    `total_bytes` is the size with external data, or None if that is missing.
     """
 
     name: str
@@ -68,10 +68,10 @@ class ModelIdentity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
-    """Which file a profile is of. A newer version may add keys to it.
+    """The file that a profile is of; a newer version may add keys to it.
 
-    `path` stands after the name: positional fields come before the others. `function_file` is the
-    Python file that a function was read from.
+    `path` comes after the name, because positional fields come before the others. `function_file`
+    is the Python file that a function was read from.
     """
 
     name: str
@@ -82,7 +82,7 @@ class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
     def named(
         cls, name: str, path: str | None = None, function_file: str | None = None
     ) -> ModelFacts:
-        """The facts of a model of which nothing else is known."""
+        """Return the facts of a model of which only these are known."""
         return cls(
             name,
             path,
@@ -96,7 +96,7 @@ class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
 
     @property
     def described_size(self) -> str:
-        """`12.40 MiB with external data`; empty if the model is no file.
+        """The size as text: `12.40 MiB with external data`; empty if the model is not a file.
 
         If the external data are missing, it is the size of the file alone.
         """
@@ -121,10 +121,10 @@ class CaseMember(Struct, frozen=True):
 class Case(Struct, frozen=True):
     """One model at one batch size and one core count, with its other dimensions bound.
 
-    `dims` tell the cases of a request apart; `given_dims` are all dimensions that were given a
-    size, None if a kept profile does not say. `engine` is named only where a request has several.
-    `phase` is that of a generation, if the case is one. `program` is the name of the test, if the
-    case is a program and not a model. `members` are those of a workload.
+    `dims` distinguish the cases of a request. `given_dims` are all dimensions that were given a
+    size, or None if a kept profile does not have them. `engine` is set only if a request has
+    several. `phase` is that of a generation, if the case is one. `program` is the name of the test,
+    if the case is a program and not a model. `members` are those of a workload.
     """
 
     batch_size: Positive
@@ -149,7 +149,7 @@ class Case(Struct, frozen=True):
 
     @property
     def is_step(self) -> bool:
-        """Whether it generates a token at a time."""
+        """Whether the case generates one token at a time."""
         return self.phase is not None and self.phase.phase is Phase.STEP
 
     @property
@@ -169,7 +169,7 @@ class Case(Struct, frozen=True):
 
 
 class Outcome(enum.Enum):
-    """Why a case has no measurement."""
+    """The reason why a case has no measurement."""
 
     STATIC = "not measured"
     SKIPPED = "skipped"
@@ -177,7 +177,7 @@ class Outcome(enum.Enum):
 
     @classmethod
     def of(cls, error: ModelPerfError) -> Outcome:
-        """The outcome of a case that met this error."""
+        """Return the outcome of a case that failed with this error."""
         return cls.SKIPPED if isinstance(error, TooFewCoresError) else cls.FAILED
 
 
@@ -193,8 +193,8 @@ class CaseState(enum.Enum):
 class CaseProfile(Struct, frozen=True):
     """Everything known about one case.
 
-    `counted` is None for a Python function, which has no graph. `measured` is None if nothing ran;
-    then `outcome` and `reason` say why.
+    `counted` is None for a Python function, which has no graph. `measured` is None if the case did
+    not run; then `outcome` and `reason` explain why.
     """
 
     case: Case
@@ -216,24 +216,24 @@ class CaseProfile(Struct, frozen=True):
 
     @property
     def static(self) -> StaticProfile:
-        """The counts of the graph; UsageError if there is none."""
+        """The counts of the graph; raises UsageError if there is none."""
         if self.counted is None:
             raise UsageError("a Python function has no graph to count: only its latency is known.")
         return self.counted
 
     @property
     def latency(self) -> Latency:
-        """The latency in steady state; UsageError where the case did not run."""
+        """The latency in steady state; raises UsageError if the case did not run."""
         return self._measured().latency
 
     @property
     def typical(self) -> Percentile:
-        """The median latency, and of a workload the mean of its pass; UsageError without a run."""
+        """The median latency, or a workload's mean over a pass; raises UsageError without a run."""
         return self._measured().typical
 
     @property
     def items_per_second(self) -> float | None:
-        """The items of a batch divided by the typical latency; UsageError without a run."""
+        """The items of a batch divided by the typical latency; raises UsageError without a run."""
         return self._measured().items_per_second
 
     @property
@@ -250,7 +250,7 @@ class CaseProfile(Struct, frozen=True):
 
     @property
     def generation(self) -> GenerationFigures | None:
-        """The figures of a phase of a generation; None if the case is none."""
+        """The figures of a phase of a generation, or None if the case is not one."""
         phase = self.case.phase
         if phase is None:
             return None
@@ -273,7 +273,7 @@ class CaseProfile(Struct, frozen=True):
 
     @property
     def workload(self) -> WorkloadFigures | None:
-        """The figures of a workload; None if the case is not one."""
+        """The figures of a workload, or None if the case is not one."""
         members = self.case.members
         if not members:
             return None
@@ -304,7 +304,7 @@ class CaseProfile(Struct, frozen=True):
 
     @property
     def state(self) -> CaseState:
-        """Whether it was measured; if not, why."""
+        """The outcome of the case: whether it was measured, and if not, why."""
         return CaseState.MEASURED if self.measured is not None else CaseState(self.outcome.value)
 
     @property
@@ -344,7 +344,7 @@ class CaseProfile(Struct, frozen=True):
 
     @property
     def layer_types(self) -> Mapping[str, LayerType]:
-        """The layers grouped by operator, with their time where it was taken."""
+        """The layers grouped by operator, with their time if it was taken."""
         counted = {} if self.counted is None else dict(self.counted.layer_types)
         if not self.has_layer_times:
             return counted
@@ -370,7 +370,7 @@ class CaseProfile(Struct, frozen=True):
 
 
 def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
-    # Imported here: a static profile loads no scipy.
+    # Imported here, because a static profile loads no scipy.
     from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
 
     rounds = [
@@ -381,7 +381,7 @@ def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
     return slope_of(rounds, phase.steps, run.latency.confidence)
 
 
-# The roofline is an object of a room that this one cannot see.
+# The roofline is an object of a package that this one may not import.
 CASE = JsonObject(
     CaseProfile,
     "id=case.id batch_size=case.batch_size cores=case.cores dims=case.varied"
@@ -424,8 +424,8 @@ class StoredInputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The inputs of a case that a user gave; the others are made.
 
     `specs` has the type, the shape and at most a few values of each input by its name, in the form
-    of `--input`: `float32:1x3x64x64`, `int64:1:5`. `sha256` covers all values; None if nothing was
-    given.
+    of `--input`: `float32:1x3x64x64`, `int64:1:5`. `sha256` covers all values, and is None if no
+    inputs were given.
     """
 
     specs: Mapping[str, str]

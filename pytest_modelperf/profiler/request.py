@@ -37,7 +37,8 @@ from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, Workload
 from pytest_modelperf.profiler.records import Case, CaseMember, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.text.escaping import printable
 
-# A static profile reads no weights, but the digest has to. Only files up to this size are hashed.
+# A static profile does not read weights, but the digest must. Only files up to this size are
+# hashed.
 MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 
@@ -46,11 +47,11 @@ class ProfileRequest(Struct, frozen=True):
 
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
-    `given` are values for inputs of a model that is run; other inputs are made from `seed`. With a
+    `given` has values for inputs of a model that is run; other inputs are made from `seed`. With a
     `mixture`, each case is a workload of its members, whose dimensions are not among `dims`. The
-    inferences of a model that is measured alone come as the `arrivals` say. With `generations`,
-    each of their `phases` is a case. `has_cores` is whether the user asked for these
-    `cores`: a Python function is pinned only then.
+    inferences of a model that is measured alone arrive as `arrivals` specifies. With `generations`,
+    each of their `phases` is a case. `has_cores` is whether the user asked for these `cores`: a
+    Python function is pinned only then.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -68,7 +69,7 @@ class ProfileRequest(Struct, frozen=True):
     arrivals: Arrivals | None = None
 
     def bindings(self) -> Iterator[Binding]:
-        """Every combination of batch size, dimensions and phase, whether or not a model has it."""
+        """Yield every combination of batch size, dimensions and phase, even those no model has."""
         wanted = phases_of_all(self.generations, self.phases)
         for batch_size in self.batch_sizes:
             for sizes in combine_sizes(self.dims):
@@ -79,7 +80,7 @@ class ProfileRequest(Struct, frozen=True):
                     yield replace(binding, phase=phase, state=generation.state)
 
     def _with_members(self, binding: Binding) -> Binding:
-        """The binding of the largest member of a workload, with those of all members."""
+        """Return the binding of the largest member of a workload, with those of all members."""
         if self.mixture is None:
             return binding
 
@@ -89,19 +90,19 @@ class ProfileRequest(Struct, frozen=True):
         return replace(of(self.mixture.largest), members=tuple(map(of, self.mixture.members)))
 
     def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
-        """The bindings whose phase the model has; UsageError if there is none."""
+        """Return the bindings whose phase the model has; raise UsageError if there is none."""
         if not self.generations:
             return tuple(self.bindings())
         had = {phase for _, phase in chosen_phases(self, file)}
         return tuple(binding for binding in self.bindings() if binding.phase in had)
 
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
-        """The dimensions that tell the cases of this request apart."""
+        """Return the dimensions that distinguish the cases of this request."""
         names = {*varying_names(self.dims), *self.named}
         return tuple((name, binding.dims[name]) for name in self.dims if name in names)
 
     def split(self) -> tuple[ProfileRequest, ...]:
-        """One request for each case, in the order of the profile."""
+        """Return one request for each case, in the order of the profile."""
         return tuple(
             replace(
                 self,
@@ -118,7 +119,7 @@ class ProfileRequest(Struct, frozen=True):
 
 
 def _phase_of(binding: Binding) -> dict[str, object]:
-    """The fields of a request that ask for the phase of a binding alone."""
+    """Return the fields of a request for the phase of a binding alone."""
     phase = binding.phase
     if phase is None:
         return {"generations": (), "phases": tuple(Phase)}
@@ -129,9 +130,9 @@ def _phase_of(binding: Binding) -> dict[str, object]:
 def phases_of(
     file: ModelFile, generation: Generation, dims: Mapping[str, int] | None = None
 ) -> tuple[GenerationPhase, ...]:
-    """The phases that a model has of a generation, by its inputs and outputs.
+    """Return the phases that a model has of a generation, determined by its inputs and outputs.
 
-    `dims` are sizes that the user gives. UsageError if it has none.
+    `dims` are sizes that the user gives. Raise UsageError if it has no phase.
     """
     declared = declared_inputs(file.proto), declared_outputs(file.proto)
     return phases_of_model(*declared, generation, file.name, dims)
@@ -140,7 +141,7 @@ def phases_of(
 def chosen_phases(
     request: ProfileRequest, file: ModelFile
 ) -> tuple[tuple[Generation, GenerationPhase], ...]:
-    """The phases of a request that the model has; UsageError if its lengths have none of them."""
+    """Return the phases of a request that the model has; raise UsageError without any."""
     dims = {name: sizes[0] for name, sizes in request.dims.items()}
     known = dict.fromkeys(
         phase for each in request.generations for phase in phases_of(file, each, dims)
@@ -153,12 +154,12 @@ def chosen_phases(
             f"phase chooses {chosen}, and {file.name} has {has} alone with these lengths: "
             "leave out phase, or give prompt for a prefill and generate for steps."
         )
-    # If nothing is left, binding the model says why.
+    # If no phase is left, binding the model raises an error with the reason.
     return tuple((each, phase) for each, phase in wanted if phase in known) or wanted
 
 
 def with_phases_of(request: ProfileRequest, cases: Iterable[Case]) -> ProfileRequest:
-    """The request without the phases of a generation that its cases do not have."""
+    """Return the request without the phases of a generation that its cases do not have."""
     found = {case.phase.phase for case in cases if case.phase is not None}
     return replace(request, phases=tuple(phase for phase in request.phases if phase in found))
 
@@ -166,11 +167,11 @@ def with_phases_of(request: ProfileRequest, cases: Iterable[Case]) -> ProfileReq
 def request_of_each(
     request: ProfileRequest, files: Sequence[ModelFile]
 ) -> tuple[ProfileRequest, ...]:
-    """The request for each of the models that are compared.
+    """Return the request for each of the models that are compared.
 
-    If a model fixes a dimension, its size is only for the others. Several sizes are asked of all
-    models, because a model without that dimension cannot follow them. If a model lacks an input
-    that the user names as state, that pair is only for the others, too.
+    If a model fixes a dimension, its size is only for the others. Several sizes are requested of
+    all models, because a model without that dimension cannot follow them. If a model lacks an input
+    that the user names as state, that pair is also only for the others.
     """
     declared = [declared_inputs(file.proto) for file in files]
     requests = _with_own_state(request, [{each.name for each in own} for own in declared])
@@ -215,7 +216,7 @@ def _with_own_state(
 
 
 def require_equal_phases(files: Sequence[ModelFile], requests: Sequence[ProfileRequest]) -> None:
-    """UsageError if models that are compared have different phases of a generation."""
+    """Raise UsageError if models that are compared have different phases of a generation."""
     phases = [
         [binding.phase for binding in own.bindings_of(file)]
         for file, own in zip(files, requests, strict=True)
@@ -236,7 +237,7 @@ def _phase_names(phases: Sequence[GenerationPhase | None]) -> tuple[str, ...]:
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:
-    """UsageError if models that are compared run at different batch sizes."""
+    """Raise UsageError if models that are compared run at different batch sizes."""
     if any(found != sizes[0] for found in sizes):
         first_file, last_file = files[0], files[-1]
         raise UsageError(
@@ -251,7 +252,7 @@ def _listed(sizes: Sequence[int]) -> str:
 
 
 def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, ...]:
-    """The batch size of each binding of a request, read from the inputs alone."""
+    """Return the batch size of each binding of a request, read from the inputs alone."""
     file = open_model(source)
     return tuple(
         _batch_size(with_given(binding, request, file), file)
@@ -269,7 +270,7 @@ def _batch_size(binding: Binding, file: ModelFile) -> int:
 
 
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
-    """The binding with the sizes of the given arrays, if there are any.
+    """Return the binding with the sizes of the given arrays, if there are any.
 
     The sizes of tokens and state follow from the phase of a generation. Each member of a workload
     has arrays of its own, or none.
@@ -301,14 +302,14 @@ def profile_model(
     request: ProfileRequest | None = None,
     operators: Operators | None = None,
 ) -> Profile:
-    """The static profile of every case of a model."""
+    """Return the static profile of every case of a model."""
     return _profile_file(open_model(source), request or ProfileRequest(), operators or Operators())
 
 
 def profile_both(
     before: ModelSource, after: ModelSource, request: ProfileRequest, operators: Operators
 ) -> tuple[Profile, Profile]:
-    """The static profiles of two models that are compared, at the same batch sizes."""
+    """Return the static profiles of two models that are compared, at the same batch sizes."""
     files = open_model(before), open_model(after)
     requests = request_of_each(request, files)
     require_equal_phases(files, requests)
@@ -348,12 +349,12 @@ def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators
 
 
 def given_dims(binding: Binding) -> tuple[tuple[str, int], ...]:
-    """The sizes that were given to dimensions, in the order of their names."""
+    """Return the sizes that were given to dimensions, in the order of their names."""
     return tuple(binding.own_dims.items())
 
 
 def case_members(mixture: Mixture | None) -> tuple[CaseMember, ...]:
-    """The members of a workload; none of a plain case."""
+    """Return the members of a workload; empty for a plain case."""
     if mixture is None:
         return ()
     return tuple(
@@ -363,7 +364,7 @@ def case_members(mixture: Mixture | None) -> tuple[CaseMember, ...]:
 
 
 def bind_members(file: ModelFile, binding: Binding, operators: Operators) -> tuple[BoundModel, ...]:
-    """The model bound to each member of a workload; UsageError if their batch sizes differ."""
+    """Bind the model to each member of a workload; raise UsageError if batch sizes differ."""
     bound = tuple(load_model(file, own, operators.shape_rules) for own in binding.members)
     sizes = [each.inputs.batch_size for each in bound]
     if len(set(sizes)) > 1:
@@ -380,7 +381,7 @@ def with_members(
     mixture: Mixture | None,
     operators: Operators,
 ) -> StaticProfile:
-    """The counts of the largest member of a workload with those of each member."""
+    """Return the counts of the largest member of a workload with those of each member."""
     if mixture is None:
         return static
     return replace(
@@ -400,7 +401,7 @@ def _macs_of(bound: BoundModel, operators: Operators) -> int | None:
 def profile_bound(
     bound: BoundModel, operators: Operators, *, sparsity: bool = False
 ) -> StaticProfile:
-    """The static profile of a model whose dimensions are bound."""
+    """Return the static profile of a model whose dimensions are bound."""
     profile = count_bound(bound, operators)
     if bound.phase is not None:
         from pytest_modelperf.profiler.generation import count_generation
@@ -408,7 +409,7 @@ def profile_bound(
         counts = count_generation(bound, bound.phase, operators)
         profile = replace(profile, generation=counts)
     if sparsity:
-        # Imported here: only this needs numpy's more costly parts.
+        # Imported here, because only this needs numpy's more costly parts.
         from pytest_modelperf.profiler.counting.weights import add_sparsity
 
         profile = add_sparsity(profile, bound)
@@ -416,7 +417,7 @@ def profile_bound(
 
 
 def count_bound(bound: BoundModel, operators: Operators) -> StaticProfile:
-    """The counts of the graph of a bound model, with remarks on its shapes."""
+    """Return the counts of the graph of a bound model, with notes on its shapes."""
     profile = profile_graph(bound.graph, operators.counters)
     if bound.rewritten:
         names = ", ".join(printable(name) for name in bound.rewritten[:3])
@@ -430,8 +431,9 @@ def count_bound(bound: BoundModel, operators: Operators) -> StaticProfile:
 
 
 def on_this_machine(profile: Profile) -> Profile:
-    """The profile with the machine that it was made on."""
-    # Imported here: asking what machine this is takes as long as counting a small model.
+    """Return the profile with the machine that it was made on."""
+    # Imported here, because finding the facts of this machine takes as long as counting a small
+    # model.
     from pytest_modelperf.profiler.machine.describe import describe_machine
 
     return replace(profile, machine=describe_machine())
@@ -440,7 +442,7 @@ def on_this_machine(profile: Profile) -> Profile:
 def model_facts(
     file: ModelFile, *, reads_all: bool = False, tell: Tell = lambda _: None
 ) -> ModelFacts:
-    """The facts of a model's files; large ones are hashed only if weights are read anyway."""
+    """Return the facts of a model's files; large ones are hashed only if all is read anyway."""
     return ModelFacts(
         name=file.name if file.path is None else file.path.name,
         path=None if file.path is None else str(file.path),
@@ -453,11 +455,11 @@ def model_facts(
 
 
 def size_on_disk(file: ModelFile) -> int | None:
-    """The size of all files of a model; None where external data is missing."""
+    """Return the size of all files of a model, or None if external data is missing."""
     try:
         return file.total_bytes
     except ModelError:
-        # The graph can be counted without it, and an engine says what is missing.
+        # The graph can be counted without it, and an engine reports what is missing.
         return None
 
 

@@ -27,15 +27,15 @@ from pytest_modelperf.report.codec import JsonObject
 from pytest_modelperf.stats.records import Percentile, Slope
 
 _Sizes: TypeAlias = tuple[Count | None, ...]
-# A model can be written whose counts need more than 64 bits.
+# The counts of a model can need more than 64 bits.
 _COUNT: Any = Count | None
 
 
 class LayerRow(Struct, frozen=True):
     """A layer of the model and its time in one inference, or a time that belongs to no layer.
 
-    `fused` are the layers that ran in the same kernel and have no time of their own; each of
-    them says so by `runs_in`, the id of the layer that the time is shown at.
+    `fused` are the layers that ran in the same kernel and have no time of their own. Each of them
+    has `runs_in`, the id of the layer that the time is shown at.
     """
 
     static: StaticLayer | None
@@ -53,7 +53,7 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def half_width(self) -> float | None:
-        """Half the interval of its time, relative to the time; None if that is unknown."""
+        """Half the interval of its time, relative to the time, or None if that is unknown."""
         if self.time is None or self.time.half_width_ns is None or self.time.ns <= 0.0:
             return None
         return self.time.half_width_ns / self.time.ns
@@ -79,7 +79,7 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def gmacs_per_second(self) -> float | None:
-        """The rate of the kernel, all of its layers together; None without MACs or a time."""
+        """The rate of the kernel with all of its layers, or None without MACs or a time."""
         macs = sum(layer.macs or 0 for layer in self.layers)
         return macs / self.ns if macs and self.ns else None
 
@@ -94,12 +94,12 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def kernel(self) -> str | None:
-        """The engine's name for the kernel; None if nothing ran, or if it is unknown."""
+        """The engine's name for the kernel, or None if the model did not run or it is unknown."""
         return None if self.time is None else self.time.kernel or None
 
     @property
     def interval_ns(self) -> tuple[float, float] | None:
-        """The interval of its time; None if that is unknown."""
+        """The interval of its time, or None if that is unknown."""
         if self.time is None or self.time.half_width_ns is None:
             return None
         half_width_ns = self.time.half_width_ns
@@ -130,9 +130,9 @@ class GenerationFigures(Struct, frozen=True, kw_only=True):
     """The figures of a phase of a generation; None is unknown, or a figure of the other phase.
 
     `ttft` is the time to the first token, the median of the prefill. `token_p50` and `token_p95`
-    are those of a step, `growth` how much longer each step takes than the one before it, and
-    `tokens_per_second` those of all items of a batch together. `cache_bytes` is how much the state
-    of one item grows with a token.
+    are those of a step. `growth` is how much longer each step takes than the one before it.
+    `tokens_per_second` counts all items of a batch together. `cache_bytes` is how much the state of
+    one item grows with a token.
     """
 
     ttft: Percentile | None = None
@@ -179,7 +179,7 @@ GENERATION = JsonObject(
 )
 
 
-# The part of the id of a case that is a workload.
+# The part of a case's id that marks a workload.
 MIXED = "mixed"
 
 
@@ -200,7 +200,7 @@ class MemberFigures(Struct, frozen=True, kw_only=True):
 class WorkloadFigures(Struct, frozen=True, kw_only=True):
     """The figures of a workload: the time of one pass with its interval, and its members.
 
-    A pass is every member as often as its weight says.
+    In a pass, every member occurs as often as its weight.
     """
 
     total_ms: DurationMs | None = None
@@ -209,7 +209,7 @@ class WorkloadFigures(Struct, frozen=True, kw_only=True):
 
     @property
     def mean_macs(self) -> Figure | None:
-        """The MACs of an inference, the mean of a pass; None if those of a member are unknown."""
+        """The mean MACs of an inference in a pass, or None if those of a member are unknown."""
         counts = [each.macs for each in self.members if each.macs is not None]
         if len(counts) < len(self.members):
             return None

@@ -1,4 +1,4 @@
-"""A worker for one model after another, where no time of theirs is judged."""
+"""A worker for one model after another, for work that does not judge their times."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerReques
 
 # A runtime keeps some memory of each model, and more of a large one.
 _MOST_KEPT_BYTES = 256 << 20
-# The weights of a model, their copy in the runtime, and the plan with another one.
+# The weights of a model, their copy in the runtime, and another copy in the plan.
 _COPIES = 3
 
 
 class SharedTime:
-    """Threads that take turns: one runs, and the others wait for their workers or for memory.
+    """The turns of threads: one runs, and the others wait for their workers or for memory.
 
-    What they call need not be made for several threads, such as the first reading of a type.
+    The code that they call need not be thread-safe, such as the first reading of a type.
     `limit_bytes` is the memory that the models of all workers may take together.
     """
 
@@ -58,7 +58,10 @@ class SharedTime:
 
     @contextmanager
     def memory(self, weight_bytes: int) -> Iterator[None]:
-        """Memory for a model with these weights; one that needs more than all runs by itself."""
+        """Reserve memory for a model with these weights.
+
+        A model that needs more than all of the memory runs alone.
+        """
         wanted = _COPIES * weight_bytes
         self._turn.wait_for(lambda: self._fits(wanted))
         self._taken_bytes += wanted
@@ -75,11 +78,11 @@ class SharedTime:
 
 
 class SharedWorker:
-    """A worker that stays for the next model; its process starts when the first one comes.
+    """A worker that stays for the next model; its process starts with the first one.
 
-    Whoever judges times gives each model a process of its own: this one may keep memory and threads
-    of the models before. Several of these run at the same time, in different places, each for a
-    thread that has its turn.
+    A measurement that judges times gives each model a process of its own: this one may keep memory
+    and threads of earlier models. Several of these workers run at the same time, in different
+    places, each for a thread that has its turn.
     """
 
     def __init__(self, place: int, time: SharedTime) -> None:
@@ -91,7 +94,7 @@ class SharedWorker:
 
     @contextmanager
     def rig(self, model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
-        """A rig as `started_rig` makes it, but not alone on this machine."""
+        """Yield a rig as `started_rig` does, but not alone on this machine."""
         check_cores(place.case.cores, setup)
         weight_bytes = model.static.weight_bytes
         with unchanged(model), self._time.memory(weight_bytes):

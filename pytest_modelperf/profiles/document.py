@@ -16,13 +16,13 @@ from pytest_modelperf.text.escaping import printable
 
 
 def dump_named(named: NamedProfile) -> str:
-    """The content of the file of a kept profile."""
+    """Return the content of the file of a kept profile."""
     profile = profile_document(named.profile, rooflines_to_json(named.rooflines))
     return NAMED.dump(named, profile=profile)
 
 
 def read_named(data: bytes, file: DocumentFile) -> NamedProfile:
-    """The kept profile in a file, which is named after it."""
+    """Read the kept profile in a file, which is named after it."""
     document = file.parse(data)
     file.check_schema(document, SCHEMA)
     profile = document.get("profile")
@@ -53,7 +53,7 @@ def _read_rooflines(
     profile: Profile,
     file: DocumentFile,
 ) -> dict[str, Roofline]:
-    """The rooflines of the cases that have one, by their ids."""
+    """Return the rooflines of the cases that have one, by the ids of the cases."""
     rooflines = {}
     for index, (kept, case) in enumerate(zip(found.cases, profile.cases, strict=True)):
         if kept.roofline is None:

@@ -41,7 +41,7 @@ class NamedProfile(Struct, frozen=True, kw_only=True):
 
     @property
     def second(self) -> _KeptTime | None:
-        """The second that it was kept in."""
+        """The time at which it was kept, to the second."""
         return None if self.date is None else self.date.replace(microsecond=0)
 
 
@@ -91,7 +91,7 @@ class UnusableProfile(Struct, frozen=True):
 class ProfileList(Struct, frozen=True, kw_only=True):
     """All profiles of a model.
 
-    `older` names the profiles of another model file than the present one; None: there is no file
+    `older` names the profiles of another model file than the present one; None if there is no file
     to compare them with. `flops` is None if nothing can be counted: then `unusable` says why, or
     the model is a Python function. `folder` is their folder, if that is not the usual one.
     """
@@ -109,7 +109,7 @@ class ProfileList(Struct, frozen=True, kw_only=True):
         return self.kept if self.flops is None else (self.flops, *self.kept)
 
     def is_of_older_model(self, named: NamedProfile) -> bool | None:
-        """Whether a profile is of another model file; None if that is unknown."""
+        """Whether a profile is of another model file, or None if that is unknown."""
         return None if self.older is None or named.is_flops else named.name in self.older
 
 
@@ -141,13 +141,13 @@ class CasePair(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of the case; both ids if they differ."""
+        """The id of the case, or both ids if they differ."""
         old, new = self.before.case.id, self.after.case.id
         return old if old == new else f"{old} -> {new}"
 
     @property
     def ratio(self) -> float | None:
-        """The median now over the median before; None if either is unknown."""
+        """The median now over the median before, or None if either is unknown."""
         before, after = self.before.latency.p50_ms, self.after.latency.p50_ms
         return after / before if before and after is not None else None
 

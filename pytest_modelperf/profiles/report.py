@@ -52,7 +52,10 @@ _LEAST_NAME = 16
 
 
 def profile_list_report(found: ProfileList, beside: BesideFirst | None = None) -> Report:
-    """The counts and the kept profiles; a page also compares each of these with the first."""
+    """List the counts and the kept profiles.
+
+    A page also compares each kept profile with the first.
+    """
     known = found.flops or next(reversed(found.kept), None)
     unusable = [Line(word=each.name, text=each.reason, tone=Tone.BAD) for each in found.unusable]
     blocks: list[ReportBlock] = []
@@ -82,7 +85,10 @@ def _page_of_list(found: ProfileList, beside: BesideFirst | None) -> Report:
 
 
 def _first_command(found: ProfileList) -> str:
-    """The command that keeps a first profile. Without counts and errors, it is a function."""
+    """Return the command that keeps a first profile.
+
+    A model without counts and errors is a function.
+    """
     is_function = found.flops is None and not found.unusable
     engine = " --engine callable" if is_function else ""
     folder = "" if found.folder is None else f" --profile-dir {shell_path(found.folder)}"
@@ -90,7 +96,7 @@ def _first_command(found: ProfileList) -> str:
 
 
 def _profiles_table(found: ProfileList) -> Table:
-    """A row for each case of each profile, the counts first."""
+    """Make a row for each case of each profile, the counts first."""
     columns = (
         Column("profile", is_name=True, least=_LEAST_NAME),
         Column("date", is_text=True, least=len("always there")),
@@ -127,7 +133,7 @@ def _has_few_inferences(named: NamedProfile) -> bool:
 
 
 def _profile_rows(named: NamedProfile, found: ProfileList) -> Iterator[tuple[str, ...]]:
-    """The rows of a profile; only the first has its name and date."""
+    """Yield the rows of a profile. Only the first has its name and date."""
     mark = f" {_OLDER}" if named.name in (found.older or ()) else ""
     date = ("always there", "")
     if named.date is not None:
@@ -153,7 +159,10 @@ def _case_cells(case: CaseProfile, *, is_flops: bool) -> tuple[str, ...]:
 
 
 def _condition_lines(kept: Sequence[NamedProfile]) -> Iterator[Line]:
-    """`engine: onnxruntime 1.31.1 (a, b), openvino 2026.4.1 (c)`, and the instruction sets."""
+    """Yield the engines and the instruction sets, each with the names of the profiles.
+
+    For example `engine: onnxruntime 1.31.1 (a, b), openvino 2026.4.1 (c)`.
+    """
     engines: dict[str, list[str]] = {}
     sets: dict[str, list[str]] = {}
     for named in kept:
@@ -205,7 +214,10 @@ def named_report(
     is_older: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
-    """A profile as `modelperf profile` shows it, its date, its rooflines, or why it has none."""
+    """Show a profile as `modelperf profile` does, with its date and its rooflines.
+
+    A note says why a case has no roofline.
+    """
     additions = roofline_additions(named.rooflines, None if view is None else view.top)
     report = profile_report(named.profile, view, named.date, additions)
     older = "of another model file than the present one"
@@ -227,7 +239,7 @@ def named_report(
 
 
 def _missing_rooflines(named: NamedProfile) -> Iterator[ReportBlock]:
-    """Why cases have no roofline, and the command that keeps a profile with one."""
+    """Yield why cases have no roofline, and the command that keeps a profile with one."""
     without = [
         case
         for case in named.profile.cases
@@ -246,7 +258,7 @@ def _missing_rooflines(named: NamedProfile) -> Iterator[ReportBlock]:
 
 
 def _only_on_page(report: Report) -> Report:
-    """The report of a page, as a part of one that has another text."""
+    """Limit a report to the page, as a part of one that has another text."""
     return replace(
         report,
         opening=tuple(replace(line, on=line.on & On.PAGE) for line in report.opening),
@@ -259,7 +271,7 @@ def _only_on_page(report: Report) -> Report:
 
 
 def work_and_time_report(found: WorkAndTime) -> Report:
-    """Shares of the MACs next to shares of the time; a page is that of the profile."""
+    """Show shares of the MACs next to shares of the time. The page is that of the profile."""
     page = _only_on_page(named_report(found.kept))
     sections = [
         Section(title=case.case.id, blocks=(Rows(_work_and_time_table(case)),))
@@ -279,7 +291,7 @@ def work_and_time_report(found: WorkAndTime) -> Report:
 
 
 def _work_and_time_table(case: CaseProfile) -> Table:
-    """A row per operator: its share of the MACs and of the time, the longest first."""
+    """Make a row per operator: its share of the MACs and of the time, the longest first."""
     total_ns = layer_total_ns(case)
     macs = case.static.macs
     decimals = table_decimals(total_ns)

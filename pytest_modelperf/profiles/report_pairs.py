@@ -66,7 +66,7 @@ ARROW = " → "
 
 
 def pairs_data(pairs: Sequence[SideBySide]) -> Entry:
-    """Each pair of profiles, of which a reader chooses one."""
+    """Return the data of each pair of profiles, of which a reader chooses one."""
     return {**whole_page([_pair_entry(pair) for pair in pairs]), "choice": "Profiles"}
 
 
@@ -87,7 +87,7 @@ def _pair_entry(pair: SideBySide) -> Entry:
 
 
 def _compared(pair: CasePair) -> CaseComparison:
-    """A case of both; the two did not take turns, so no figure is judged or has an interval."""
+    """Return a case of both. They did not take turns, so no figure is judged or has an interval."""
     return CaseComparison(
         pair.after.case,
         (),
@@ -110,7 +110,7 @@ _NS_PER_MS = 1e6
 
 
 def side_by_side_report(found: SideBySide, top: int | None) -> Report:
-    """Two profiles; `top` is the number of layers shown."""
+    """Show two profiles. `top` is the number of layers shown."""
     return replace(
         pairs_page([found], (), top),
         subject=f"{found.before.name} -> {found.after.name}",
@@ -119,7 +119,7 @@ def side_by_side_report(found: SideBySide, top: int | None) -> Report:
 
 
 def pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str], top: int | None = None) -> Report:
-    """Pairs of profiles of one model; they have the first profile in common."""
+    """Show pairs of profiles of one model, which have the first profile in common."""
     choices = tuple(
         Choice(number, place)
         for number, pair in enumerate(pairs)
@@ -156,7 +156,7 @@ def pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str], top: int | Non
 
 
 def describe_kept(named: NamedProfile) -> str:
-    """`baseline, kept 2026-01-31 12:05 UTC`; the name alone of the counts."""
+    """Return `baseline, kept 2026-01-31 12:05 UTC`, or the name alone for the counts."""
     if named.date is None:
         return named.name
     return f"{named.name}, kept {named.date.strftime('%Y-%m-%d %H:%M UTC')}"
@@ -182,7 +182,7 @@ class _Row(NamedTuple):
 
 
 def _cases_table(pairs: Sequence[SideBySide]) -> Table:
-    """A row for each case that both profiles of a pair have."""
+    """Make a row for each case that both profiles of a pair have."""
     names: list[FilledColumn[_Row]] = [
         (Column("profiles", is_name=True), lambda row: _names(row.pair))
     ]
@@ -221,7 +221,7 @@ def _format_ratio(ratio: float | None) -> str:
 
 
 def _round_spread(case: CaseProfile) -> str:
-    """How far the medians of the rounds are apart, as a share of the fastest."""
+    """Return how far apart the medians of the rounds are, as a share of the fastest."""
     rounds = () if case.measured is None else case.measured.rounds
     medians = [median(made.times_ns) for made in rounds]
     if len(medians) < 2 or not min(medians):
@@ -257,7 +257,7 @@ def _describe_unlike(each: DifferentCondition) -> str:
 
 
 def _describe_single(pair: SideBySide, name: str, case: Case) -> str:
-    """`b2-c1 was measured in pruned only`, and whether it failed in the other."""
+    """Return `b2-c1 was measured in pruned only`, and whether it failed in the other."""
     other = pair.after if name == pair.before.name else pair.before
     is_there = any(each.case.id == case.id for each in other.profile.cases)
     failed = f": in {other.name} it failed" if is_there else ""
@@ -265,7 +265,7 @@ def _describe_single(pair: SideBySide, name: str, case: Case) -> str:
 
 
 def _layers_section(pair: CasePair, top: int | None) -> Section:
-    """Layer types and layers, as a text shows them."""
+    """Return the layer types and layers, as a text report shows them."""
     tables = (_types_table(pair), _layers_table(pair, top)) if pair.layers else ()
     blocks: tuple[ReportBlock, ...] = tuple(Rows(table, on=On.TEXT) for table in tables)
     if not pair.layers:
@@ -275,14 +275,14 @@ def _layers_section(pair: CasePair, top: int | None) -> Section:
 
 
 def _types_table(pair: CasePair) -> Table:
-    """The time of each operator in both. The caption on explained changes is left out."""
+    """Return each operator's time in both, without the caption on explained changes."""
     whole = CaseComparison(pair.after.case, (), pair.layer_types)
     table = without_column(type_difference_table(whole), INTERVAL)
     return replace(table, caption="")
 
 
 def _layers_table(pair: CasePair, top: int | None) -> Table:
-    """The layers whose times differ most, either way."""
+    """Return the layers whose times differ most, in either direction."""
     decimals = max(table_decimals(layer_total_ns(case)) for case in (pair.before, pair.after))
     shown = pair.layers[:top]
     more = len(pair.layers) - len(shown)
@@ -304,7 +304,7 @@ def _layers_table(pair: CasePair, top: int | None) -> Table:
 
 
 def _pair_sheet(found: SideBySide) -> Sheet:
-    """A row for each case, layer type and layer; `row` says which."""
+    """Return a row for each case, layer type and layer, as the column `row` says."""
     rows: list[tuple[Cell, ...]] = []
     for pair in found.pairs:
         before, after = pair.before.latency.p50_ms, pair.after.latency.p50_ms

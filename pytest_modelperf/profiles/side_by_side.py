@@ -1,4 +1,4 @@
-"""Two kept profiles side by side, times beside counts, and the questions that they leave open."""
+"""Two kept profiles side by side, times next to counts, and the questions they leave open."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NOT_SHOWN = (0.0, math.inf)
 
 
 def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
-    """The cases that both have. If they share none and have one each, these two are paired."""
+    """Pair the cases that both have. If they share none and have one each, pair these two."""
     old, new = _measured(before), _measured(after)
     shared = [case_id for case_id in old if case_id in new]
     chosen = [(old[case_id], new[case_id]) for case_id in shared]
@@ -75,14 +75,17 @@ def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
 
 
 class BesideFirst(NamedTuple):
-    """Each profile beside the first, and notes on those that have no case in common with it."""
+    """Each profile next to the first, and notes on those that have no case in common with it."""
 
     pairs: tuple[SideBySide, ...]
     notes: tuple[str, ...]
 
 
 def put_beside_first(kept: Sequence[NamedProfile]) -> BesideFirst:
-    """UsageError if none has a case in common with the first."""
+    """Put each profile next to the first.
+
+    Raise UsageError if none has a case in common with it.
+    """
     first, *others = kept
     found = [_try_beside(first, other) for other in others]
     pairs = tuple(each for each in found if isinstance(each, SideBySide))
@@ -93,7 +96,7 @@ def put_beside_first(kept: Sequence[NamedProfile]) -> BesideFirst:
 
 
 def _try_beside(first: NamedProfile, other: NamedProfile) -> SideBySide | str:
-    """Both side by side, or why not."""
+    """Put both side by side, or return why that is not possible."""
     try:
         return put_side_by_side(first, other)
     except UsageError as error:
@@ -101,7 +104,7 @@ def _try_beside(first: NamedProfile, other: NamedProfile) -> SideBySide | str:
 
 
 def put_beside_work(kept: NamedProfile) -> WorkAndTime:
-    """The counts of each case beside its times."""
+    """Put the counts of each case next to its times."""
     cases = [
         case for case in kept.profile.cases if case.counted is not None and case.has_layer_times
     ]
@@ -124,7 +127,10 @@ def _ids(named: NamedProfile) -> str:
 
 
 def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
-    """Both cases, with what differs most first, either way: none of it is shown, or a cause."""
+    """Pair both cases, with the largest differences first.
+
+    No difference counts as shown, or as a cause.
+    """
     found = Differences.between(before, after, _NOT_SHOWN)
     layers = [change for change in found.of_layers() if change.time is not None]
     return CasePair(
@@ -143,7 +149,7 @@ def _by_size(change: LayerTypeChange | LayerChange) -> float:
 
 
 def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[DifferentCondition, ...]:
-    """The conditions that differ; one that is unknown on a side is left out."""
+    """Return the conditions that differ. One that is unknown on a side is left out."""
     return tuple(
         DifferentCondition(what=what, before=text, after=after[what])
         for what, text in before.items()
@@ -152,7 +158,7 @@ def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Differ
 
 
 def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, str]:
-    """The known conditions of a measurement that can change its times, and its model file."""
+    """Return the known conditions that can change a measurement's times, and its model file."""
     model, machine = named.profile.model, named.profile.machine
     engines = dict.fromkeys(_engine(case.measured.engine) for case in cases if case.measured)
     given = dict.fromkeys(_given_dims(case.case) for case in cases)
@@ -170,7 +176,7 @@ def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, 
 
 
 def _given_dims(case: Case) -> str | None:
-    """The sizes that were given to dimensions; None where the kept profile does not say."""
+    """Return the sizes given to dimensions, or None if the kept profile does not have them."""
     if case.given_dims is None:
         return None
     return ", ".join(f"{name}={size}" for name, size in case.given_dims) or "none given"
@@ -187,10 +193,10 @@ def _engine(engine: EngineFacts) -> str:
 def find_theoretical_rooflines(
     counted: Profile, machine: MachineFacts, folder: Path, engine: str
 ) -> Rooflines:
-    """Every counted case beneath the kept peaks of this machine; nothing is measured.
+    """Put every counted case under the kept peaks of this machine. Nothing is measured.
 
-    Peaks belong to an engine and a number of cores. If there are several versions or options of
-    an engine, the peaks that were measured last are used.
+    Peaks belong to an engine and a number of cores. If there are several versions or options of an
+    engine, the peaks that were measured last are used.
     """
     kept = find_peaks(folder, machine.key)
     found: dict[str, Roofline] = {}
@@ -205,7 +211,7 @@ def find_theoretical_rooflines(
 
 
 def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engine: str) -> str:
-    """The note that no peaks are known, with the command that measures them, if one can."""
+    """Return a note that no peaks are known, with a command that measures them, if possible."""
     none, cores = f"no roofline of {case.case.id}", case.case.cores
     if machine.usable_cores is not None and cores > machine.usable_cores:
         return f"{none}: {cores} cores are wanted, but the machine has {machine.usable_cores}"
@@ -223,7 +229,7 @@ def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engin
 
 def _latest(kept: tuple[Peaks, ...], engine: str, cores: int) -> Peaks | None:
     fitting = [peaks for peaks in kept if (peaks.engine, peaks.cores) == (engine, cores)]
-    # Peaks that were measured later stand later in the file.
+    # Peaks that were measured later are later in the file.
     return max(reversed(fitting), key=lambda peaks: peaks.measured, default=None)
 
 
@@ -240,7 +246,7 @@ UNTESTED = (
 
 
 def describe_doubt(found: SideBySide) -> str:
-    """The cases that differ by more than such runs usually do, which is no proof of a change."""
+    """Name the cases that differ by more than such runs usually do, which proves no change."""
     large = [pair.id for pair in found.pairs if is_large(pair)]
     if not large:
         return "none of this is shown to be a change"
@@ -259,7 +265,7 @@ def is_large(pair: CasePair) -> bool:
 
 
 def judging_command(found: SideBySide) -> str:
-    """The command that runs the two in turn, by what differs between them."""
+    """Return the command that runs the two in turn, by what differs between them."""
     unlike = {each.what for each in found.unlike}
     pair = found.pairs[0]
     model = found.after.profile.model
@@ -295,7 +301,10 @@ def judging_command(found: SideBySide) -> str:
 
 
 def roofline_command(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
-    """The command that measures these cases again, and keeps their roofline under another name."""
+    """Return the command that measures these cases again with a roofline.
+
+    It keeps them under another name.
+    """
     model = named.profile.model
     batches = dict.fromkeys(str(case.case.batch_size) for case in cases)
     cores = dict.fromkeys(str(case.case.cores) for case in cases)
@@ -314,7 +323,7 @@ def roofline_command(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
 
 
 def _both_sizes(before: Case, now: Case) -> list[str]:
-    """The values of --dim that make both cases: `seq=64,128`, or `seq=64,past=0` for each."""
+    """Return the --dim values that make both cases: `seq=64,128`, or `seq=64,past=0` for each."""
     cases = [before.sizes, now.sizes]
     names = list({**cases[0], **cases[1]})
     sizes = {name: list(dict.fromkeys(c[name] for c in cases if name in c)) for name in names}
@@ -325,7 +334,7 @@ def _both_sizes(before: Case, now: Case) -> list[str]:
 
 
 def _both_engines(pair: CasePair) -> str:
-    """The options that choose the engine of each side, and what differs of one engine."""
+    """Return the options that choose the engine of each side, and what differs of one engine."""
     old, new = _engine_words(pair.before), _engine_words(pair.after)
     return " ".join(
         [
@@ -350,7 +359,7 @@ def _is_other_version(pair: CasePair) -> bool:
 
 
 def _engine_words(case: CaseProfile) -> EngineFacts:
-    """The engine of a case that ran, as both cases of a pair did."""
+    """Return the engine of a case that ran, as both cases of a pair did."""
     if case.measured is None:
         raise ValueError("one case of the pair did not run")
     return case.measured.engine

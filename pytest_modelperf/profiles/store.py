@@ -33,7 +33,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def project_root(start: Path) -> Path:
-    """The nearest folder upward with `[tool.modelperf]` or a git repository; else `start`."""
+    """Return the nearest folder upward with `[tool.modelperf]` or a git repository, or `start`."""
     for folder in (start, *start.parents):
         is_project = (folder / ".git").exists()
         if is_project or read_table(folder / "pyproject.toml") is not None:
@@ -42,7 +42,7 @@ def project_root(start: Path) -> Path:
 
 
 def model_folder(model: str, root: Path) -> str:
-    """The name of a model's folder, made from its path as the name of its baseline is.
+    """Return the name of a model's folder, made from its path as the name of its baseline is.
 
     The path is relative to the root of the project. A Python function has its own name.
     """
@@ -52,7 +52,7 @@ def model_folder(model: str, root: Path) -> str:
 
 
 def relative_path(path: str, start: Path) -> str:
-    """The path as it is from a folder; the whole one if it lies on another drive of Windows."""
+    """Return the path relative to a folder, or the whole path if it is on another Windows drive."""
     try:
         return os.path.relpath(path, start)
     except ValueError:
@@ -79,9 +79,10 @@ def check_name(name: str) -> None:
 
 
 def unknown_name(name: str, known: Iterable[str], command: str) -> UsageError:
-    """The error for a name that is not `known`; `command` lists the profiles.
+    """Return the error for a name that is not `known`.
 
-    The counts are among the `known` names, but not if a profile is to be removed.
+    `command` lists the profiles. The counts are among the `known` names, but not if a profile is to
+    be removed.
     """
     names = tuple(known)
     are = "There are" if FLOPS in names else "Kept are"
@@ -108,7 +109,7 @@ class KeptProfiles(Struct, frozen=True):
 
 
 class ProfileStore(Struct, frozen=True):
-    """The profiles of one model; its folder need not exist yet.
+    """The profiles of one model, whose folder need not exist yet.
 
     `model` is the name as it was typed; `is_elsewhere` says whether the folder of all profiles was
     typed too. Messages use both in the commands that they advise.
@@ -121,7 +122,10 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The folder of the model; UsageError if it is a link, which could lead anywhere."""
+        """The folder of the model.
+
+        Raises UsageError if it is a link, which could lead anywhere.
+        """
         path = self.root / self.folder
         if path.is_symlink():
             raise UsageError(
@@ -139,7 +143,7 @@ class ProfileStore(Struct, frozen=True):
         return printable(shlex.join(words))
 
     def names(self) -> tuple[str, ...]:
-        """The names of all profiles, readable or not."""
+        """Return the names of all profiles, readable or not."""
         return tuple(sorted(n.removesuffix(SUFFIX) for n in self._files() if n.endswith(SUFFIX)))
 
     def read_all(self) -> KeptProfiles:
@@ -160,11 +164,11 @@ class ProfileStore(Struct, frozen=True):
         return KeptProfiles(tuple(kept), tuple(unusable))
 
     def read(self, name: str) -> NamedProfile:
-        """The profile of that name; UsageError if there is none, or if it is not valid."""
+        """Return the profile of that name. Raise UsageError if it is missing or not valid."""
         return read_named(self._read_bytes(name), self._file(name))
 
     def read_text(self, name: str) -> str:
-        """The text of its file, with any keys that a newer version wrote into it."""
+        """Return the text of its file, with any keys that a newer version wrote into it."""
         return self._read_bytes(name).decode("utf-8")
 
     def check_there(self, names: Sequence[str]) -> None:
@@ -178,7 +182,7 @@ class ProfileStore(Struct, frozen=True):
     def check_free(self, name: str, *, replaces: bool = False) -> None:
         """Raise a UsageError if a kept profile has this name, or differs only in capitals.
 
-        Some file systems do not tell `a` from `A`, and a project may be on several.
+        Some file systems do not distinguish `a` from `A`, and a project may be on several.
         """
         check_name(name)
         for there in self.names():
@@ -203,7 +207,7 @@ class ProfileStore(Struct, frozen=True):
             )
 
     def keep(self, named: NamedProfile, *, replaces: bool = False) -> dt.datetime | None:
-        """Write a profile, and return the date of the replaced one; None: there was none.
+        """Write a profile, and return the date of the replaced one, or None if there was none.
 
         An unreadable profile is replaced like any other. Its date is the date of its file.
         """
@@ -247,7 +251,10 @@ class ProfileStore(Struct, frozen=True):
         return DocumentFile(self.path / f"{name}{SUFFIX}", advice, UsageError)
 
     def _files(self) -> tuple[str, ...]:
-        """The names in the folder. Hidden files belong to a writer, or are of no concern."""
+        """Return the names in the folder, except hidden files.
+
+        Those belong to a writer, or do not matter.
+        """
         try:
             return tuple(p.name for p in self.path.iterdir() if not p.name.startswith("."))
         except FileNotFoundError:
@@ -269,7 +276,7 @@ class ProfileStore(Struct, frozen=True):
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock that writers share; an error of the file system becomes an OutputError."""
+        """Hold the lock that writers share. File system errors become an OutputError."""
         try:
             with locked(self.root):
                 yield
@@ -289,7 +296,7 @@ def _time(named: NamedProfile) -> dt.datetime:
 
 
 def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:
-    """The counts of a model as a profile, which is always there."""
+    """Return the counts of a model as a profile, which is always there."""
     return NamedProfile(name=FLOPS, date=None, profile=profile_model(model, request, operators))
 
 
@@ -299,9 +306,9 @@ def list_profiles(
     operators: Operators,
     wording: Wording,
 ) -> ProfileList:
-    """The counts and the kept profiles; unusable ones are listed with their reason.
+    """Return the counts and the kept profiles, with the reasons of unusable ones.
 
-    A missing model is a ModelError, unless a profile of it was kept.
+    A missing model raises a ModelError, unless a profile of it was kept.
     """
     contents = store.read_all()
     unusable = list(contents.unusable)
@@ -324,7 +331,10 @@ def list_profiles(
 
 
 def find_older(model: str, kept: Sequence[NamedProfile]) -> frozenset[str] | None:
-    """The profiles of another model file than the present one; None if there is no file."""
+    """Return the profiles of another model file than the present one.
+
+    The result is None if there is no file.
+    """
     digests = {named.name: named.profile.model.sha256 for named in kept}
     if not any(digests.values()):
         return None

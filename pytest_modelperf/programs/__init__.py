@@ -1,1 +1,1 @@
-"""Programs: Python code with models in it, judged against the commit that was accepted."""
+"""Judge programs, Python code with models in it, against the accepted commit."""

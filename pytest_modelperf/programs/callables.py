@@ -1,6 +1,7 @@
-"""Two callables, or one and an ONNX model, that run in turn in this process.
+"""Compare two callables, or one and an ONNX model, which run in turn in this process.
 
-What a callable has loaded stays, so a round is a warm-up and a timed block, without a fresh state.
+State that a callable has loaded stays, so a round is a warm-up and a timed block, without a fresh
+state.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ _OTHER_OUTPUTS = (
 
 
 class ComparedPair(Struct, frozen=True, kw_only=True):
-    """Two sides, of which an ONNX model becomes a session of the engine of `setup`, and the inputs.
+    """Two callables or ONNX models to compare, and their inputs.
 
-    A callable gets the inputs as they are. A model gets them in the order of its own, or by name if
-    the only one is a dict. With `cores`, this process is pinned to that number of processors.
+    An ONNX model becomes a session of the engine of `setup`. A callable gets the inputs unchanged.
+    A model gets them in the order of its own inputs, or by name if the only input is a dict. With
+    `cores`, this process is pinned to that number of processors.
     """
 
     before: Compared
@@ -67,7 +69,10 @@ class ComparedPair(Struct, frozen=True, kw_only=True):
 def compare_callables(
     pair: ComparedPair, gate: Gate, watch: Watch = lambda _: None
 ) -> CaseComparison:
-    """Both sides in turn; if one fails, the comparison says which and why."""
+    """Compare both sides in turn.
+
+    If one fails, the comparison shows which and why.
+    """
     load_quantiles()
     begun = time.monotonic()
     gate = replace(gate, judges_starts=False, limits=())
@@ -97,7 +102,7 @@ def compare_callables(
 def judge_callables(
     case: Case, rounds: Sequence[DuetRound], gate: Gate, outputs: Sequence[OutputChange]
 ) -> CaseComparison:
-    """The rounds of two callables judged, with their outputs beside them."""
+    """Judge the rounds of two callables, and add their outputs."""
     metrics = judge_rounds(rounds, gate).metrics
     if gate.tolerances.outputs is not None:
         metrics = (*metrics, judge_outputs(outputs, gate.tolerances.outputs))
@@ -113,7 +118,7 @@ def judge_callables(
 
 
 def _notes_on(outputs: Sequence[OutputChange]) -> tuple[str, ...]:
-    """A note if outputs differ by more than rounding."""
+    """Return a note if outputs differ by more than rounding."""
     differing = [
         each
         for each in outputs
@@ -130,7 +135,7 @@ def _describe(change: OutputChange) -> str:
 
 
 class _Ready(Struct, frozen=True):
-    """One side as a function without arguments, and the names of its outputs if they are known."""
+    """One side as a function without arguments, and the names of its outputs if known."""
 
     side: PairSide
     function: Callable[[], Any]
@@ -141,14 +146,17 @@ def _ready(pair: ComparedPair, side: PairSide, worker: InlineWorker) -> _Ready:
     source = pair.before if side == BEFORE else pair.after
     if callable(source):
         function = partial(source, *pair.inputs)
-        # By this name an error refers to it.
+        # Errors refer to the function by this name.
         vars(function)["__qualname__"] = getattr(source, "__qualname__", type(source).__name__)
         return _Ready(side, function)
     return _load(pair, open_model(source), side, worker)
 
 
 def _load(pair: ComparedPair, file: ModelFile, side: PairSide, worker: InlineWorker) -> _Ready:
-    """A session of a model with its inputs; MeasureError if the engine refuses the model."""
+    """Load a session of a model with its inputs.
+
+    Raises MeasureError if the engine refuses the model.
+    """
     feeds = feeds_of([each.name for each in declared_inputs(file.proto)], pair.inputs, file.name)
     engine, options = pair.setup.engine, pair.setup.options
     path = file.path
@@ -160,7 +168,7 @@ def _load(pair: ComparedPair, file: ModelFile, side: PairSide, worker: InlineWor
         session = module.load(_ModelPlace(str(path)), pair.cores or 0, options)
         types = {name: _type_of(array) for name, array in feeds.items()}
         function = session.prepare(feeds, types)
-        # The engine names the outputs; their values come from the function itself.
+        # The engine provides only the names here; the values come from the function itself.
         names = tuple(session.read_outputs())
     except Exception as error:
         failed = MeasureError(
@@ -172,7 +180,7 @@ def _load(pair: ComparedPair, file: ModelFile, side: PairSide, worker: InlineWor
 
 
 class _ModelPlace(Struct, frozen=True):
-    """The file of a model for an engine."""
+    """The file of a model, in the form that an engine expects."""
 
     path: str
     folder: str | None = None
@@ -181,7 +189,7 @@ class _ModelPlace(Struct, frozen=True):
 def feeds_of(
     names: Sequence[str], inputs: Sequence[object], model: str
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The inputs of a model by name: in its order, or those of one dict."""
+    """Return the inputs of a model by name: in its order, or those of one dict."""
     given: Mapping[Any, object]
     if len(inputs) == 1 and isinstance(inputs[0], Mapping):
         given = inputs[0]
@@ -202,7 +210,10 @@ def feeds_of(
 
 
 def as_array(value: object) -> np.ndarray[Any, Any]:
-    """The value as an array; a tensor of torch gives its own, wherever it is."""
+    """Return the value as an array.
+
+    A tensor of torch may be on any device.
+    """
     for method in ("detach", "cpu"):
         value = getattr(value, method, lambda value=value: value)()
     return np.asarray(value)
@@ -224,7 +235,10 @@ def _measured(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
 
 
 def _outputs_of(ready: _Ready) -> dict[str, Sent]:
-    """The outputs of one call; MeasureError if it fails."""
+    """Return the outputs of one call.
+
+    Raises MeasureError if it fails.
+    """
     try:
         result = ready.function()
     except Exception as error:
@@ -235,7 +249,7 @@ def _outputs_of(ready: _Ready) -> dict[str, Sent]:
 
 
 def sent_outputs(result: object, names: Sequence[str] | None = None) -> dict[str, Sent]:
-    """What a call returned, as arrays by name: the keys of a dict, or the place in a sequence."""
+    """Return the result of a call as arrays by name: dict keys, or positions in a sequence."""
     outputs: Mapping[Any, object]
     if isinstance(result, Mapping):
         outputs = result

@@ -1,4 +1,4 @@
-"""The timed calls of one side as figures: a measurement, a recorded baseline, a side of a duet."""
+"""Turn the timed calls of a side into a measurement, a recorded baseline or a side of a duet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NS_PER_S = 1_000_000_000
 def measured_alone(
     turns: Sequence[Sequence[Turn]], reached: Sequence[Reached], peaks: Sequence[int | None]
 ) -> Measurement:
-    """The calls of one side as a measurement: a round is a process."""
+    """Return the calls of one side as a measurement, with one round per process."""
     rounds = []
     for each, start in zip(turns, reached, strict=True):
         times_ns = tuple(turn.wall_ns for turn in each)
@@ -57,7 +57,7 @@ def _engine() -> EngineFacts:
 
 
 def side_run(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) -> SideRun:
-    """The calls of one side of a duet."""
+    """Return the calls of one side of a duet."""
     times = [tuple(turn.wall_ns for turn in each) for each in turns]
     return SideRun(
         engine=_engine(),
@@ -71,7 +71,7 @@ def side_run(turns: Sequence[Sequence[Turn]], reached: Sequence[Reached]) -> Sid
 def program_figures(
     turns: Sequence[Sequence[Turn]], reached: Sequence[Reached], peaks: Sequence[int | None]
 ) -> ProgramFigures:
-    """The figures that a baseline stores."""
+    """Return the figures that a baseline stores."""
     latency = summarize([tuple(turn.wall_ns for turn in each) for each in turns], 1)
     found = [turn for each in turns for turn in each]
     return ProgramFigures(
@@ -85,7 +85,7 @@ def program_figures(
 
 
 def item_times(turns: Sequence[Sequence[Turn]]) -> Mapping[str, Sequence[Sequence[int]]]:
-    """The times of the items of a generator in each process, by their figures."""
+    """Return the times of a generator's items in each process, by their figures."""
     return {
         name: [[round(ns) for turn in each if (ns := find(turn)) is not None] for each in turns]
         for name, find in ITEM_FIGURES.items()
@@ -93,7 +93,7 @@ def item_times(turns: Sequence[Sequence[Turn]]) -> Mapping[str, Sequence[Sequenc
 
 
 def median_ms(found: Sequence[float | None]) -> float | None:
-    """The median of those that are known, in milliseconds."""
+    """Return the median of the known values, in milliseconds."""
     known = [each for each in found if each is not None]
     return statistics.median(known) / _NS_PER_MS if known else None
 
@@ -109,7 +109,7 @@ ITEM_FIGURES: Mapping[str, Callable[[Turn], float | None]] = {
 
 
 def program_rows(turns: Sequence[Turn], work: CallWork) -> Iterator[StoredRow]:
-    """The rows that a baseline stores: each session, and the rest of the program."""
+    """Yield the rows that a baseline stores: each session, and the rest of the program."""
     names = dict.fromkeys(name for turn in turns for name in turn.sessions)
     for name in dict.fromkeys([*(session.model for session in work.sessions), *names]):
         spent = [turn.sessions[name] for turn in turns if name in turn.sessions]

@@ -1,4 +1,4 @@
-"""Why the code of a program takes longer: functions that grew, in both trees of calls."""
+"""Find why the code of a program takes longer: functions that grew, in both call trees."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import change_decimals, format_ms
 from pytest_modelperf.text.words import count_of
 
-# A function is named if its own time grew by this share of what all functions together grew.
+# A function is named if the growth of its own time is this share of the growth of all functions.
 _SHARE = 0.1
 _MOST_FUNCTIONS = 4
-# The time of a session has a row of its own.
+# Left out, because the time of a session has a row of its own.
 _INFERENCE = re.compile(r"\bonnxruntime_pybind11_state\.run\w*$")
-# A growth of less is the noise of the profiler.
+# A smaller growth is noise of the profiler.
 _LEAST_NS = 20_000
 
 
@@ -38,7 +38,7 @@ class FunctionChange(Struct, frozen=True, kw_only=True):
         return self.after_ns - self.before_ns
 
     def describe(self) -> str:
-        """`reader.py:prepare: 1 call, 0.60 -> 9.80 ms`."""
+        """Return a text such as `reader.py:prepare: 1 call, 0.60 -> 9.80 ms`."""
         old, new = self.calls_before, self.calls_after
         calls = count_of(round(new), "call") if old == new else f"{old:g} -> {new:g} calls"
         decimals = change_decimals(self.grown_ns)
@@ -49,7 +49,7 @@ class FunctionChange(Struct, frozen=True, kw_only=True):
 def grown_functions(
     before: Sequence[CallProfile], after: Sequence[CallProfile]
 ) -> tuple[FunctionChange, ...]:
-    """The functions whose own time grew most, by the typical profile of each side."""
+    """Return the functions whose own time grew most, by the typical profile of each side."""
     old, new = (
         {place: each for place, each in _typical(side).items() if not _INFERENCE.search(place)}
         for side in (before, after)
@@ -79,9 +79,10 @@ class _Typical(Struct, frozen=True):
 
 
 def _typical(profiles: Sequence[CallProfile]) -> dict[str, _Typical]:
-    """The functions of a side; what a profile does not have took no time there.
+    """Return the typical time of each function of a side, by its place.
 
-    Two functions of one name in one file count as one, because a change moves their lines.
+    A function that is missing in a profile took no time there. Two functions of the same name in
+    one file count as one, because their lines move with a change.
     """
     found: dict[str, list[tuple[float, float]]] = {}
     for number, profile in enumerate(profiles):
@@ -100,10 +101,10 @@ def _typical(profiles: Sequence[CallProfile]) -> dict[str, _Typical]:
 # -- the trees of calls of both sides of a program as one
 
 
-# Functions that take a smaller share of the call on both sides are one entry.
+# Functions that take a smaller share of the call on both sides are merged into one entry.
 _SMALLEST_SHARE = 0.005
 
-# The calls of some functions, profile by profile.
+# The calls of some functions, by profile.
 _Found: TypeAlias = Sequence[Sequence[CallNode]]
 
 
@@ -126,7 +127,7 @@ class _Both(Struct, frozen=True):
         return CallChange(place=place, level=level, before=before, after=after)
 
     def at(self, places: Iterable[str]) -> _Both:
-        """What these functions call at these places."""
+        """Return the calls of these functions to the functions at `places`."""
         wanted = frozenset(places)
         before, after = (
             [[each for node in nodes for each in node.inner if each.place in wanted]
@@ -139,7 +140,7 @@ class _Both(Struct, frozen=True):
 def merged_calls(
     before: Sequence[CallProfile], after: Sequence[CallProfile]
 ) -> tuple[CallChange, ...]:
-    """The calls of both sides as one tree, in the order of `CallChange`, the longest first."""
+    """Merge the calls of both sides into one tree, in the order of `CallChange`, longest first."""
     roots = [each.root for each in (*before, *after) if each.root is not None]
     if not roots:
         return ()
@@ -154,7 +155,7 @@ def merged_calls(
 
 
 def _roots(profiles: Sequence[CallProfile], place: str) -> _Found:
-    """The root of each profile, inside of another one if it is not at this place."""
+    """Return the root of each profile, wrapped in a node for `place` if it is at another place."""
     found = []
     for profile in profiles:
         root = profile.root
@@ -167,7 +168,7 @@ def _roots(profiles: Sequence[CallProfile], place: str) -> _Found:
 def _changes(
     place: str, level: int, found: _Both, least_ns: tuple[float, float]
 ) -> Iterator[CallChange]:
-    """The change of a function, and those of the functions that it calls."""
+    """Yield the change of a function, and those of the functions that it calls."""
     yield found.change(place, level)
     nodes = (node for side in found.sides for made in side for node in made)
     inner = {name: found.at([name]) for name in dict.fromkeys(
@@ -176,7 +177,7 @@ def _changes(
     names = sorted(inner, key=lambda name: (-inner[name].longest_ns, name))
     small = [name for name in names if _is_small(inner[name], least_ns)]
     for name in names:
-        # A small one alone keeps its name.
+        # A single small function keeps its name.
         if name not in small or len(small) == 1:
             yield from _changes(name, level + 1, inner[name], least_ns)
     if len(small) > 1:
@@ -188,7 +189,7 @@ def _is_small(found: _Both, least_ns: tuple[float, float]) -> bool:
 
 
 def _typical_time(found: _Found) -> StageTime | None:
-    """The median of the profiles; None if they show no calls."""
+    """Return the median of the profiles, or None if they show no calls."""
     if not any(found):
         return None
     calls = statistics.median(sum(node.calls for node in nodes) for nodes in found)

@@ -1,4 +1,4 @@
-"""What changed of all that a program read since it was recorded, found without a run."""
+"""Find what changed of all that a program read since it was recorded, without a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.text.escaping import printable
 
 _PIECE_BYTES = 1 << 20
-# Only text is read whole, to look at the ends of its lines.
+# Only files up to this size are read whole, because only text files need a look at their line ends.
 _MAX_TEXT_BYTES = 16 << 20
 
 
@@ -26,7 +26,7 @@ def digest_of(content: bytes) -> str:
 
 
 def has_digest(content: bytes, recorded: str) -> bool:
-    """Whether the content is the recorded one, even if git ended its lines as another system does.
+    """Whether the content is the recorded one, even if git has converted its line ends.
 
     A program may be recorded on Windows, with CRLF, and compared on Linux.
     """
@@ -39,7 +39,10 @@ def has_digest(content: bytes, recorded: str) -> bool:
 
 
 def file_has_digest(path: Path, recorded: str) -> bool:
-    """The same of a file; OSError if it cannot be read."""
+    """Whether a file has the recorded content.
+
+    Raises OSError if it cannot be read.
+    """
     if path.stat().st_size <= _MAX_TEXT_BYTES:
         return has_digest(path.read_bytes(), recorded)
     digest = hashlib.sha256()
@@ -56,7 +59,7 @@ _HOME = "~"
 
 
 class Change(Struct, frozen=True):
-    """Something that the program read and that is not as it was, as a short sentence."""
+    """A change in what the program read, as a short sentence."""
 
     text: str
 
@@ -71,10 +74,10 @@ def changes_since(
     version_of: Callable[[str], str | None] | None = None,
     python: str | None = None,
 ) -> tuple[Change, ...]:
-    """What changed since the program was recorded; empty if it is unchanged.
+    """Return what changed since the program was recorded, or nothing if it is unchanged.
 
-    `top` is the top folder of the repository. `version_of` gives the installed version of a
-    distribution, and `python` the version of Python: by default those of this process.
+    `top` is the top folder of the repository. `version_of` returns the installed version of a
+    distribution, and `python` is the version of Python. Both default to those of this process.
     """
     texts = (
         *_file_changes(stored.seen, top),
@@ -86,7 +89,7 @@ def changes_since(
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution; None without it."""
+    """Return the version of an installed distribution, or None if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -94,7 +97,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def model_place(path: Path, top: Path, home: Path | None = None) -> str:
-    """The path of a model as it is stored: relative to the project, to the home folder, or whole.
+    """Return the stored path of a model: relative to the project or the home folder, or absolute.
 
     A model in a cache below the home folder then has the same path for every user.
     """
@@ -108,12 +111,12 @@ def model_place(path: Path, top: Path, home: Path | None = None) -> str:
 
 
 def find_model(place: str, top: Path, home: Path | None = None) -> Path:
-    """The path of a model in this project, by its stored path."""
+    """Return the path of a model in this project, by its stored path."""
     first, _, rest = place.partition("/")
     folder = home or _home()
     if first == _HOME and rest and folder is not None:
         return folder / rest
-    # An absolute path replaces the top folder.
+    # Joining an absolute path drops the top folder.
     return top / place
 
 
@@ -150,16 +153,19 @@ def _model_changes(seen: ProgramSources, top: Path) -> Iterator[str]:
 
 
 def _is_same_model(path: Path, model: SeenModel) -> bool:
-    """Whether the model is the recorded one; a model in one file has the digest of that file."""
+    """Whether the model is the recorded one.
+
+    A model in one file has the digest of that file.
+    """
     try:
         if model.sha256 is None or file_has_digest(path, model.sha256):
             return True
-        # Only a model with external data needs its graph to be read, which takes a while to import.
+        # Only a model with external data needs its graph, and reading that takes a slow import.
         from pytest_modelperf.graph.model_file import open_model
 
         return open_model(path).sha256() == model.sha256
     except (OSError, ModelPerfError):
-        # What it was is known, and what it is now cannot be that.
+        # The recorded model could be read, so this one differs.
         return False
 
 

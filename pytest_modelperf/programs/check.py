@@ -1,4 +1,4 @@
-"""A program judged against an older commit, or measured alone to be its baseline."""
+"""Judge a program against an older commit, or measure it alone for its baseline."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ _PROFILES = 2
 _PROFILED_NS = 300_000_000
 _MOST_PROFILED = 20
 _MOST_NAMED = 4
-# What a model takes to load, a program takes until the call.
+# The gate reports the time until the call as a model's load time, so it is renamed.
 _NAMES = {"load_ms": "start_ms"}
 
 
 def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
-    """Judge a program against the commit that was accepted, or against another version."""
+    """Judge a program against the accepted commit, or against another version."""
     stored = state.stored
     if asked.against is None:
         if stored is None:
@@ -85,7 +85,7 @@ def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
     try:
         with both_sides(asked, stored) as sides:
             seen = _see(asked, sides)
-        # Models are measured alone too, so the lock of the stations is released by now.
+        # The lock of the stations must be released by now, because models are measured alone, too.
         checked = _conclude(asked, seen)
     except TestMissingError as error:
         if error.side == "before":
@@ -129,9 +129,9 @@ class _Timed(Struct, frozen=True, kw_only=True):
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
-    """All that the stations showed; `timed` is None if the work decided already.
+    """The findings of the stations.
 
-    `paths` are the files of the models of both sides.
+    `timed` is None if the work already decided. `watched` has the model files of both sides.
     """
 
     work: WorkComparison
@@ -143,13 +143,14 @@ class _Seen(Struct, frozen=True, kw_only=True):
 
 
 def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
-    """Compare the work of both sides, and if none of it grew, time them."""
+    """Compare the work of both sides, and time them if no work grew."""
     asked.show_step("start both sides")
     with ExitStack() as stack:
         first = stack.enter_context(sides.opened())
         watched = first.after.watch()
         old = first.before.watch()
-        # Counted again: an edited baseline could name more MACs and let more work pass.
+        # The MACs are counted again, because an edited baseline could name more MACs and let more
+        # work pass.
         counters = MacsCounter(old), MacsCounter(watched)
         before = with_macs(old.work, counters[0])
         after = with_macs(watched.work, counters[1], before)
@@ -172,7 +173,10 @@ def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
 
 
 def _gate_for(gate: Gate, work: WorkComparison) -> Gate:
-    """The gate of the rounds: if a model changed, its duet and each other part share the level."""
+    """Return the gate of the rounds.
+
+    If a model changed, its duet and all other parts share the level.
+    """
     has_other_model = any(pair.is_other_model for pair in work.pairs)
     return gate.divided(2 + len(work.changed)) if has_other_model else gate
 
@@ -205,7 +209,7 @@ def _conclude(asked: ProgramCheck, seen: _Seen) -> CheckedProgram:
 
 
 def _model_gate(seen: _Seen, timed: _Timed, pair: SessionPair) -> Gate:
-    """A gate that asks whether a model alone makes the call slower than is allowed."""
+    """Return a gate that decides if a model alone makes the call slower than is allowed."""
     tolerance, parts = seen.gate.tolerance, timed.judged.rounds.parts
     stage = next((each for each in timed.judged.stages if each.name == pair.name), None)
     if parts is not None and stage is not None and stage.before is not None and stage.before.ns:
@@ -261,7 +265,10 @@ def _time(
     first: OpenSides,
     stack: ExitStack,
 ) -> _Timed:
-    """Time both sides round by round; the stations of the first one were started already."""
+    """Time both sides round by round.
+
+    The stations of the first round have already been started.
+    """
     number = 0
     causes = _Causes()
 
@@ -324,13 +331,16 @@ def _output_metrics(asked: ProgramCheck, first: OpenSides) -> Iterator[Metric]:
 
 
 def _unjudged_start(first: OpenSides) -> Metric:
-    """The time until the call of a single round, which shows too little."""
+    """Return the time until the call in a single round.
+
+    It is not judged, because one round shows too little.
+    """
     old, new = (reached.start_ns / _NS_PER_MS for reached in first.reached)
     return Metric("start_ms", old, new, Verdict.PASSED, gated=False)
 
 
 def _item_metrics(rounds: Sequence[ProgramRound]) -> Iterator[Metric]:
-    """The times of the items of a generator: shown, and not judged."""
+    """Yield the times of a generator's items, which are shown and not judged."""
     sides = [
         [turn for made in rounds for turn in (made.before, made.after)[side]] for side in (0, 1)
     ]
@@ -361,7 +371,7 @@ _MOST_CALLS = 200
 
 @dataclass
 class _Alone:
-    """What the processes of one side measured: a round for each."""
+    """The measurements of the processes of one side, with one round per process."""
 
     turns: list[tuple[Turn, ...]] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
@@ -372,7 +382,10 @@ class _Alone:
 
 
 def record_program(asked: ProgramCheck) -> CheckedProgram:
-    """Measure a program alone, to be its baseline; UsageError if no commit could hold it."""
+    """Measure a program alone, for its baseline.
+
+    Raises UsageError if no commit could hold it.
+    """
     begun = time.monotonic()
     seen = ProgramSources(files={}, distributions={}, models=(), python="")
     commit: str | None = None
@@ -422,7 +435,10 @@ def _measure(
     rounds: int,
     look: Callable[[SideStation], None] = lambda station: None,  # noqa: ARG005
 ) -> _Alone:
-    """Time the calls of some processes; `look` gets the first one before its calls are timed."""
+    """Time the calls of some processes.
+
+    `look` gets the first one before its calls are timed.
+    """
     alone = _Alone()
     with measuring_program(asked), working_folder("programs") as scratch, ExitStack() as leaving:
         for number in range(rounds):
@@ -434,14 +450,14 @@ def _measure(
                 look(station)
             alone.turns.append(station.call(_MOST_CALLS, _ROUND_NS))
             alone.peaks.append(station.peak_bytes)
-            # It ends while the next one starts.
+            # The process ends while the next one starts.
             station.leave()
             leaving.callback(station.end)
     return alone
 
 
 def _commit_to_record(asked: ProgramCheck, seen: ProgramSources) -> str | None:
-    """The commit that holds what was measured; None if one is made later."""
+    """Return the commit that holds what was measured, or None if it is made later."""
     if asked.is_uncommitted:
         return None
     require_committed(seen, asked.top)

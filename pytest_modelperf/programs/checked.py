@@ -1,4 +1,4 @@
-"""A program that is to be checked, and what a check finds."""
+"""The records of a program check: the program to check, and what a check finds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pytest_modelperf.programs.rounds import Pace
 
 
 class ProgramCheck(Struct, frozen=True, kw_only=True):
-    """A program that is to be checked: the test that reaches it, and how it is judged.
+    """A program to check: the test that reaches it, and how it is judged.
 
-    `place` is that of the work tree, and `baselines` the folder of all baselines. `against` is a
-    commit or a requirement that replaces what was accepted. With `environment` the side before
+    `place` is that of the work tree, and `baselines` is the folder of all baselines. `against` is a
+    commit or a requirement that replaces the accepted version. With `environment`, the side before
     has the recorded versions of distributions. `outputs` is how results are compared.
     """
 
@@ -50,7 +50,7 @@ class ProgramCheck(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The folder of its baseline."""
+        """The folder name of its baseline."""
         return program_name(self.test)
 
     def show_step(self, step: str) -> None:
@@ -59,7 +59,7 @@ class ProgramCheck(Struct, frozen=True, kw_only=True):
 
 
 class CheckedProgram(Struct, frozen=True, kw_only=True):
-    """A checked program: its comparison, how it ran now if it did, and what is stored of it.
+    """A checked program: its comparison, its measurement if it ran, and what to store.
 
     `items` are the times of the items of a generator by their figures, a sequence for each process.
     """

@@ -1,7 +1,7 @@
-"""The commit that a program is judged against: one of this history, which holds what was measured.
+"""Find the commit that a program is judged against: one of this history that holds its files.
 
-A stored file can name any commit, so the named one is taken only if HEAD contains it. A squashed
-merge drops it: then a commit of this history that has the same content is taken.
+A stored file can name any commit, so the named one is used only if HEAD contains it. A squashed
+merge drops that commit. Then a commit of this history with the same content is used.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from pytest_modelperf.revisions.commits import Commit, RefOption, find_commit
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
-# What a user types as `against=`.
+# The ref that a user gives as `against=`.
 AGAINST = RefOption("against", "a branch, a tag or a commit", takes_paths=False)
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
-# The file of a program is seldom written again without a change of the program.
+# Few commits are needed, because a baseline file is seldom written again without a change of its
+# program.
 _MOST_TRIED = 20
 _MOST_NAMED = 3
 _RECORD = "`pytest --modelperf --modelperf-update-baseline`"
@@ -36,14 +37,17 @@ _UNSHALLOW = (
 
 
 def find_against(text: str, top: Path) -> Commit:
-    """The commit of a ref that the user gave; UsageError if there is none."""
+    """Return the commit of a ref that the user gave.
+
+    Raises UsageError if there is none.
+    """
     return find_commit(text, top, AGAINST)
 
 
 def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
-    """The id of a commit that HEAD contains and that holds the recorded program.
+    """Return the id of a commit that HEAD contains and that holds the recorded program.
 
-    `file` is the `program.json` that was read. BaselineError if there is no such commit.
+    `file` is the `program.json` that was read. Raises BaselineError if there is no such commit.
     """
     if stored.commit is not None and _is_in_history(stored.commit, top):
         return stored.commit
@@ -58,21 +62,21 @@ def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
 
 
 def uncommitted(seen: ProgramSources, top: Path, more: Collection[str] = ()) -> tuple[str, ...]:
-    """The files that the program read and that no commit holds as they are.
+    """Return the files that the program read and that no commit holds unchanged.
 
-    Those that git ignores are left out. `more` are paths of further files.
+    Files that git ignores are left out. `more` are paths of additional files.
     """
     changed = _listed(top, "diff", "--name-only", "--no-renames", "-z", "HEAD")
     untracked = _listed(top, "ls-files", "--others", "--exclude-standard", "-z")
     found = {*changed, *untracked}
-    # A submodule, or a repository inside, is listed by its folder.
+    # A submodule or a nested repository is listed by its folder.
     folders = tuple(f"{place.rstrip('/')}/" for place in found)
     read = {*seen.files, *more}
     return tuple(sorted(p for p in read if p in found or p.startswith(folders)))
 
 
 def require_committed(seen: ProgramSources, top: Path) -> None:
-    """Raise UsageError if a commit could not bring back what was measured."""
+    """Raise UsageError if no commit could bring back what was measured."""
     head_commit(top)
     files = uncommitted(seen, top)
     if files:
@@ -85,17 +89,17 @@ def require_committed(seen: ProgramSources, top: Path) -> None:
 
 
 def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
-    """The files that the program read and that git ignores, such as a model that was downloaded."""
+    """Return the files that the program read and git ignores, such as a downloaded model."""
     submodules = tuple(f"{place}/" for place in _gitlinks(top))
     models = (model.path for model in seen.models if model.path is not None)
     read = sorted({*seen.files, *models})
     places = [place for place in read if not place.startswith(submodules)]
     if not places:
         return ()
-    # This command refuses literal paths. One that starts with a dot has no other meaning.
+    # This command refuses literal paths. A path that starts with `./` has no other meaning.
     given = [f"./{place}" for place in places]
     answer = _given_to_git(top, given, "--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
-    # 1: none is ignored.
+    # Exit code 1 means that none is ignored.
     if answer.code not in (0, 1):
         raise _failed("which files are ignored", answer)
     return tuple(sorted(place.removeprefix("./") for place in _names(answer.output)))
@@ -105,12 +109,12 @@ def _is_in_history(commit: str, top: Path) -> bool:
     """Whether HEAD is this commit or contains it."""
     if not _FULL_ID.fullmatch(commit):
         return False
-    # A commit that does not exist is an error of git, and as unknown as one that is not contained.
+    # For a commit that does not exist git fails, and it counts as not contained, too.
     return ask_git(top, "merge-base", "--is-ancestor", commit, "HEAD").code == 0
 
 
 def _commits_of_file(file: Path, top: Path) -> tuple[str, ...]:
-    """The last commits of this history that changed a file, the newest first."""
+    """Return the last commits of this history that changed a file, the newest first."""
     place = os.path.relpath(file.resolve(), top.resolve()).replace(os.sep, "/")
     if place.startswith("../"):
         return ()
@@ -123,10 +127,10 @@ def _commits_of_file(file: Path, top: Path) -> tuple[str, ...]:
 
 
 def _differing(commit: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
-    """The files that a commit has and that are not as the program read them.
+    """Return the files that differ between a commit and what the program read.
 
-    A commit without any of them is not one of this program: then all differ. Of many, the first
-    are enough.
+    If a commit has none of the files, it is not one of this program, and all files differ. The list
+    may end early, because the first few are enough.
     """
     blobs = _blobs(commit, top)
     known = {place: blobs[place] for place in seen.files if place in blobs}
@@ -137,7 +141,7 @@ def _differing(commit: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
     for place, blob in sorted(known.items()):
         recorded = seen.files[place]
         if not _is_recorded(contents.get(place, b""), recorded):
-            # A filter of the user may write it to the work tree as something else.
+            # A filter of the user may change the content when git writes the file to the work tree.
             answer = ask_git(top, "cat-file", "--filters", f"--path={place}", blob)
             if answer.code != 0 or not has_digest(answer.output, recorded):
                 differing.append(place)
@@ -154,7 +158,7 @@ def _is_recorded(content: bytes, recorded: str) -> bool:
 
 
 def _blobs(commit: str, top: Path) -> Mapping[str, str]:
-    """The id of the content of each file in a commit."""
+    """Return the id of the content of each file in a commit."""
     answer = ask_git(top, "ls-tree", "-rz", "--full-tree", commit)
     if answer.code != 0:
         raise _failed(f"the files of the commit {commit[:10]}", answer)
@@ -168,7 +172,7 @@ def _blobs(commit: str, top: Path) -> Mapping[str, str]:
 
 
 def _contents(blobs: Mapping[str, str], top: Path) -> Mapping[str, bytes]:
-    """The contents of files as git has them, by their paths."""
+    """Return the contents of files as git stores them, by their paths."""
     with TemporaryFile() as requests:
         requests.write("".join(f"{blob}\n" for blob in blobs.values()).encode("ascii"))
         requests.seek(0)
@@ -179,7 +183,7 @@ def _contents(blobs: Mapping[str, str], top: Path) -> Mapping[str, bytes]:
 
 
 def _batched(output: bytes) -> Iterator[bytes]:
-    """The contents in the output of `git cat-file --batch`."""
+    """Yield the contents in the output of `git cat-file --batch`."""
     start = 0
     while start < len(output):
         end = output.index(b"\n", start)
@@ -190,14 +194,14 @@ def _batched(output: bytes) -> Iterator[bytes]:
             yield output[start : start + size]
             start += size + 1
         else:
-            # Such as `missing`, in a partial clone without a network.
+            # git prints `missing`, for example in a partial clone without a network.
             yield b""
 
 
 def _no_commit(
     stored: StoredProgram, file: Path, top: Path, differing: tuple[str, ...]
 ) -> BaselineError:
-    """The error of a program that no commit of this history holds."""
+    """Return the error for a program that no commit of this history holds."""
     shown = printable(str(file))
     if _is_shallow(top):
         named = "" if stored.commit is None else f" {stored.commit}"
@@ -228,7 +232,7 @@ def _is_shallow(top: Path) -> bool:
 
 
 def _gitlinks(top: Path) -> tuple[str, ...]:
-    """The folders of submodules in the index."""
+    """Return the folders of submodules in the index."""
     entries = ask_git(top, "ls-files", "--stage", "-z").output.split(b"\0")
     links = (entry for entry in entries if entry.startswith(b"160000 "))
     return tuple(os.fsdecode(entry.partition(b"\t")[2]) for entry in links)

@@ -1,7 +1,8 @@
-"""The rounds of a program judged: by what changed, outside of the sessions whose work is the same.
+"""Judge the rounds of a program by all that changed, without sessions that do the same work.
 
-The rest of a program and each session with other work are parts in the sense of `stats.parts`: what
-all of them take longer is divided by the time of the whole call. The whole call guards them.
+The rest of a program and each session with different work are parts in the sense of `stats.parts`:
+how much longer all of them take is divided by the time of the whole call. The time of the whole
+call is judged as well, and decides if it contradicts the parts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pytest_modelperf.stats.processes import FEWEST_PAIRS, judge_processes
 from pytest_modelperf.stats.records import PartTurns, Turns
 
 REST = "rest of the program"
-# Code that runs for this share of its time does not wait for anything but a processor.
+# Code that runs on a processor for this share of its time does not wait for anything else.
 _CPU_BOUND = 0.9
 
 
@@ -47,9 +48,9 @@ class Basis(Enum):
 
 
 def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
-    """Processor time if the code of both sides only computes, otherwise wall time.
+    """Return processor time if the code of both sides only computes, otherwise wall time.
 
-    Of code that waits, such as for a file or another thread, the processor time says little.
+    If code waits, for example for a file or another thread, its processor time shows little.
     """
     shares = [
         statistics.median(_running_share(turn) for made in rounds for turn in side(made))
@@ -59,7 +60,7 @@ def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
 
 
 def _running_share(turn: Turn) -> float:
-    """The share of the time outside of sessions in which the calling thread ran."""
+    """Return the share of the time outside of sessions in which the calling thread ran."""
     own_ns = turn.rest_ns - (turn.rest_waited_ns or 0)
     return min(turn.cpu_ns / own_ns, 1.0) if own_ns > 0 else 1.0
 
@@ -78,7 +79,7 @@ def _after(made: ProgramRound) -> tuple[Turn, ...]:
 def duet_rounds(
     rounds: Sequence[ProgramRound], work: WorkComparison, basis: Basis
 ) -> tuple[DuetRound, ...]:
-    """The rounds as a gate judges them: their parts are the rest and each changed session."""
+    """Return the rounds for a gate, whose parts are the rest and each changed session."""
     pairs = _judged_pairs(work)
     return tuple(
         DuetRound(
@@ -146,7 +147,10 @@ def _session_ns(turn: Turn, name: str | None) -> int:
 
 
 def _running_session_ns(turn: Turn, name: str | None) -> int | None:
-    """The time of a session without its share of the waits for a processor in all sessions."""
+    """Return the time of a session without its share of the waits for a processor.
+
+    The waits of all sessions are divided in proportion to their times.
+    """
     if turn.waited_ns is None or turn.rest_waited_ns is None:
         return None
     ns, whole_ns = _session_ns(turn, name), sum(each.ns for each in turn.sessions.values())
@@ -163,7 +167,7 @@ def _all_known(found: Sequence[int | None]) -> tuple[int, ...] | None:
 
 
 class JudgedProgram(Struct, frozen=True):
-    """The answer of the rounds, the time that it is by, and the stages of a call."""
+    """The answer of the rounds, the time that it is based on, and the stages of a call."""
 
     rounds: JudgedRounds
     basis: Basis
@@ -173,7 +177,8 @@ class JudgedProgram(Struct, frozen=True):
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:
     """Whether no further round is needed.
 
-    More memory alone ends no rounds: they also show whether, and why, a call takes longer.
+    A growth of memory alone does not end the rounds, because they also show whether and why a call
+    takes longer.
     """
     if not gate.is_decided(duet_rounds(rounds, work, basis_of(rounds))):
         return False
@@ -185,7 +190,10 @@ def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate)
 
 
 def memory_metric(rounds: Sequence[ProgramRound], gate: Gate) -> Metric | None:
-    """The memory of both sides, judged as that of models; None if the system does not report it."""
+    """Return the memory of both sides, judged like that of models.
+
+    None means that the system does not report it.
+    """
     pairs = _peaks(rounds)
     if not pairs:
         return None
@@ -201,7 +209,10 @@ def memory_metric(rounds: Sequence[ProgramRound], gate: Gate) -> Metric | None:
 
 
 def _judge_memory(rounds: Sequence[ProgramRound], gate: Gate) -> Decision:
-    """Decide about the memory; a growth that an allocator may cause passes unless it is named."""
+    """Decide about the memory.
+
+    A growth that an allocator may cause passes, unless the user set a tolerance for memory.
+    """
     pairs, rule = _peaks(rounds), gate.figure_rule(MEMORY)
     if len(pairs) < FEWEST_PAIRS:
         return Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=len(pairs))
@@ -223,7 +234,7 @@ def _peaks(rounds: Sequence[ProgramRound]) -> list[tuple[float, float]]:
 def judge_program(
     rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate
 ) -> JudgedProgram:
-    """The rounds of a program, the last there are, judged by a gate."""
+    """Judge all rounds of a program by a gate."""
     basis = basis_of(rounds)
     judged = judge_rounds(duet_rounds(rounds, work, basis), gate)
     figures = () if judged.parts is None else judged.parts.figures
@@ -236,11 +247,11 @@ def judge_program(
 def judge_with_models(
     judged: JudgedProgram, work: WorkComparison, changes: Mapping[str, TimeChange], gate: Gate
 ) -> JudgedProgram:
-    """Judge again by what duets of changed models show, in place of their sessions' times.
+    """Judge again by the duets of changed models, instead of the times of their sessions.
 
-    A session differs from process to process by more than its model does from the other version.
-    All else that changed keeps its own bounds. A duet whose bounds are outside of those that the
-    session has in the program is not believed: the model may run on other values there.
+    The time of a session varies more between processes than the versions of its model differ. All
+    other parts that changed keep their own bounds. A duet is not used if its bounds do not overlap
+    those of the session in the program, because the model may run on other values there.
     """
     p50, parts = judged.rounds.p50, judged.rounds.parts
     if not p50.is_open or parts is None or not parts.figures:
@@ -290,7 +301,7 @@ def _three(change: TimeChange) -> tuple[float, float, float]:
 
 
 def _verdict_of(low: float, high: float, tolerance: float) -> Verdict:
-    """The verdict on a ratio within these bounds."""
+    """Return the verdict on a ratio within these bounds."""
     if low > 1.0 + tolerance:
         return Verdict.REGRESSED
     if high > 1.0 + tolerance:
@@ -348,7 +359,7 @@ def _label(name: str, turn: Turn) -> tuple[int, float] | None:
 
 
 def _inputs(rounds: Sequence[ProgramRound]) -> Iterator[StageChange]:
-    """The inputs of a workload, if it has several."""
+    """Yield the inputs of a workload, if it has several."""
     turns = [turn for made in rounds for turn in (*made.before, *made.after)]
     count = min(len(turn.each_ns) for turn in turns)
     for place in range(count if count > 1 else 0):
@@ -364,7 +375,7 @@ _Find = Callable[[Turn], "tuple[int, float] | None"]
 
 
 def _spent(rounds: Sequence[ProgramRound], side: int, find: _Find) -> StageTime | None:
-    """The typical calls and time of a stage on a side; None if it never ran there."""
+    """Return the typical calls and time of a stage on a side, or None if it never ran there."""
     found = [[find(turn) for turn in (made.before, made.after)[side]] for made in rounds]
     known = [known for each in found if (known := [spent for spent in each if spent is not None])]
     if not known:
@@ -376,7 +387,7 @@ def _spent(rounds: Sequence[ProgramRound], side: int, find: _Find) -> StageTime 
     )
 
 
-def _stage(  # noqa: PLR0913  # a stage with all that is known of it
+def _stage(  # noqa: PLR0913  # all facts of a stage
     name: str,
     kind: StageKind,
     before: StageTime | None,
@@ -385,7 +396,7 @@ def _stage(  # noqa: PLR0913  # a stage with all that is known of it
     *,
     is_judged: bool = False,
 ) -> StageChange:
-    """A stage with its change: that of its figure, or the difference of both sides."""
+    """Return a stage with its change, by its figure or the difference of both sides."""
     time = None
     if figure is not None:
         time = _bounded(figure)
@@ -397,7 +408,7 @@ def _stage(  # noqa: PLR0913  # a stage with all that is known of it
 
 
 def _with_share(stage: StageChange, whole_ns: float) -> StageChange:
-    """The stage with its share of what all judged stages take longer."""
+    """Return the stage with its share of the time that all judged stages take longer."""
     if stage.time is None or not stage.is_judged or not whole_ns:
         return stage
     return replace(stage, time=replace(stage.time, share=stage.time.ns / whole_ns))

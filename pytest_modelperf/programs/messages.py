@@ -1,4 +1,4 @@
-"""The orders to a station and its answers, and how they go through a pipe.
+"""Send orders to a station and its answers through a pipe.
 
 Each message is one record, written as its length and its bytes.
 """
@@ -23,11 +23,11 @@ class StationPlace(Struct, frozen=True, kw_only=True):
     """The place of a station: the test that it runs, in which tree, and how.
 
     `tree` is the top folder of this side, and `worktree` that of the work tree. `test` is the id of
-    the test with the path of its file relative to the top folder, and `folder` is the working
-    folder relative to it. `sys_path` is that of the parent; None: that of another Python. `paths`
-    are import paths relative to the top folder that go first. `cores` are the processors to run on.
-    `scratch` is a folder for the temporary files and the cache of pytest, and for models in memory.
-    `at` names the version of the side now in messages.
+    the test, with the path of its file relative to the top folder, and `folder` is the working
+    folder relative to it. `sys_path` is that of the parent, or None if the station runs another
+    Python. `paths` are import paths relative to the top folder that go first. `cores` are the
+    processors to run on. `scratch` is a folder for the temporary files and the cache of pytest, and
+    for models in memory. `at` describes the version of the side after, for messages.
     """
 
     side: Side
@@ -45,7 +45,10 @@ class StationPlace(Struct, frozen=True, kw_only=True):
 
 
 class Begin(Struct, frozen=True, kw_only=True):
-    """The first message. `started_ns` is when the process was started, by `monotonic_ns`."""
+    """The first message.
+
+    `started_ns` is when the process was started, by `monotonic_ns`.
+    """
 
     place: StationPlace
     started_ns: int
@@ -55,7 +58,10 @@ class Begin(Struct, frozen=True, kw_only=True):
 
 
 class TimeCalls(Struct, frozen=True, tag=True):
-    """Time up to `count` calls, at least one; begin none after `max_ns`."""
+    """Time up to `count` calls, at least one.
+
+    No call begins after `max_ns`.
+    """
 
     count: int
     max_ns: int
@@ -82,7 +88,7 @@ class GiveResult(Struct, frozen=True, tag=True):
 class CompareResult(Struct, frozen=True, tag=True):
     """Compare the result of a call with that of the other side, which was pickled.
 
-    `way` is `==`, `allclose`, or `given` for the function that the test gives.
+    `way` is `==` or `allclose`, or `given` for the function that the test passes.
     """
 
     other: bytes
@@ -136,7 +142,7 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 class TimedTurns(Struct, frozen=True, tag=True):
-    """The timed calls, and the most memory that the process had by then, if that is known."""
+    """The timed calls, and the peak memory of the process by then, if that is known."""
 
     turns: tuple[Turn, ...]
     peak_bytes: Count | None
@@ -157,7 +163,10 @@ class ProfiledCalls(Struct, frozen=True, tag=True):
 
 
 class SeenHere(Struct, frozen=True, tag=True):
-    """All that the process read; the digests of model files are left to the parent."""
+    """The files, distributions and models that the process read.
+
+    The parent computes the digests of model files.
+    """
 
     files: Mapping[str, Digest]
     distributions: Mapping[str, str]
@@ -172,7 +181,7 @@ class Result(Struct, frozen=True, tag=True):
 
 
 class Compared(Struct, frozen=True, tag=True):
-    """A sentence on how the results differ; None if they are equal."""
+    """A sentence on how the results differ, or None if they are equal."""
 
     difference: str | None
 
@@ -203,7 +212,7 @@ BEGINNINGS = msgspec.msgpack.Decoder(Begin)
 
 
 def read_message(stream: IO[bytes], decoder: msgspec.msgpack.Decoder[_Message]) -> _Message | None:
-    """Return the next message; None at the end of the stream."""
+    """Return the next message, or None at the end of the stream."""
     head = stream.read(_LENGTH_BYTES)
     data = stream.read(int.from_bytes(head, "little"))
     if len(head) < _LENGTH_BYTES or len(data) < int.from_bytes(head, "little"):

@@ -1,4 +1,4 @@
-"""The models of a program: the MACs of their inferences, and why a changed one takes longer."""
+"""Count the MACs of a program's models, and find why a changed one takes longer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _INPUT = re.compile(rf"^(?P<name>.*): (?P<shape>\d+(x\d+)*|{_SCALAR}) (?P<dtype>
 
 
 class MacsCounter:
-    """Counts the MACs of the inferences of a watched call; `notes` say what it cannot count."""
+    """A counter of the MACs of the inferences of a watched call.
+
+    `notes` report what it cannot count.
+    """
 
     def __init__(self, watched: WatchedWork) -> None:
         self._models = {
@@ -47,7 +50,7 @@ class MacsCounter:
         self._failures: dict[str, str] = {}
 
     def __call__(self, sha256: str, inputs: Sequence[str]) -> int | None:
-        """The MACs of one inference; None if they cannot be counted."""
+        """Return the MACs of one inference, or None if they cannot be counted."""
         model = self._models.get(sha256, "")
         path = self._files.get(model)
         if path is None:
@@ -71,7 +74,7 @@ class MacsCounter:
 
 
 class ModelDuet(Struct, frozen=True):
-    """Both versions of a changed model compared: the reasons, and what a call takes longer.
+    """The comparison of both versions of a model: reasons, and how much longer a call takes.
 
     The change is unknown if not every inference of a call was compared.
     """
@@ -88,7 +91,7 @@ def compare_versions(
 ) -> ModelDuet | None:
     """Compare both versions of a changed model by a duet, as models alone are compared.
 
-    None if their files or inputs are unknown.
+    Returns None if their files or inputs are unknown.
     """
     old, new = pair.before, pair.after
     if old is None or new is None or not new.inferences:
@@ -117,7 +120,7 @@ def compare_versions(
 
 
 def _change_of(found: CaseComparison, calls: int) -> TimeChange | None:
-    """How much longer this many inferences take, if their latency was compared."""
+    """Return how much longer this many inferences take, if their latency was compared."""
     p50 = found.metric(MEDIAN)
     if p50 is None or p50.before is None or p50.ratio is None:
         return None
@@ -136,9 +139,9 @@ def _change_of(found: CaseComparison, calls: int) -> TimeChange | None:
 def _specs(
     inputs: Sequence[str], model: Path, numbers: Mapping[str, float]
 ) -> tuple[InputSpec, ...] | None:
-    """The inputs of an inference for a request; None if a shape is unknown.
+    """Return the inputs of an inference for a request, or None if a shape is unknown.
 
-    A list has no type of its own: the runtime takes it for the type that the model declares. The
+    A list has no type of its own, so it gets the type that the model declares, as in the runtime.
     `numbers` are the values of inputs that are single numbers.
     """
     declared = {each.name: each.dtype for each in declared_inputs(open_model(model).proto)}

@@ -1,4 +1,4 @@
-"""The records of a station: a process that has reached the call of a test, and what it measures."""
+"""The records of a station, the process that has reached a test's call and measures it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from pytest_modelperf.files.documents import Count, DurationNs, Positive
 
-# The environment of the side before that has the recorded versions of distributions.
+# The environment with the recorded versions of distributions, for the side before.
 RECORDED_ENVIRONMENT = "recorded"
 
 # The root of a tree of calls if the program is called in several places.
@@ -19,7 +19,7 @@ Side: TypeAlias = Literal["before", "after"]
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """The time that a call spent in one place, and how often it went there."""
+    """The time that a call spent in a session or a label, and how often it entered it."""
 
     calls: Count
     ns: DurationNs
@@ -28,12 +28,12 @@ class Spent(Struct, frozen=True, kw_only=True):
 class Turn(Struct, frozen=True, kw_only=True):
     """One timed call.
 
-    `wall_ns` is all of its time and `rest_ns` its time outside of every session. `waited_ns` and
-    `rest_waited_ns` are how long the calling thread waited for a processor in each; None if the
-    system does not tell. `cpu_ns` is the processor time of the calling thread outside of sessions.
-    `sessions` are by `SessionWork.model`, `labels` by name and without the sessions inside. A
-    generator has `items`, and the time to the first one. `each_ns` are the times of the inputs of a
-    workload.
+    `wall_ns` is its whole time and `rest_ns` its time outside of all sessions. `waited_ns` and
+    `rest_waited_ns` are how long the calling thread waited for a processor in each, or None if the
+    system does not report it. `cpu_ns` is the processor time of the calling thread outside of
+    sessions. `sessions` are by `SessionWork.model`. `labels` are by name, without the sessions
+    inside them. For a generator, `items` is the number of items and `first_ns` the time to the
+    first one. For a workload, `each_ns` has the time of each input.
     """
 
     wall_ns: DurationNs
@@ -49,10 +49,10 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class FunctionTime(Struct, frozen=True, kw_only=True):
-    """The calls of one function in a profiled call, and the time of its own.
+    """The calls of one function in a profiled call, and its own time.
 
     `place` is `reader.py:prepare`, or the name of a built-in function. `file` is its path relative
-    to the tree of its side, if it lies there.
+    to the tree of its side, or None if it is outside of that tree.
     """
 
     place: str
@@ -73,18 +73,18 @@ class CallNode(Struct, frozen=True, kw_only=True):
 
 
 class CallProfile(Struct, frozen=True, kw_only=True):
-    """What cProfile saw of some calls, per call."""
+    """The figures of cProfile on some calls, per call."""
 
     functions: tuple[FunctionTime, ...]
     root: CallNode | None = None
 
 
 class Reached(Struct, frozen=True, kw_only=True):
-    """A station has reached the call: its own facts.
+    """The facts of a station that has reached the call.
 
     `source` is the file that defines the function, as this side imported it. `start_ns` is the time
-    from the start of the process to the call. `of_worktree` are the files of the work tree that the
-    side of an older commit has read: it should read its own.
+    from the start of the process to the call. `of_worktree` are files of the work tree that the
+    side of an older commit has read, although it should read its own.
     """
 
     function: str

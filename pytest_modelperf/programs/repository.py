@@ -1,4 +1,4 @@
-"""The git repository of a program: its top folder, and the commit that is checked out."""
+"""Find the git repository of a program: its top folder, and the commit that is checked out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from pytest_modelperf.text.escaping import printable
 
 
 def top_of(folder: Path) -> Path:
-    """The top folder of the work tree; UsageError if the folder is in none."""
+    """Return the top folder of the work tree.
+
+    Raises UsageError if the folder is not in one.
+    """
     answer = ask_git(folder, "rev-parse", "--show-toplevel")
     if answer.code == 0 and answer.output.strip():
         return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
     shown = printable(str(folder))
     if "dubious ownership" in answer.words:
-        # git prints the very command.
+        # git prints the exact command.
         found = re.search(r"git config --global --add safe\.directory .*", answer.words)
         step = printable(found[0].strip()) if found else "git config --global safe.directory FOLDER"
         raise UsageError(
@@ -34,7 +37,10 @@ def top_of(folder: Path) -> Path:
 
 
 def head_commit(top: Path) -> str:
-    """The id of the commit that is checked out; UsageError if there is none yet."""
+    """Return the id of the commit that is checked out.
+
+    Raises UsageError if there is none yet.
+    """
     answer = ask_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if answer.code != 0:
         raise UsageError(

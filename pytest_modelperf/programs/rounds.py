@@ -1,4 +1,4 @@
-"""Rounds of a program: fresh stations of both sides, whose calls are timed in turn."""
+"""Take the rounds of a program: fresh stations of both sides, whose calls are timed in turn."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from pytest_modelperf.profiler.worker.clocks import Clock
 from pytest_modelperf.programs.records import CallProfile, Reached, Turn
 
 _NS_PER_S = 1_000_000_000
-# Calls of one side before the other takes over: a message takes as long as a call of 0.1 ms.
+# The time of one side's calls before the other side's turn. It is this long because a message takes
+# as long as a call of 0.1 ms.
 _ORDER_NS = 20_000_000
-# Processes differ more than the calls of one, so a round is hardly longer than its start.
+# Times differ more between processes than within one, so the calls of a round take only this share
+# of the time of its start, within the limits below.
 _SHARE_OF_START = 0.5
 _SHORTEST_ROUND_NS = 600_000_000
 _LONGEST_ROUND_NS = 3_000_000_000
-# The fewest calls of a side in a round, and the time of a call from which fewer suffice.
+# The fewest calls of a side in a round, and the fewest if a call takes `_SLOW_NS` or more.
 _FEWEST_TURNS, _FEWEST_SLOW_TURNS = 5, 2
 _SLOW_NS = 1_000_000_000
 _MOST_TURNS = 400
@@ -30,7 +32,7 @@ _PROBES = 3
 
 
 class TimesCalls(Protocol):
-    """A station as a round needs it."""
+    """The methods of a station that a round needs."""
 
     def call(self, count: int, max_ns: int) -> tuple[Turn, ...]: ...
 
@@ -49,9 +51,9 @@ class OpenPair(Struct, frozen=True):
 
 
 class ProgramRound(Struct, frozen=True):
-    """The calls of both sides in a round, as many of each, in the order of their turns.
+    """The calls of both sides in a round, the same number of each, in the order of their turns.
 
-    `peaks_bytes` is the most memory that each side had.
+    `peaks_bytes` is the peak memory of each side.
     """
 
     before: tuple[Turn, ...]
@@ -61,10 +63,10 @@ class ProgramRound(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """How long rounds are taken: for `seconds` from the first start on.
+    """The time for rounds: `seconds` from the first start on.
 
-    A program that is slow to start gets up to `stretch_seconds`, as far as `stretch_rounds` take
-    them.
+    A program that is slow to start gets up to `stretch_seconds`, but not more time than
+    `stretch_rounds` take.
     """
 
     seconds: float
@@ -81,10 +83,10 @@ def take_rounds(
 ) -> tuple[ProgramRound, ...]:
     """Take rounds until they are enough or the time is over.
 
-    After each round `look` returns whether the rounds are enough. It also gets the pair, which is
-    still open, and whether this was the last round in any case.
+    After each round `look` returns whether the rounds are enough. It gets the rounds, the pair,
+    which is still open, and whether this was the last round in any case.
     """
-    order = random.Random(0)  # noqa: S311  # an order, and no secret
+    order = random.Random(0)  # noqa: S311  # an order, not a secret
     begun = clock()
     taken: list[ProgramRound] = []
     lengths: list[int] = []
@@ -110,7 +112,10 @@ def _is_over(lengths: Sequence[int], spent_ns: int, pace: Pace) -> bool:
 
 
 def _take_round(pair: OpenPair, started_ns: int, order: random.Random) -> ProgramRound:
-    """The turns of one round; which side is first is drawn for each turn."""
+    """Take the turns of one round.
+
+    Which side is first is drawn for each turn.
+    """
     sides = (pair.before, pair.after)
     probes = [_call(sides, side, _PROBES, _SLOW_NS) for side in (0, 1)]
     one_ns = max(min(turn.wall_ns for turn in found) for found in probes)

@@ -1,6 +1,6 @@
-"""A program settled without a run: nothing that it read has changed since it was recorded.
+"""Settle a program without a run, if no file that it read has changed since it was recorded.
 
-This is the usual answer, so nothing is imported here that runs or judges a program.
+This is the usual answer, so this module imports no code that runs or judges a program.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ class ProgramState(Struct, frozen=True):
 
 
 def read_state(baselines: Path, name: str, top: Path) -> ProgramState:
-    """The state of the program `name` in the work tree below `top`."""
+    """Return the state of the program `name` in the work tree below `top`."""
     stored = read_program(baselines, name)
     return ProgramState(stored, () if stored is None else changes_since(stored, top))

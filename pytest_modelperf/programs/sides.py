@@ -1,4 +1,4 @@
-"""Both sides of a program: where their stations run, the orders to each, and its errors."""
+"""Run both sides of a program: their stations, the orders to each, and their errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.words import shorten_list
 
 _PACKAGE = Path(__file__).parents[1]
-# The package comes from here, whatever an environment has installed, and adds no import path.
+# The package is loaded from here, whatever version an environment has, and without an import path
+# that would expose other modules here.
 _START = """\
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -91,7 +92,7 @@ _Kind = TypeVar("_Kind", bound=Answer)
 
 
 class TestMissingError(ModelPerfError):
-    """A test does not exist on a side: there it cannot be compared."""
+    """A test does not exist on a side, so it cannot be compared."""
 
     __test__ = False
 
@@ -101,7 +102,7 @@ class TestMissingError(ModelPerfError):
 
 
 class WatchedWork:
-    """The work of a call, whether the next one did the same, and the files of the models."""
+    """The work of a call, the next call's work if it differs, and the files of the models."""
 
     def __init__(
         self,
@@ -112,21 +113,21 @@ class WatchedWork:
     ) -> None:
         self.work = work
         self.next_work = next_work
-        # By `SessionWork.model`, to count their MACs; a model in memory was copied.
+        # By `SessionWork.model`, to count their MACs. A model in memory was copied to a file.
         self.models = models
         # The inputs of each model that are single numbers.
         self.numbers = numbers or {}
 
 
 class SideStation:
-    """A process that has set up a test, and calls its function when it is ordered to."""
+    """A process that sets up a test, and calls its function when it gets an order."""
 
     def __init__(self, place: StationPlace) -> None:
         self.place = place
         self._log = Path(place.scratch) / "log.txt"
         self._digests: dict[str, str | None] = {}
         self._has_left = False
-        # The most memory that the process had by the last timed call.
+        # The peak memory of the process by the last timed call.
         self.peak_bytes: int | None = None
         Path(place.scratch).mkdir(parents=True, exist_ok=True)
         tree = SideTree(place.tree, place.worktree)
@@ -163,14 +164,18 @@ class SideStation:
     # -- orders
 
     def wait_reached(self) -> Reached:
-        """Wait until the test reaches the call; TestMissingError if the side has no such test."""
+        """Wait until the test reaches the call.
+
+        Raises TestMissingError if the side has no such test.
+        """
         return self._receive(IsReached).reached
 
     def call(self, count: int, max_ns: int) -> tuple[Turn, ...]:
-        """Time up to `count` calls, at least one; none is begun after `max_ns`.
+        """Time up to `count` calls, at least one.
 
-        Then the process is paused until the next order: threads of a session that wait for work
-        spin for a while, and would take a processor from the other side.
+        No call begins after `max_ns`. Then the process is paused until the next order, because
+        threads of a session that wait for work spin for a while, and would take a processor from
+        the other side.
         """
         timed = self._ask(TimeCalls(count, max_ns), TimedTurns)
         self._tree.pause()
@@ -208,24 +213,27 @@ class SideStation:
         )
 
     def result(self) -> bytes:
-        """The pickled result of a call: a list for a generator, and for several inputs."""
+        """Return the pickled result of a call.
+
+        It is a list for a generator, and for several inputs.
+        """
         return self._ask(GiveResult(), Result).pickled
 
     def compare(self, other: bytes, way: str) -> str | None:
-        """A sentence on how the result of a call differs from another; None if they are equal.
+        """Return a sentence on how the results of both sides differ, or None if they are equal.
 
-        `way` is `==`, `allclose`, or `given` for the function that the test gives.
+        `way` is `==` or `allclose`, or `given` for the function that the test passes.
         """
         return self._ask(CompareResult(other, way), Compared).difference
 
     def leave(self) -> None:
-        """Have the test end with its fixtures torn down, without waiting for that."""
+        """Make the test end and tear down its fixtures, without waiting for that."""
         if not self._has_left:
             self._has_left = True
             self._send(End())
 
     def end(self) -> None:
-        """Have the test end with its fixtures torn down, then end whatever is left."""
+        """Make the test end and tear down its fixtures, then end all processes that are left."""
         try:
             self.leave()
             self._process.wait(_END_SECONDS)
@@ -235,10 +243,10 @@ class SideStation:
             self.kill()
 
     def kill(self) -> None:
-        """End the process and all that it started, and remove its temporary files."""
+        """End the process and all processes that it started, and remove its temporary files."""
         self._tree.kill()
         self._process.wait()
-        # An order that was not sent would be flushed into a pipe without a reader.
+        # Closing would flush an order that was not sent into a pipe without a reader.
         with suppress(OSError):
             _stream(self._process.stdin).close()
         _stream(self._process.stdout).close()
@@ -310,11 +318,14 @@ class SideStation:
         )
 
     def _digest(self, place: ModelPlace) -> str | None:
-        """The digest of a model with its external data; None if it cannot be read as ONNX."""
+        """Return the digest of a model with its external data.
+
+        None means that the model cannot be read as ONNX.
+        """
         if place.sha256 is not None or place.path is None:
             return place.sha256
         if place.path not in self._digests:
-            # Imported here: it loads onnx.
+            # Imported here, because it loads onnx.
             from pytest_modelperf.graph.model_file import open_model
 
             try:
@@ -325,12 +336,15 @@ class SideStation:
 
 
 def start_station(place: StationPlace) -> SideStation:
-    """Start a station, which then sets up its test; use it in a `with` statement."""
+    """Start a station, which then sets up its test.
+
+    Use it in a `with` statement.
+    """
     return SideStation(place)
 
 
 def _existing(folder: Path, top: Path) -> Path:
-    """The folder, or the next one above it that exists."""
+    """Return the folder, or the nearest one above it that exists."""
     while not folder.is_dir() and folder != top:
         folder = folder.parent
     return folder
@@ -362,7 +376,10 @@ class OpenSides(Struct, frozen=True):
 
 
 class BothSides:
-    """Starts the stations of both sides, round after round; use it in a `with` statement."""
+    """The stations of both sides, started round after round.
+
+    Use it in a `with` statement.
+    """
 
     def __init__(self, before: StationPlace, after: StationPlace, scratch: Path) -> None:
         self._before = before
@@ -379,7 +396,10 @@ class BothSides:
 
     @contextmanager
     def opened(self) -> Iterator[OpenSides]:
-        """Both stations of a round, started at the same time; they leave with the context."""
+        """Start both stations of a round at the same time.
+
+        They leave when the context ends.
+        """
         self._started += 1
         with ExitStack() as stack:
             both = [
@@ -387,7 +407,7 @@ class BothSides:
                 for place in (self._before, self._after)
             ]
             reached = (both[0].wait_reached(), both[1].wait_reached())
-            # Those of the round before ended while these started.
+            # The stations of the previous round ended while these started.
             self._leaving.close()
             self._require_own_files(reached)
             yield OpenSides(both[0], both[1], reached)
@@ -401,7 +421,7 @@ class BothSides:
         return str(self._scratch / f"{side[0]}-{self._started}")
 
     def _require_own_files(self, reached: tuple[Reached, Reached]) -> None:
-        """Raise UsageError if a side with a tree of its own runs code of the work tree."""
+        """Raise UsageError if a side with its own tree runs code of the work tree."""
         if self._before.tree == self._after.tree:
             return
         old, new = reached
@@ -421,14 +441,17 @@ class BothSides:
 
 @contextmanager
 def measuring_program(asked: ProgramCheck) -> Iterator[None]:
-    """Wait until this process alone measures, and show for whom."""
+    """Wait until only this process measures, and show which one it waits for."""
     with measuring_alone(lambda holder: asked.show_step(f"wait for {holder}")):
         yield
 
 
 @contextmanager
 def both_sides(asked: ProgramCheck, stored: StoredProgram | None) -> Iterator[BothSides]:
-    """Both sides of a program, of which the older one has a tree or an environment of its own."""
+    """Start both sides of a program.
+
+    The older side has its own tree or environment.
+    """
     with measuring_program(asked), working_folder("programs") as scratch:
         before = _older_place(asked, stored, scratch)
         with BothSides(before, asked.place, scratch) as sides:
@@ -439,7 +462,7 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
     place = replace(asked.place, side="before")
     top = asked.top
     if asked.against is not None and _REQUIREMENT.match(asked.against):
-        # Imported here: most checks need no environment.
+        # Imported here, because most checks need no environment.
         from pytest_modelperf.programs.trees import python_with
 
         seen = stored.seen if stored is not None else seen_now(asked, scratch)
@@ -464,7 +487,7 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
 
 
 def seen_now(asked: ProgramCheck, scratch: Path) -> ProgramSources:
-    """What the program reads in the work tree."""
+    """Return what the program reads in the work tree."""
     with start_station(replace(asked.place, scratch=str(scratch / "seen"))) as station:
         station.wait_reached()
         seen = station.seen()

@@ -1,4 +1,4 @@
-"""The trees and Pythons of both sides: what each imports, and files that a checkout lacks."""
+"""Provide the trees and Pythons of both sides: import paths, and files missing in a checkout."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})
 
 
 class SideTree:
-    """The tree of a side, and the work tree whose places it takes.
+    """The tree of a side, and the work tree that it replaces.
 
-    Paths below an environment are of neither, even if it is in the work tree.
+    Paths below an environment belong to neither, even if the environment is in the work tree.
     """
 
     def __init__(self, tree: str, worktree: str, prefixes: Iterable[str] | None = None) -> None:
@@ -48,21 +48,30 @@ class SideTree:
         self.is_other = self.tree != self.worktree
 
     def mapped(self, path: str) -> str:
-        """The same place in the tree of this side; any other path stays as it is."""
+        """Return the same path in the tree of this side.
+
+        A path outside of the work tree is returned unchanged.
+        """
         place = self.place_in_worktree(path) if self.is_other else None
         if place is None:
             return path
-        return os.path.normpath(os.path.join(self.tree, place))  # noqa: PTH118  # a text, to stay one
+        return os.path.normpath(os.path.join(self.tree, place))  # noqa: PTH118  # a text, and has to stay one
 
     def place_in_worktree(self, path: str) -> str | None:
-        """A path relative to the work tree; None if it is elsewhere, or in this side's own tree."""
+        """Return a path relative to the work tree.
+
+        None means that it is elsewhere, or in this side's own tree.
+        """
         real = _real(path)
         if self.is_other and _is_below(real, self.tree):
             return None
         return self._place(real, self.worktree)
 
     def place(self, path: str) -> str | None:
-        """A path relative to the tree of this side, with slashes; None if it is elsewhere."""
+        """Return a path relative to the tree of this side, or None if it is elsewhere.
+
+        The result has slashes on every system.
+        """
         found = self._place(_real(path), self.tree)
         return None if found is None else PurePath(found).as_posix()
 
@@ -73,16 +82,19 @@ class SideTree:
         return None if _PACKAGES & set(PurePath(place).parts) else place
 
     def import_paths(self, sys_path: Iterable[str], first: Iterable[str]) -> list[str]:
-        """The import paths of this side: `first` are relative to its tree."""
+        """Return the import paths of this side.
+
+        `first` are relative to its tree and come first.
+        """
         own = [os.path.normpath(os.path.join(self.tree, each)) for each in first]  # noqa: PTH118
         return list(dict.fromkeys([*own, *(self.mapped(each) for each in sys_path if each)]))
 
 
 class SideFinder(AskingFinder):
-    """Finds modules in the tree of this side that others find in the work tree.
+    """A finder of modules in the tree of this side that other finders find in the work tree.
 
-    These are the finders of editable installs, which know the folder of a package. A module that
-    the tree of this side lacks is not found at all.
+    These are the finders of editable installs, which know the folder of a package. A module that is
+    missing in the tree of this side is not found at all.
     """
 
     def __init__(self, tree: SideTree) -> None:
@@ -122,7 +134,7 @@ def _is_below(path: str, top: str) -> bool:
 # -- the Python of the older side
 
 
-# The station imports it from where this process has it.
+# The station imports this package from where this process has it.
 _THIS = "pytest-modelperf"
 _ENGINE = "onnxruntime"
 _DIRECT_URL = "direct_url.json"
@@ -131,25 +143,28 @@ Maker = Callable[[tuple[str, ...]], Environment]
 
 
 def python_of(stored: StoredProgram, top: Path, make: Maker = make_environment) -> Path:
-    """The Python of an environment with the versions that were recorded; made once."""
+    """Return the Python of an environment with the recorded versions.
+
+    The environment is made once.
+    """
     return make(recorded_requirements(stored.seen, top)).python
 
 
 def python_with(
     requirement: str, seen: ProgramSources, top: Path, make: Maker = make_environment
 ) -> Path:
-    """The Python of an environment as this one, but for one requirement, such as `magika==1.0.3`.
+    """Return the Python of an environment that differs from this one in one requirement.
 
-    `seen` is what the program reads now.
+    `requirement` is a text such as `magika==1.0.3`, and `seen` is what the program reads now.
     """
     return make(changed_requirements(requirement, seen, top)).python
 
 
 def recorded_requirements(seen: ProgramSources, top: Path) -> tuple[str, ...]:
-    """The requirements of an environment with these versions of distributions.
+    """Return the requirements of an environment with these versions of distributions.
 
-    The project's own distributions are left out, because the tree of the older commit has them.
-    What this package needs is added.
+    The project's own distributions are left out, because the tree of the older commit has them. The
+    requirements of this package are added.
     """
     own = {*own_distributions(top), _THIS}
     exact = {
@@ -161,7 +176,10 @@ def recorded_requirements(seen: ProgramSources, top: Path) -> tuple[str, ...]:
 
 
 def changed_requirements(requirement: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
-    """The same with one requirement changed; UsageError if the program does not use it."""
+    """Return the same requirements with one changed.
+
+    Raises UsageError if the program does not use that distribution.
+    """
     name = _name_of(requirement)
     if name in own_distributions(top):
         raise UsageError(
@@ -183,7 +201,7 @@ def changed_requirements(requirement: str, seen: ProgramSources, top: Path) -> t
 
 
 def own_distributions(top: Path) -> frozenset[str]:
-    """The normalized names of distributions that are installed from a folder of the project."""
+    """Return the normalized names of distributions that are installed from a project folder."""
     return frozenset(
         _name_of(found.name)
         for found in importlib.metadata.distributions()
@@ -200,7 +218,7 @@ def _is_from(found: importlib.metadata.Distribution, top: Path) -> bool:
         origin = json.loads(text)
         url = urlsplit(origin["url"])
     except (ValueError, KeyError, TypeError):
-        # Another tool wrote it.
+        # Another tool wrote the file.
         return False
     if url.scheme != "file" or "dir_info" not in origin:
         return False
@@ -208,10 +226,10 @@ def _is_from(found: importlib.metadata.Distribution, top: Path) -> bool:
 
 
 def _with_ours(exact: Mapping[str, str]) -> tuple[str, ...]:
-    """The requirements with those of this package that they do not have."""
+    """Return the requirements, with the missing ones of this package added."""
     needed = {_name_of(each): each for each in own_requirements(_THIS)}
     if any(name.startswith(f"{_ENGINE}-") for name in exact):
-        # Such as onnxruntime-gpu, which is the same module.
+        # A variant such as onnxruntime-gpu provides the same module.
         del needed[_ENGINE]
     return tuple(sorted({**needed, **exact}.values()))
 
@@ -230,10 +248,10 @@ _MOST_NAMED = 3
 
 
 def complete_tree(tree: Path, seen: ProgramSources, top: Path) -> None:
-    """Put the files into a tree that the program read there and that the commit does not have.
+    """Add to a tree the files that the program read and that the commit does not have.
 
-    A file that git ignores is linked to the one of the work tree. UsageError if that is not the
-    recorded one, or if a file of Git LFS cannot be had.
+    A file that git ignores is linked to the one of the work tree. Raises UsageError if that is not
+    the recorded one, or if a file of Git LFS cannot be downloaded.
     """
     models = {model.path: model.sha256 for model in seen.models if model.path is not None}
     for place in ignored_files(seen, top):
@@ -261,11 +279,11 @@ def _is_recorded(source: Path, digest: str) -> bool:
 
 
 def _files_of_model(source: Path, digest: str | None) -> list[Path]:
-    """A model and its external data; empty if it is not the recorded one.
+    """Return a model and its external data, or an empty list if it is not the recorded one.
 
-    The digest of what the graph cannot be read from is None.
+    `digest` is None for a file whose graph cannot be read.
     """
-    # Imported here: it loads onnx, and most models are in git.
+    # Imported here, because it loads onnx, and most models are in git.
     from pytest_modelperf.graph.model_file import external_files, open_model
 
     if digest is None:
@@ -281,7 +299,7 @@ def _files_of_model(source: Path, digest: str | None) -> list[Path]:
 
 def _link(source: Path, target: Path, place: str) -> None:
     if target.exists() and not _is_ours(source, target):
-        # The commit has it: git ignores it today.
+        # The commit has the file, although git ignores it today.
         return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -295,7 +313,7 @@ def _link(source: Path, target: Path, place: str) -> None:
 
 
 def _is_ours(source: Path, target: Path) -> bool:
-    """Whether an earlier run made the file in the tree: a link, or a copy of what the source was.
+    """Whether an earlier run made the file in the tree, as a link or a copy of the source.
 
     A copy is untracked there.
     """
@@ -311,7 +329,7 @@ def _make_link(source: Path, target: Path) -> None:
         target.symlink_to(source.resolve())
     except OSError:
         try:
-            # Windows lets few users make symbolic links.
+            # On Windows, few users may make symbolic links.
             os.link(source.resolve(), target)
         except OSError:
             shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""A program in two versions that a user names: commits, or a commit and the work tree."""
+"""Compare a program in two versions that a user names: commits, or a commit and the work tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHORT = 10
 
 
 class ProgramVersions(Struct, frozen=True):
-    """The versions of a program, whose trees get the files that the work tree has outside of git.
+    """The versions of a program, whose trees get the work tree's files that are outside of git.
 
     `seen` is what the program reads in the work tree.
     """
@@ -25,19 +25,19 @@ class ProgramVersions(Struct, frozen=True):
     seen: ProgramSources
 
     def of_work_tree(self, before: str) -> ProgramCheck:
-        """The check of the work tree against a commit."""
+        """Return the check of the work tree against a commit."""
         self._tree(before)
         return replace(self.asked, against=before, environment=None)
 
     def of_commit(self, before: str, after: str) -> ProgramCheck:
-        """The check of a commit against an earlier one."""
+        """Return the check of a commit against an earlier one."""
         place = replace(
             self.asked.place, tree=self._tree(after), at=f"at the commit {after[:_SHORT]}"
         )
         return replace(self.of_work_tree(before), place=place)
 
     def _tree(self, commit: str) -> str:
-        """The tree of a commit, which has every file that the program needs."""
+        """Return the tree of a commit, with every file that the program needs."""
         top = self.asked.top
         tree = tree_of(commit, top, on_progress=self.asked.show_step)
         complete_tree(tree, self.seen, top)
@@ -45,9 +45,9 @@ class ProgramVersions(Struct, frozen=True):
 
 
 def versions_of(asked: ProgramCheck) -> ProgramVersions:
-    """The versions of a program that runs in the work tree.
+    """Return the versions of a program that runs in the work tree.
 
-    MeasureError if it does not run there.
+    Raises MeasureError if it does not run there.
     """
     asked.show_step("start the program")
     with measuring_program(asked), working_folder("programs") as scratch:

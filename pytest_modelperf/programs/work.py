@@ -1,4 +1,4 @@
-"""The exact work of a call on both sides: what differs, as sentences and as figures."""
+"""Compare the exact work of a call on both sides, in sentences and in figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, signed_percent
 from pytest_modelperf.text.words import count_of
 
-# The MACs of one inference of a model, by the digest of the model and the inputs.
+# Returns the MACs of one inference of a model, by the digest of the model and the inputs.
 CountMacs = Callable[[str, Sequence[str]], "int | None"]
 # The figures of the work of a call.
 WORK_METRICS = ("sessions_made", "inferences", "macs")
@@ -22,7 +22,10 @@ _MOST_SHAPES = 3
 
 
 class SessionPair(Struct, frozen=True):
-    """The sessions of one model on both sides; None for a side that does not have it."""
+    """The sessions of one model on both sides.
+
+    None is a side that does not have the model.
+    """
 
     before: SessionWork | None
     after: SessionWork | None
@@ -59,11 +62,11 @@ class WorkComparison(Struct, frozen=True):
 
     @property
     def changed(self) -> frozenset[str]:
-        """The names of the sessions whose work is not the same on both sides."""
+        """The names of the sessions whose work differs between the sides."""
         return frozenset(pair.name for pair in self.pairs if not pair.is_same_work)
 
     def name_before(self, name: str) -> str:
-        """The name that a session has on the side before."""
+        """Return the name that a session has on the side before."""
         for pair in self.pairs:
             if pair.name == name and pair.before is not None:
                 return pair.before.model
@@ -71,7 +74,10 @@ class WorkComparison(Struct, frozen=True):
 
 
 def with_macs(work: CallWork, count: CountMacs, known: CallWork | None = None) -> CallWork:
-    """The work with the MACs of each inference, those of a `known` work taken from there."""
+    """Return the work with the MACs of each inference.
+
+    MACs that a `known` work has are not counted again.
+    """
     found: dict[tuple[str | None, tuple[str, ...]], int | None] = {}
     for session in () if known is None else known.sessions:
         for each in session.inferences:
@@ -92,14 +98,17 @@ def with_macs(work: CallWork, count: CountMacs, known: CallWork | None = None) -
 
 
 def compare_work(before: CallWork, after: CallWork) -> WorkComparison:
-    """Both works, their sessions paired: by name, then by model, then in their order."""
+    """Compare both works, with sessions paired by name, then by model, then in order."""
     pairs = tuple(_pair_sessions(before.sessions, after.sessions))
     differences = [text for pair in pairs for text in _differences(pair)]
     return WorkComparison(before, after, pairs, tuple(differences))
 
 
 def work_metrics(compared: WorkComparison, tolerances: Tolerances) -> tuple[Metric, ...]:
-    """The exact figures of the work; a figure that grew beyond its tolerance is worse."""
+    """Return the exact figures of the work.
+
+    A figure that grew beyond its tolerance is a regression.
+    """
     before, after = compared.before, compared.after
     share = tolerances.of_figure(WORK)
     counts = zip(
@@ -122,7 +131,7 @@ def work_metrics(compared: WorkComparison, tolerances: Tolerances) -> tuple[Metr
         elif old - new > allowed_growth(new, share):
             verdict = Verdict.IMPROVED
         reason = first if verdict is Verdict.REGRESSED else None
-        # Less work is no answer to the question of time.
+        # Less work does not show that the call takes less time.
         gated = verdict is not Verdict.IMPROVED
         found.append(Metric(name, old, new, verdict, gated=gated, allowed=share, reason=reason))
     return tuple(found)
@@ -153,7 +162,8 @@ def _pair_sessions(
                 partner[place] = match
                 old.remove(match)
                 new.remove(session)
-    # Of what is left on both sides, the first is taken for a successor of the first.
+    # The first session that is left is taken for the successor of the first one left on the other
+    # side.
     for place in range(len(after)):
         if place not in partner and old:
             partner[place] = old.pop(0)
@@ -164,7 +174,7 @@ def _pair_sessions(
 
 
 def _differences(pair: SessionPair) -> Iterator[str]:
-    """`3 inferences of rec.onnx more (1 -> 4)`, `rec.onnx: threads 1 -> 8`."""
+    """Yield texts such as `3 inferences of rec.onnx more (1 -> 4)`, `rec.onnx: threads 1 -> 8`."""
     before, after, name = pair.before, pair.after, printable(pair.name)
     made_before, made = (0 if side is None else side.made for side in (before, after))
     if made != made_before:
@@ -188,7 +198,7 @@ def _differences(pair: SessionPair) -> Iterator[str]:
 
 
 def _shape_differences(before: SessionWork, after: SessionWork, name: str) -> Iterator[str]:
-    """`input of det.onnx: x 1x3x48x552 -> 1x3x48x960 (MACs +74.0 %)`."""
+    """Yield texts such as `input of det.onnx: x 1x3x48x552 -> 1x3x48x960 (MACs +74.0 %)`."""
     old = {each.inputs: each for each in before.inferences}
     new = {each.inputs: each for each in after.inferences}
     gone = [each for inputs, each in old.items() if inputs not in new]

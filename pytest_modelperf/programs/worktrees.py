@@ -1,10 +1,10 @@
-"""The trees of commits: git worktrees in the cache folder, made once and removed when old.
+"""Make the trees of commits: git worktrees in the cache folder, made once and removed when old.
 
     trees/<repository>/<commit>/      the work tree of a commit, detached
-    trees/<repository>/<commit>.json  its note, which is written when the tree is whole
+    trees/<repository>/<commit>.json  its note, which is written when the tree is complete
 
-Names are short, because paths on Windows are. A tree without a note was left by a killed process
-and is made again. The time of the note is that of the last use.
+Names are short, because Windows limits the length of paths. A tree without a note was left by a
+killed process and is made again. The modification time of the note is the time of the last use.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from pytest_modelperf.text.escaping import printable
 
 KEPT_TREES = 10
 KEPT_DAYS = 14
-# A tree that was asked for within this time is perhaps in use.
+# A tree that was used within this time may still be in use.
 _IN_USE_SECONDS = 6 * 3600.0
 _DAY_SECONDS = 86_400.0
-# Another process may have to download files of Git LFS.
+# Another process may have to download files from Git LFS.
 _LONGEST_WAIT_S = 1800.0
 _NAME_LENGTH = 12
-# No hook of the user's runs, no setting leaves files out, and long paths work on Windows.
+# With these, no hook of the user runs, no setting leaves files out, and long paths work on Windows.
 _SETTINGS = (
     "-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false",
     "-c", "core.sparseCheckout=false", "-c", "core.longpaths=true",
@@ -47,14 +47,14 @@ _SETTINGS = (
 
 
 class TreeNote(Struct, frozen=True, kw_only=True):
-    """A whole tree: its commit, and the git folder that it belongs to."""
+    """The note of a complete tree: its commit, and the git folder that it belongs to."""
 
     commit: CommitId
     repository: str
 
 
 def trees_folder() -> Path:
-    """The folder of all trees among the caches of this user."""
+    """Return the folder of all trees in this user's cache folder."""
     return (user_cache_folder() / "trees").absolute()
 
 
@@ -66,10 +66,10 @@ def tree_of(
     on_progress: Callable[[str], None] = lambda step: None,  # noqa: ARG005
     now: Callable[[], float] = time.time,
 ) -> Path:
-    """The work tree of a commit as it was checked in; made if it is not there yet.
+    """Return the work tree of a commit as it was checked in, and make it if necessary.
 
-    `commit` is a full id, and `top` a folder of the repository. UsageError if git cannot check it
-    out, OutputError if it cannot be written.
+    `commit` is a full id, and `top` is a folder of the repository. Raises UsageError if git cannot
+    check it out, and OutputError if it cannot be written.
     """
     common = _common_folder(top)
     digest = hashlib.sha256(os.fsencode(common)).hexdigest()[:_NAME_LENGTH]
@@ -92,7 +92,7 @@ def tree_of(
 
 
 def prune_trees(unused_since: dt.datetime | None, folder: Path | None = None) -> int:
-    """Remove the trees that were not used since then, or all; return how many were removed."""
+    """Remove the trees that were not used since then, or all, and return their number."""
     trees = folder or trees_folder()
     limit = math.inf if unused_since is None else unused_since.timestamp()
     removed = 0
@@ -115,7 +115,7 @@ def prune_trees(unused_since: dt.datetime | None, folder: Path | None = None) ->
 
 
 def _common_folder(top: Path) -> Path:
-    """The git folder that all work trees of a repository share."""
+    """Return the git folder that all work trees of a repository share."""
     answer = ask_git(top, "rev-parse", "--git-common-dir")
     if answer.code != 0:
         raise UsageError(f"git cannot read the repository of {_shown(top)}: {answer.reason}.")
@@ -123,32 +123,38 @@ def _common_folder(top: Path) -> Path:
 
 
 def _is_whole(tree: Path, commit: str) -> bool:
-    """Whether the tree is there as a whole, with each file as it was committed."""
+    """Whether the tree is complete, with each file as it was committed.
+
+    Files that were changed are reset.
+    """
     note = _read_note(tree)
     if note is None or note.commit != commit or not (tree / ".git").is_file():
         return False
-    # A repository that was cloned again does not know the tree.
+    # If the repository was cloned again, it does not know the tree.
     head = ask_git(tree, *_SETTINGS, "rev-parse", "--verify", "--quiet", "HEAD")
     if head.code != 0 or head.output.strip() != commit.encode():
         return False
-    # A test may write to files of its project.
+    # A test may have changed files of its project.
     if ask_git(tree, *_SETTINGS, "diff", "--quiet", "--ignore-submodules", "HEAD").code == 0:
         return True
     return ask_git(tree, *_SETTINGS, "reset", "--quiet", "--hard").code == 0
 
 
 def _make(tree: Path, commit: str, common: Path, top: Path) -> None:
-    """Make a tree where none is or half of one; the caller holds the lock."""
+    """Make a tree that is missing or incomplete.
+
+    The caller holds the lock.
+    """
     _remove_tree(tree, top)
-    # No other process knows this name: the git of a killed process may go on, and at its end
-    # removes what it was making.
+    # No other process knows this name. The git of a killed process may still run, and removes its
+    # unfinished tree at the end.
     unfinished = tree.with_name(f"{tree.name}.{secrets.token_hex(4)}")
     answer = ask_git(
         top, *_SETTINGS, "worktree", "add", "--detach", str(unfinished), commit,
         seconds=FETCH_SECONDS,
     )  # fmt: skip
     if answer.code == 0:
-        # Forced, because git may still list a tree here whose folder the user removed.
+        # Forced, because git may still list a tree at this path whose folder the user removed.
         answer = ask_git(
             top, *_SETTINGS, "worktree", "move", "--force", "--force", str(unfinished), str(tree)
         )
@@ -201,7 +207,7 @@ def _fill_submodules(tree: Path, commit: str, top: Path) -> None:
 
 
 def _submodules_in(commit: str, top: Path) -> Iterator[tuple[str, str]]:
-    """The folders of submodules in a commit, and the commit that each is at."""
+    """Yield the folders of submodules in a commit, and the commit of each."""
     answer = ask_git(top, "ls-tree", "-rz", "--full-tree", commit)
     for entry in answer.output.split(b"\0"):
         facts, _, name = entry.partition(b"\t")
@@ -217,7 +223,7 @@ def _note_of(tree: Path) -> Path:
 
 
 def _read_note(tree: Path) -> TreeNote | None:
-    """The note of a tree; None without one, or if it cannot be read."""
+    """Return the note of a tree, or None if there is none that can be read."""
     return read_note(_note_of(tree), TreeNote)
 
 
@@ -225,11 +231,14 @@ def _read_note(tree: Path) -> TreeNote | None:
 
 
 def _remove_old(trees: Path, place: Path, now: float, top: Path) -> None:
-    """Remove what is not used any more, before another tree is made; the caller holds the lock."""
+    """Remove unused trees before another tree is made.
+
+    The caller holds the lock.
+    """
     used = sorted(((_used(tree), tree) for tree in _trees_in(place)), reverse=True)
     for index, (when, tree) in enumerate(used):
         age = now - when
-        # One more is about to be made.
+        # One more tree is about to be made.
         is_one_too_many = index >= KEPT_TREES - 1 and age > _IN_USE_SECONDS
         if is_one_too_many or age > KEPT_DAYS * _DAY_SECONDS:
             _remove_tree(tree, top)
@@ -244,7 +253,10 @@ def _trees_in(place: Path) -> list[Path]:
 
 
 def _used(tree: Path) -> float:
-    """The time of the last use; that of a tree without a note, which no process uses, is 0."""
+    """Return the time of the last use.
+
+    It is 0 for a tree without a note, which no process uses.
+    """
     try:
         return _note_of(tree).stat().st_mtime
     except FileNotFoundError:
@@ -253,7 +265,7 @@ def _used(tree: Path) -> float:
 
 def _remove_tree(tree: Path, top: Path) -> None:
     _note_of(tree).unlink(missing_ok=True)
-    # Git forgets the tree; what it leaves is removed in any case.
+    # Git forgets the tree. Files that it leaves are removed in any case.
     ask_git(top, "worktree", "remove", "--force", "--force", str(tree))
     _remove_folder(tree)
 
@@ -270,7 +282,10 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _locked(place: Path, on_wait: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Hold the lock of the trees of a repository: one process at a time makes or removes some."""
+    """Hold the lock of a repository's trees.
+
+    Only one process at a time makes or removes trees.
+    """
     hangs = MeasureError(
         f"another process checks out commits in {_shown(place)} for more than "
         f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."

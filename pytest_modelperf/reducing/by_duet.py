@@ -1,7 +1,8 @@
-"""Two whole models compared, and what is slower cut out of their plans and run by itself.
+"""Compare two whole models, cut what is slower out of their plans, and run it by itself.
 
-The whole models and the search have half of the level each, so that a reduction errs with at most
-all of it. Every duet of the search has its share, and so has the one of the files that are written.
+The whole models and the search get half of the level each, so that a reduction is wrong with at
+most the whole level. Each duet of the search has a share of its half, and so has the duet of the
+written files.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from pytest_modelperf.reducing.records import Reduction, UnitKernels, WrittenPai
 from pytest_modelperf.reducing.search import ReduceRule, UnitQuestion, find_smallest, levels_for
 from pytest_modelperf.stats.looks import middle_change
 
-# The shares of the time that the whole models and one duet of the search may take.
+# The maximum shares of the time for the whole models and for one duet of the search.
 _WHOLE_SHARE, _DUET_SHARE = 0.3, 0.15
 
-# Writes the files of a reduction to their place.
+# Writes the files of a reduction to their target.
 Deliver: TypeAlias = Callable[[Reduction, PairFiles], None]
 
 
 class ReduceRequest(Struct, frozen=True, kw_only=True):
-    """A request to reduce one case of two models by a rule, in so many seconds."""
+    """A request to reduce one case of two models, with the rule and the limit of time."""
 
     before: Side
     after: Side
@@ -56,9 +57,10 @@ def run_reduce(
     watch: Watch = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Reduction:
-    """The smallest pair of models that still shows the slowdown; `deliver` gets its files.
+    """Find the smallest pair of models that still shows the slowdown.
 
-    Nothing is delivered where B is not slower, or where no part of it shows that.
+    `deliver` gets its files. It is not called if B is not slower, or if no part of it is slower by
+    itself.
     """
     stopwatch = Stopwatch(watch, clock)
     whole = asked.max_seconds * _WHOLE_SHARE
@@ -90,7 +92,7 @@ def run_reduce(
 def _reduce(
     asked: ReduceRequest, found: Reduction, deliver: Deliver, stopwatch: Stopwatch
 ) -> Reduction:
-    """The reduction with the search among the kernels, once the whole is known to be slower."""
+    """Search the kernels and write the smallest pair, if the whole model is slower."""
     (cores,) = asked.request.cores
     seconds = asked.max_seconds * _DUET_SHARE
     before, after = (_within(side, seconds) for side in (asked.before, asked.after))
@@ -104,7 +106,7 @@ def _reduce(
         rule = ReduceRule(
             allowed=middle_change(whole),
             level=asked.level / 2,
-            # The files that are written have a duet as well.
+            # The written files need time for a duet as well.
             max_seconds=asked.max_seconds - stopwatch.seconds - seconds,
         )
         judge = _CutJudge(plans, place, seconds, levels.planned)
@@ -136,7 +138,7 @@ def _named(plans: OpenPlans) -> Iterator[UnitKernels]:
 
 
 class _CutJudge(Struct):
-    """Answers each question by a duet of what was cut out."""
+    """A judge that answers each question by a duet of the cut models."""
 
     plans: OpenPlans
     place: CasePlace
@@ -155,6 +157,6 @@ class _CutJudge(Struct):
 
 
 def _within(side: Side, seconds: float) -> Side:
-    """The side with so much time for the rounds of a duet."""
+    """Return the side with this many seconds for the rounds of a duet."""
     policy = replace(side.setup.policy, max_seconds=seconds)
     return replace(side, setup=replace(side.setup, policy=policy, stretch_seconds=None))

@@ -1,4 +1,4 @@
-"""The files of a reduced pair: models without weights, which are drawn, and its JSON."""
+"""The files of a reduced pair: models whose weights are left out and drawn, and its JSON."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from pytest_modelperf.reducing.readme import write_readme, write_repro
 from pytest_modelperf.reducing.records import REDUCTION, Reduction
 from pytest_modelperf.report.document import dump_document
 
-# Only this provider tells its plans.
+# Only this provider reports its plans.
 _PROVIDERS = ("CPUExecutionProvider",)
-# The value of ORT_DISABLE_ALL: the kernels run as they are.
+# The value of ORT_DISABLE_ALL, with which the kernels run unchanged.
 _AS_THEY_ARE = 0
-# Weights have the streams from 1 on; those of inputs begin here.
+# Streams of weights begin at 1, those of inputs here.
 _INPUT_STREAMS = 1 << 20
 
 
@@ -57,7 +57,7 @@ class PairFiles(Struct, frozen=True):
 
     @contextmanager
     def drawn(self, cut: CutPair) -> Iterator[CutPair]:
-        """The pair with its drawn weights and inputs, which are removed after that."""
+        """Yield the pair with drawn weights and inputs, and remove the weights afterwards."""
         before, after = self.plan.models
         try:
             yield CutPair(
@@ -80,7 +80,7 @@ class PairFiles(Struct, frozen=True):
 
 @contextmanager
 def pair_files(cut: CutPair, cores: int, *, is_anonymous: bool) -> Iterator[PairFiles]:
-    """The files of a pair in a folder that goes with the context."""
+    """Yield the files of a pair in a folder that is removed at the end of the context."""
     streams: dict[_Key, int] = {}
     with working_folder("reduced") as place:
         folder = place / "pair"
@@ -107,11 +107,11 @@ _Key: TypeAlias = tuple[str, str, tuple[int, ...]]
 def _write_model(
     folder: Path, name: str, cut: Cut, streams: dict[_Key, int], *, is_anonymous: bool
 ) -> tuple[RunModel, tuple[str, ...]]:
-    """One model without its weights, with the notes on these, and doubts about them."""
+    """Write a model without its weights, and return it with the notes on these, and doubts."""
     shared = leave_weights_out(open_model(cut.path), f"{name}.weights")
     inputs = []
     for each, feed in cut.feeds.items():
-        # An input of both models has the same numbers in both.
+        # An input that both models have gets the same numbers in both.
         key = each, feed.dtype, feed.array.shape
         stream = streams.setdefault(key, _INPUT_STREAMS + len(streams))
         inputs.append(describe_input(each, feed.dtype, feed.array, stream, shared.texts, name))
@@ -141,9 +141,10 @@ REPLACED_FILES = (
 
 
 def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFacts) -> None:
-    """Complete the files of a pair by the programs and the README, and put them into their place.
+    """Add the programs and the README to the files of a pair, and write all to `target`.
 
-    A name that ends in `.zip` is an archive. Weights that were drawn for an earlier pair go.
+    A name that ends in `.zip` is an archive. Weights that were drawn for an earlier pair are
+    removed.
     """
     write_run(files.plan, files.folder)
     texts = {
@@ -162,7 +163,10 @@ def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFac
 
 
 def dump_reduction(found: Reduction, target: str) -> str:
-    """The reduction as JSON text; `target` is where its files were put."""
+    """Return the reduction as JSON text.
+
+    `target` is the path of its files.
+    """
     document = REDUCTION.of(found)
     search, written = found.search, document["written"]
     kept = () if search is None else search.kept

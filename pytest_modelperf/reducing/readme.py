@@ -17,13 +17,13 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms
 from pytest_modelperf.text.words import count_of
 
-# So many kernels and parts are listed.
+# At most this many kernels and parts are listed.
 _MOST_LISTED = 20
 _PACKAGE = "onnxruntime"
 
 
 def write_readme(found: Reduction, machine: MachineFacts) -> str:
-    """The README of a reduction whose files were written."""
+    """Return the README of a reduction whose files were written."""
     blocks = [
         *_head(found),
         "## The measurements",
@@ -64,13 +64,13 @@ def _commands(found: Reduction) -> Iterator[str]:
 
 
 def requirement_of(engine: EngineFacts | None) -> str:
-    """`onnxruntime==1.31.1`."""
+    """Return what pip installs: `onnxruntime==1.31.1`."""
     version = None if engine is None else engine.version
     return _PACKAGE if version is None else f"{_PACKAGE}=={version}"
 
 
 def describe_kernels(units: tuple[UnitKernels, ...]) -> str:
-    """`1 Conv changed; 1 Relu became 3 kernels (Abs, Add, Mul)`."""
+    """Describe units: `1 Conv changed; 1 Relu became 3 kernels (Abs, Add, Mul)`."""
     counts = Counter(unit.text for unit in units)
     return "; ".join(text if n == 1 else f"{n} times {text}" for text, n in counts.items())
 
@@ -94,7 +94,7 @@ def _measured(found: Reduction) -> Table:
 
 
 def metric_cells(metric: Metric) -> tuple[str, str, str, str, str]:
-    """Both times, the change, its interval and the confidence of that."""
+    """Return both times, the change, its interval, and the confidence of the interval."""
     interval = ""
     if metric.interval is not None:
         interval = " … ".join(f"{100 * (bound - 1):+.1f}" for bound in metric.interval) + " %"
@@ -139,7 +139,10 @@ def _kernels(found: Reduction) -> Iterator[str]:
 
 
 def _listed(units: tuple[UnitKernels, ...]) -> Iterator[str]:
-    """A line for each text: units without names that differ in nothing else are added up."""
+    """Yield a line for each text.
+
+    The times of units with the same text are added up.
+    """
     longer_ns: dict[str, list[float]] = {}
     for unit in units:
         longer_ns.setdefault(unit.text, []).append(unit.longer_ns)
@@ -289,5 +292,5 @@ rounds = [[ask(sys.argv[1], 0), ask(sys.executable, 1)] for _ in range(9)]
 
 
 def write_repro(*, is_upgrade: bool) -> str:
-    """The program for two models on one engine, or for two versions of it."""
+    """Return the program for two models on one engine, or on two versions of it."""
     return _UPGRADE if is_upgrade else _IN_TURN

@@ -26,7 +26,7 @@ class StepAnswer(str, Enum):
 class UnitKernels(Struct, frozen=True, kw_only=True):
     """A unit of both plans: its operators on each side, and how much longer it takes now.
 
-    `longer_ns` comes from short profiles, which judge nothing.
+    `longer_ns` comes from short profiles, which do not judge.
     """
 
     before: tuple[str, ...]
@@ -56,7 +56,10 @@ FIGURE = JsonObject(
 
 
 class ReduceStep(Struct, frozen=True, kw_only=True):
-    """A duet of some units; `metric` is its median latency, None where it could not be run."""
+    """A duet of some units.
+
+    `metric` is its median latency, or None if it could not run.
+    """
 
     units: tuple[int, ...]
     shown: StepAnswer
@@ -75,10 +78,10 @@ STEP = JsonObject(
 
 
 class UnitSearch(Struct, frozen=True, kw_only=True):
-    """The steps of a search, and the units that still show the slowdown; none if no units do.
+    """The steps of a search, and the units that still show the slowdown, if any do.
 
-    `is_smallest` claims that none of them can be left out; otherwise the time was over before that
-    was known.
+    `is_smallest` means that none of them can be left out. Otherwise the time ended before that was
+    known.
     """
 
     steps: tuple[ReduceStep, ...]
@@ -121,8 +124,8 @@ WRITTEN_PAIR = JsonObject(
 class Reduction(Struct, frozen=True, kw_only=True):
     """A whole reduction: both models compared, the search, and the pair that was written.
 
-    `search` and `written` are None where B is not slower, and `written` where no part of the model
-    shows the slowdown. `units` are all kernels of both plans.
+    `search` and `written` are None if B is not slower. `written` is also None if no part of the
+    model shows the slowdown. `units` are all kernels of both plans.
     """
 
     before: str
@@ -137,7 +140,7 @@ class Reduction(Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> Metric | None:
-        """The median latency of both whole models; None where they are the same."""
+        """The median latency of both whole models, or None if they are the same."""
         return self.comparison.metric("latency_p50")
 
     @property
@@ -146,7 +149,7 @@ class Reduction(Struct, frozen=True, kw_only=True):
 
     @property
     def engines(self) -> tuple[EngineFacts, EngineFacts] | None:
-        """The engines that ran A and B; None where neither ran."""
+        """The engines that ran A and B, or None if neither ran."""
         before, after = self.comparison.before, self.comparison.after
         return None if before is None or after is None else (before.engine, after.engine)
 
@@ -169,7 +172,7 @@ class Reduction(Struct, frozen=True, kw_only=True):
 
     @property
     def left_out(self) -> tuple[UnitKernels, ...]:
-        """The units that take longer as well, by their profiles, the longest first."""
+        """The other units that take longer according to their profiles, the longest first."""
         kept = () if self.search is None else self.search.kept
         others = [unit for index, unit in enumerate(self.units) if index not in kept]
         return tuple(sorted((u for u in others if u.longer_ns > 0), key=lambda u: -u.longer_ns))

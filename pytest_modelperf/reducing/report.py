@@ -1,4 +1,4 @@
-"""A reduction as a report: the answer first, then the steps, then what is left to know."""
+"""A reduction as a report: the answer first, then the steps, then notes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.
 def reduction_report(
     found: Reduction, wording: Wording, target: str, made: dt.datetime | None = None
 ) -> Report:
-    """The report; `target` is where the files were put, if any were."""
+    """Return the report.
+
+    `target` is the path of the files, if any were written.
+    """
     headline = _headline(found)
     title = f"{found.before} -> {found.after} {found.comparison.id}"
     is_worse = found.verdict is Verdict.REGRESSED
@@ -45,7 +48,7 @@ def reduction_report(
 
 
 def _headline(found: Reduction) -> str:
-    """The answer in a few words."""
+    """Return the answer in a few words."""
     whole = found.whole
     if whole is None:
         return "both sides are the same model on the same engine, so nothing is slower"
@@ -66,7 +69,7 @@ def _headline(found: Reduction) -> str:
 
 
 def _answer(found: Reduction, target: str, wording: Wording) -> Iterator[str]:
-    """The slowdown that could have been seen, or the written files and the next command."""
+    """Yield the slowdown that could have been seen, or the written files and what to do next."""
     whole, written = found.whole, found.written
     if found.verdict is not Verdict.REGRESSED:
         if whole and whole.detectable is not None and math.isfinite(whole.detectable):

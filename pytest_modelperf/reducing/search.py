@@ -1,10 +1,10 @@
-"""The search: which kernels are run by themselves in which order, and what follows from it.
+"""The search: which kernels to run by themselves in which order, and the result.
 
-It knows no engine. A `UnitJudge` runs some units of both plans in turn; in tests it is a table of
-times. The units that a profile shows to be slowest come first, alone, then the first two, the first
-four, until some are shown to be slower. Then it leaves out as many of them as it can, by halves,
-quarters and so on, as Zeller and Hildebrandt do ("Simplifying and isolating failure-inducing
-input", IEEE TSE 28 (2002)). The profile decides only the order.
+It does not depend on an engine. A `UnitJudge` runs some units of both plans in turn; in tests it is
+a table of times. The search tries the unit that slows down most according to a profile, then the
+first two, the first four, until some are shown to be slower. Then it leaves out all units it can,
+by halves, quarters and so on, as Zeller and Hildebrandt do ("Simplifying and isolating
+failure-inducing input", IEEE TSE 28 (2002)). The profile decides only the order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_modelperf.stats.looks import SearchLevels
 class UnitQuestion(Struct, frozen=True, kw_only=True):
     """The question to a judge: whether these units are slower than `allowed` by themselves.
 
-    `level` bounds the chance of either wrong answer; `number` counts the questions.
+    `level` bounds the chance of a wrong answer in either direction. `number` counts the questions.
     """
 
     units: tuple[int, ...]
@@ -34,14 +34,14 @@ class UnitQuestion(Struct, frozen=True, kw_only=True):
     number: int
 
 
-# Runs units of both plans in turn; a MeasureError says why they do not run by themselves.
+# Runs units of both plans in turn, or raises MeasureError if they do not run by themselves.
 UnitJudge: TypeAlias = Callable[[UnitQuestion], Metric]
 
 
 class ReduceRule(Struct, frozen=True, kw_only=True):
     """The change that counts as slower, the level of the whole search, and its longest time.
 
-    One of the duets that share the level is left for the files that are written.
+    The duets share the level, and one of them is reserved for the files that are written.
     """
 
     allowed: float
@@ -50,7 +50,7 @@ class ReduceRule(Struct, frozen=True, kw_only=True):
 
 
 def levels_for(units: int, level: float) -> SearchLevels:
-    """The levels of the duets of a search among so many units."""
+    """Return the levels of the duets of a search among this number of units."""
     return SearchLevels(units + 1, level)
 
 
@@ -60,7 +60,10 @@ def find_smallest(
     rule: ReduceRule,
     clock: Callable[[], float] = time.monotonic,
 ) -> UnitSearch:
-    """The fewest units that still show the slowdown; `longer` orders them, the longest first."""
+    """Find the fewest units that still show the slowdown.
+
+    They are ordered by `longer`, the largest first.
+    """
     ranked = sorted(range(len(longer)), key=lambda index: (-longer[index], index))
     search = _Leaving(judge, rule, levels_for(len(ranked), rule.level), clock, clock())
     kept: Sequence[int] = ()
@@ -77,7 +80,7 @@ def find_smallest(
 
 
 def _sizes(units: int) -> Iterator[int]:
-    """1, 2, 4 and so on, and all of them."""
+    """Yield 1, 2, 4 and so on, and finally the number of all units."""
     size = 1
     while size < units:
         yield size
@@ -87,7 +90,7 @@ def _sizes(units: int) -> Iterator[int]:
 
 
 class _Leaving(Struct):
-    """One search, with the steps that it has taken."""
+    """One search, with its steps so far."""
 
     judge: UnitJudge
     rule: ReduceRule
@@ -101,7 +104,7 @@ class _Leaving(Struct):
         return self.clock() - self.begun > self.rule.max_seconds
 
     def leave_out(self, units: Sequence[int]) -> tuple[Sequence[int], bool]:
-        """The units without all that can be left out, and whether all was tried."""
+        """Return the units that cannot be left out, and whether the search is complete."""
         parts = 2
         while len(units) > 1:
             for chunk in _chunks(units, parts):
@@ -118,7 +121,7 @@ class _Leaving(Struct):
         return units, True
 
     def shows_slowdown(self, units: Sequence[int]) -> bool:
-        """Whether these units are shown to be slower by themselves; asked once for the same."""
+        """Whether these units, which run only once, are shown to be slower by themselves."""
         asked = tuple(sorted(units))
         known = next((step for step in self.steps if step.units == asked), None)
         step = known or self._ask(asked)
@@ -135,7 +138,7 @@ class _Leaving(Struct):
                 )
             )
         except ChangedModelError:
-            # The steps before measured another model.
+            # The previous steps measured another model.
             raise
         except MeasureError as error:
             reason = error.message
@@ -160,7 +163,7 @@ _SHOWN = {
 
 
 def _chunks(units: Sequence[int], parts: int) -> Iterator[Sequence[int]]:
-    """So many slices of nearly equal length."""
+    """Yield `parts` slices of nearly equal length."""
     for number in range(parts):
         start, stop = (len(units) * place // parts for place in (number, number + 1))
         yield units[start:stop]

@@ -1,1 +1,1 @@
-"""Records to text: every renderer here returns a string, and nothing here writes one."""
+"""Rendering records as text. Every renderer here returns a string and writes no file."""

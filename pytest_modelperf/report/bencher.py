@@ -13,7 +13,7 @@ from msgspec import Struct
 from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.text.escaping import printable
 
-# Bencher takes no longer names of benchmarks.
+# Bencher does not accept longer names of benchmarks.
 _MOST_CHARACTERS = 1024
 
 
@@ -26,7 +26,7 @@ class BencherMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def dump_bencher(benchmarks: Mapping[str, Mapping[str, BencherMetric]]) -> str:
-    """The measures of each benchmark, by the names of both; benchmarks without any are left out."""
+    """Return the document of all benchmarks that have measures, by the names of both."""
     return dump_document(
         {printable(name)[:_MOST_CHARACTERS]: each for name, each in benchmarks.items() if each}
     )

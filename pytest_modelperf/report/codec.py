@@ -1,22 +1,22 @@
-"""Records as JSON objects: the keys of each, by the paths of their values in the record.
+"""Records as JSON objects, declared by their keys and the path of each value in the record.
 
     TRIED = JsonObject(Tried, "options=option_set.options rounds speedup=speedup.value outputs",
                        outputs=OUTPUT)
 
 A declaration is all that a document needs: it writes the object, its `json_type` reads one strictly
-and has the JSON Schema, and `read` makes a record again. In a declaration
+and has the JSON Schema, and `read` turns it back into a record. In a declaration
 
-- `key=a.b` is the value of `a.b`, null if `a` is None; `key` alone is the value of that name;
-- `*` is every field that has no key yet, in their order, and `*?` likewise;
-- a path goes on inside of each item of a tuple; `0` is its first item, `.` the record itself, and
+- `key=a.b` is the value of `a.b`, null if `a` is None; `key` alone is the field of that name;
+- `*` is every field that has no key yet, in their order, and `*?` is the same for `key?`;
+- a path continues inside each item of a tuple; `0` is its first item, `.` the record itself, and
   `name.*` are the values of a mapping;
-- `key=` is given when the record is written, otherwise null;
-- of two keys of one name the second counts, at the place of the first;
+- `key=` is null unless the caller gives a value when the record is written;
+- if a key is declared twice, the second declaration counts, at the place of the first;
 - `key?` may be missing in a document that is read, because it follows from other keys.
 
-A keyword names the declaration of the records under a key, or a type that is stricter than that of
-the record: a bound on a field would hold wherever the record is read, such as between processes. A
-key in `_ms` with a path in `_ns` is converted.
+A keyword argument gives the declaration of the records under a key, or a stricter type than that of
+the record. A bound in the record itself would apply wherever it is read, such as between processes.
+A key in `_ms` with a path in `_ns` is converted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ S = TypeVar("S", bound=Struct)
 T = TypeVar("T", bound=Struct)
 
 Path: TypeAlias = tuple[str, ...]
-# An annotation, or a type that is made of some; no type of Python covers them.
+# An annotation, or a type built from some; Python has no type that covers both.
 Hint: TypeAlias = Any
 _NS_PER_MS = 1e6
 _SELF = (".",)
@@ -58,7 +58,7 @@ _NULL = "expected a value, found null"
 
 
 class Key(Struct, frozen=True):
-    """A key of an object, the path of its value, and whether a reader computes it from others."""
+    """A key of an object, the path of its value, and whether it is computed from other keys."""
 
     name: str
     path: Path
@@ -66,7 +66,7 @@ class Key(Struct, frozen=True):
 
     @property
     def attribute(self) -> str:
-        """The key as a name of Python: `p999_ms` for `p99.9_ms`."""
+        """The key as a Python name: `p999_ms` for `p99.9_ms`."""
         return self.name.replace(".", "").replace(" ", "_")
 
     @property
@@ -119,7 +119,7 @@ class JsonObject(Generic[S]):
         return tuple(found.values())
 
     def keys_at(self, path: str) -> str:
-        """The same keys for a record that has this one at a path."""
+        """Return the same keys for a record that has this record at a path."""
         return " ".join(
             f"{key.name}{'?' if key.is_computed else ''}={path}.{'.'.join(key.path)}"
             for key in self.keys
@@ -128,12 +128,12 @@ class JsonObject(Generic[S]):
     # -- writing
 
     def of(self, record: S, **given: object) -> dict[str, Any]:
-        """The values of a record by their keys, with those that are given."""
+        """Return the values of a record by their keys, and the given ones."""
         found = {name: read(record) for name, read in self._readers}
         return {**found, **given} if given else found
 
     def missing(self) -> dict[str, Any] | None:
-        """The value for a record that is None."""
+        """Return the value for a record that is None."""
         return None
 
     @cached_property
@@ -150,7 +150,7 @@ class JsonObject(Generic[S]):
         return (lambda record: _as_ms(follow(record))) if key.is_converted else follow
 
     def of_all(self, found: Hint) -> object:
-        """The objects of a record, or of all in a tuple or mapping."""
+        """Return the object of a record, or the objects of all records in a tuple or mapping."""
         if isinstance(found, tuple | list):
             return [self.of_all(each) for each in found]
         if isinstance(found, Mapping):
@@ -159,14 +159,14 @@ class JsonObject(Generic[S]):
 
     @cached_property
     def or_nulls(self) -> OrNulls[S]:
-        """The object with null for every key if the record is None."""
+        """The object that has null for every key if the record is None."""
         return OrNulls(self)
 
     # -- the type
 
     @cached_property
     def json_type(self) -> Hint:
-        """The type of the object. TypeError if the record does not have a declared path."""
+        """The type of the object. Raises TypeError if the record does not have a declared path."""
         return msgspec.defstruct(
             self.title,
             [self._field(key) for key in self.keys],
@@ -197,20 +197,20 @@ class JsonObject(Generic[S]):
         return _in_ms(found) if key.is_converted else found
 
     def wrapped(self, found: Hint) -> Hint:
-        """The type of what `of_all` makes of an annotated value."""
+        """Return the type of what `of_all` makes of an annotated value."""
         return _wrapped(found, self.json_type)
 
     # -- reading
 
     def read(self, found: object, place: str = "", **given: object) -> S:
-        """The record of an object of `json_type`, with the fields that the object does not have.
+        """Make a record from an object of `json_type` and the fields that the object does not have.
 
-        ContradictionError if a field that must have a value is null.
+        Raises ContradictionError if a field that must have a value is null.
         """
         return self.read_part(self.kind, "", found, place, **given)
 
     def read_part(self, kind: type[T], at: str, found: object, place: str, **given: object) -> T:
-        """The record of this kind that an object of `json_type` has at a path, likewise."""
+        """Make the record of this kind at a path of an object of `json_type`, as `read` does."""
         return self._read(kind, tuple(at.split(".")) if at else (), found, place, given)
 
     def _read(
@@ -248,7 +248,7 @@ class JsonObject(Generic[S]):
         return _Plan(tuple(keys), tuple(parts))
 
     def _read_of(self, key: Key, hint: Hint) -> _Read | None:
-        """What makes the value of a field of the value of a key; None if they are the same."""
+        """Return the function that turns a key's value into a field, or None if both are equal."""
         inner = self.inner.get(key.attribute)
         if isinstance(inner, JsonObject):
             return inner.read_all
@@ -257,7 +257,7 @@ class JsonObject(Generic[S]):
         return _as_whole_ns if _bare(hint) is int else _as_ns
 
     def read_all(self, found: object, place: str) -> object:
-        """The records of an object, or of all in a tuple."""
+        """Return the record of an object, or the records of all objects in a tuple."""
         if isinstance(found, tuple):
             return tuple(self.read(each, f"{place}[{i}]") for i, each in enumerate(found))
         return self.read(found, place)
@@ -267,7 +267,7 @@ _Read: TypeAlias = Callable[[Any, str], object]
 
 
 class _Plan(Struct, frozen=True):
-    """The fields of a record that have a key, and those whose own fields have one."""
+    """The fields of a record that have a key, and the fields whose own fields have one."""
 
     keys: tuple[tuple[str, Key, _Read | None, bool], ...]
     parts: tuple[tuple[str, type[Struct]], ...]
@@ -283,12 +283,15 @@ class JsonDocument(JsonObject[S]):
         return super().of(record, schema=SCHEMA, **given)
 
     def dump(self, record: S, **given: object) -> str:
-        """The document as text."""
+        """Return the document as text."""
         return dump_document(self.of(record, **given))
 
 
 class OrNulls(JsonObject[S]):
-    """The object of a record that may be missing: then all its keys are null, but those given."""
+    """The object of a record that may be None.
+
+    If it is None, all keys are null except the given ones.
+    """
 
     def __init__(self, known: JsonObject[S], **given: object) -> None:
         title = f"{known.title}OrNulls"
@@ -325,7 +328,7 @@ def _unit(name: str) -> str:
 
 
 def _follower(path: Path) -> Callable[[object], object]:
-    """A function that returns the value at a path of a record, None if a part of it is None."""
+    """Return a function that returns the value at a path of a record, or None if a part is None."""
     if path == _SELF:
         return lambda record: record
     if len(path) == 1:
@@ -377,7 +380,7 @@ def _as_whole_ns(ms: float, _: str) -> int:
 
 
 def _resolve(kind: Hint, path: Path) -> Hint:
-    """The type of the value at a path; TypeError if there is none."""
+    """Return the type of the value at a path. Raises TypeError if the path does not exist."""
     if path in ((), _SELF):
         return _as_json(kind)
     kind, may_lack = _without_none(kind)
@@ -389,12 +392,12 @@ def _resolve(kind: Hint, path: Path) -> Hint:
     elif name.isdigit():
         found = _resolve(get_args(kind)[0], rest)
     else:
-        found = tuple[_resolve(get_args(kind)[0], path), ...]  # type: ignore[misc]  # likewise
+        found = tuple[_resolve(get_args(kind)[0], path), ...]  # type: ignore[misc]  # the same
     return _or_none(found) if may_lack else found
 
 
 def _hint(kind: Hint, name: str) -> Hint:
-    """The annotation of a field, or of what a property returns."""
+    """Return the annotation of a field, or of what a property returns."""
     found = getattr(kind, name, None)
     if isinstance(found, property):
         return _hints(found.fget)["return"]
@@ -408,7 +411,7 @@ def _hints(of: Hint) -> dict[str, Any]:
 
 
 def _without_none(kind: Hint) -> tuple[Any, bool]:
-    """The annotation of a value that is there, and whether it may be None."""
+    """Return the annotation without None, and whether the value may be None."""
     kinds = get_args(kind)
     if type(None) not in kinds or _origin(kind) is Annotated:
         return kind, False
@@ -420,7 +423,7 @@ def _or_none(kind: Hint) -> Hint:
 
 
 def _wrapped(found: Hint, kind: Hint) -> Hint:
-    """An annotation with another type instead of that of its records."""
+    """Replace the type of the records in an annotation."""
     bare, may_lack = _without_none(found)
     made = kind
     if _is_tuple(bare):
@@ -433,7 +436,7 @@ def _wrapped(found: Hint, kind: Hint) -> Hint:
 
 
 def _as_json(kind: Hint) -> Hint:
-    """The type that a value has in a document: the path of a file is a text."""
+    """Return the type that a value has in a document, in which a path is a text."""
     bare, may_lack = _without_none(kind)
     if not (isinstance(bare, type) and issubclass(bare, PurePath)):
         return kind
@@ -441,7 +444,7 @@ def _as_json(kind: Hint) -> Hint:
 
 
 def _in_ms(kind: Hint) -> Hint:
-    """The annotation of nanoseconds as that of milliseconds, its bounds with it."""
+    """Convert the annotation of a value in nanoseconds, with its bounds, to milliseconds."""
     bare, may_lack = _without_none(kind)
     made: Hint = float
     if _is_tuple(bare):
@@ -478,7 +481,7 @@ def _is_struct(kind: Hint) -> bool:
 
 
 def _empty(kind: Hint) -> Hint:
-    """The value of a key that is missing; None if the type has no empty value."""
+    """Return the default for a missing key, or None if the type has no empty value."""
     bare = _bare(kind)
     if _origin(bare) is tuple:
         return ()
@@ -488,5 +491,5 @@ def _empty(kind: Hint) -> Hint:
 
 
 def _summary(kind: type[Struct]) -> str:
-    """The first paragraph of a docstring, in the words of JSON."""
+    """Return the first paragraph of a docstring, with null for None."""
     return re.sub(r"\bNone\b", "null", (kind.__doc__ or "").partition("\n\n")[0])

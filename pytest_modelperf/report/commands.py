@@ -1,4 +1,4 @@
-"""Folds a long command over several lines that a shell reads as one."""
+"""Folding a long command into several lines that a shell reads as one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pytest_modelperf.text.words import display_width
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 _INDENT = "   "
 _CONTINUED = "\\"
-# Room for a quote and a backslash where a line ends within a word.
+# Space for a quote and a backslash if a line ends within a word.
 _RESERVED = 4
 
 
 def fold_command(word: str, command: str, width: int) -> list[str]:
-    """`accept: pytest ...` in lines of at most `width` columns."""
+    """Fold a titled command such as `accept: pytest ...` into lines of at most `width` columns."""
     words = _WORD.findall(command)
     if " ".join(words) != command:
         words = [command]
@@ -36,9 +36,9 @@ def fold_command(word: str, command: str, width: int) -> list[str]:
 
 
 def _break_word(word: str, width: int) -> Iterator[str]:
-    """The word in pieces; a shell joins them if each but the last ends with a backslash.
+    """Yield the word in pieces, which a shell joins if each but the last ends with a backslash.
 
-    Within single quotes a backslash has no meaning, so they are closed before it and reopened.
+    A backslash has no meaning within single quotes, so they are closed before it and reopened.
     """
     quote = piece = ""
     for char in word:

@@ -1,4 +1,4 @@
-"""CSV files without a cell that a spreadsheet takes for a formula."""
+"""CSV files in which a spreadsheet takes no cell for a formula."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pytest_modelperf.report.model import Report, Rows, Section, Sheet
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
 
-# Spreadsheets run a cell that starts with one of these as a formula; some take wide ones, too.
+# Spreadsheets run a cell that starts with one of these as a formula; some accept the wide forms,
+# too.
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def render_csv(report: Report) -> str:
-    """The sheet of a report; without one its first table, with the cells that it shows."""
+    """Render the sheet of a report, or else the cells of its first table as they are shown."""
     sheet = report.sheet or _first_table(report)
     return render_rows(sheet.columns, sheet.rows)
 
@@ -32,7 +33,7 @@ def _first_table(report: Report) -> Sheet:
 
 
 def render_rows(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """A file with a line of titles and these rows."""
+    """Return the text of a CSV file with a line of titles and these rows."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
@@ -41,7 +42,7 @@ def render_rows(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def _plain_cell(value: Cell) -> Cell:
-    """Text that no spreadsheet takes for a formula; an unknown value is an empty cell."""
+    """Make text safe from being taken for a formula, and an unknown value an empty cell."""
     if isinstance(value, str):
         text = printable(value)
         return f"'{text}" if text.startswith(_FORMULA) else text

@@ -18,31 +18,35 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Struct)
 
-# A struct is written as the object of its fields, a date as ISO 8601 has it.
+# A struct is written as the object of its fields, a date in ISO 8601.
 Json: TypeAlias = (
     "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | Struct | dt.date | None"
 )
 
 SCHEMA = 1
 
-# Most values of a document are of these.
+# Most values of a document have one of these types.
 _ALWAYS_FINITE = frozenset({str, int, bool, type(None)})
 
-# Thousands of samples: `indent` would give each a line. A JSON string has no line breaks.
+# There may be thousands of samples, and `indent` would give each a line. The pattern is safe
+# because a JSON string has no line breaks.
 _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
 # `##[group]` and `##vso[...]`, which the log of a CI job may obey anywhere in a line.
 _RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 
 def dump_document(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> str:
-    """The text of a document in ASCII, so that no name in it can steer a terminal or a CI job."""
+    """Return the text of a document in ASCII, so that names cannot steer a terminal or a CI job."""
     text = json.dumps(to_json(document), indent=2, allow_nan=False)
     text = _RUNNER_COMMAND.sub(r"\\u0023", text)
     return _SAMPLES.sub(_on_one_line, text) + "\n"
 
 
 def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  # noqa: ANN401  # JSON
-    """The plain values of a document: keys as its types name them, NaN and infinity as null."""
+    """Return the plain values of a document, with null for NaN and infinity.
+
+    The keys are those that its types name.
+    """
     return _finite(msgspec.to_builtins(document, enc_hook=_path_text))
 
 
@@ -53,9 +57,10 @@ def _path_text(value: object) -> str:
 
 
 def copy_fields(kind: type[S], source: object, /, **others: Any) -> S:  # noqa: ANN401  # any field
-    """An instance of `kind` with `others`, and the values that `source` has by the same names.
+    """Make an instance of `kind` from `others` and the attributes of `source` with the same names.
 
-    It makes a part of a document of a record, or a record of a part. Properties are values too.
+    It makes a part of a document from a record, or a record from a part. Properties count as
+    attributes.
     """
     names = (name for name in kind.__struct_fields__ if name not in others)
     return kind(**{name: getattr(source, name) for name in names}, **others)
@@ -70,7 +75,7 @@ def ms(ns: float | None) -> float | None:
 
 
 def number(value: float | None) -> float | None:
-    """The value; None for infinity and NaN, which JSON does not have."""
+    """Return the value, or None for infinity and NaN, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -13,31 +13,35 @@ from pytest_modelperf.report.page import NO_BREAK, Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 
-# Characters with a meaning in CommonMark or in GitHub's dialect, anywhere or first in a line.
+# Characters with a meaning in CommonMark or in GitHub's dialect, anywhere or at the start of a
+# line.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>&|~$#\"']|^[-+=](?=[-+=\s]|$)")
 _NUMBERED = re.compile(r"^([0-9]+)([.)])(?=\s|$)")
 # Plain text that a site turns into links or mentions. It looks for some of them before it resolves
-# character references, and for others after, so a zero-width space breaks the part that it looks
-# for: behind `www.` it would be a part of the host. A commit stays whole, to be copied: its link
-# leads to the same repository.
+# character references, and for others after, so a zero-width space breaks the text that it looks
+# for: after `www.` the space would be a part of the host. A commit stays whole, so that it can be
+# copied: its link leads to the same repository.
 _LINKED = re.compile(r"(?:@|&#35;|GH-)(?=\S)|www(?=\.)|:(?=//)", re.IGNORECASE)
 _BREAK = "&#8203;"
 
 
 def escape_markdown(text: str) -> str:
-    """The text escaped so that Markdown shows it unchanged, in a line or in a table cell."""
+    """Escape the text so that Markdown shows it unchanged, in a line or in a table cell."""
     safe = _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", printable(text).strip())
     safe = _NUMBERED.sub(lambda found: f"{found[1]}&#{ord(found[2])};", safe)
     return _LINKED.sub(lambda found: f"{found[0]}{_BREAK}", safe)
 
 
 def code(name: str) -> str:
-    """A name of a model as code. Character references work in the tag, but not in backticks."""
+    """Format a name of a model as code.
+
+    Character references work in the tag, but not in backticks.
+    """
     return f"<code>{escape_markdown(name)}</code>"
 
 
 def markdown_table(table: Table) -> str:
-    """A table in GitHub's dialect; only its caption if there are no rows."""
+    """Return a table in GitHub's dialect, or only its caption if there are no rows."""
     caption = escape_markdown(" ".join(table.caption.splitlines()))
     if not table.rows:
         return caption
@@ -53,7 +57,7 @@ def markdown_table(table: Table) -> str:
 
 
 def folded(title: str, blocks: Iterable[str]) -> Iterator[str]:
-    """Blocks behind a click; nothing if there are no blocks."""
+    """Yield blocks that a click unfolds, or nothing if there are no blocks."""
     inside = [block for block in blocks if block]
     if inside:
         yield f"<details><summary>{title}</summary>"
@@ -70,7 +74,7 @@ def _cell(column: Column, text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """The text as a block of code, whatever backticks it has."""
+    """Return the text as a block of code, whose fence is longer than any backticks in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -79,7 +83,7 @@ def fenced(text: str, language: str = "") -> str:
 # -- terminal reports as Markdown, with the same lines and tables
 
 
-# The share of the room that one table may take, so that there is some for explanations.
+# The share of the bytes that one table may use, so that some are left for explanations.
 _TABLE_SHARE = 0.25
 _CUT = "_This report was cut: a summary may have 1 MiB. The JSON of the run has everything._"
 
@@ -101,7 +105,7 @@ class MarkdownStyle(Struct, frozen=True):
 
 
 class MarkdownPage(Page):
-    """Collects blocks: bold lines become paragraphs, other adjacent lines a list."""
+    """A collector of blocks: bold lines become paragraphs, other adjacent lines a list."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
         super().__init__(TextStyle())
@@ -114,7 +118,7 @@ class MarkdownPage(Page):
         return "\n\n".join(self._kept_blocks()) + "\n"
 
     def _kept_blocks(self) -> Iterator[str]:
-        """The blocks that there is room for."""
+        """Yield the blocks that fit into the bytes allowed."""
         if self._most_bytes is None:
             yield from self._blocks
             return
@@ -127,14 +131,14 @@ class MarkdownPage(Page):
             yield block
 
     def fold(self, title: str, lines: Callable[[], None]) -> None:
-        """Blocks behind a click; nothing if there are none."""
+        """Add the lines as blocks that a click unfolds, unless there are none."""
         self._end_list()
         outer, self._blocks = self._blocks, []
         lines()
         self._end_list()
         inside, self._blocks = self._blocks, outer
         if inside:
-            # One block, of which a page that is cut keeps all or nothing.
+            # One block, so that a page that is cut keeps all of it or nothing.
             summary = f"<details><summary>{escape_markdown(title)}</summary>"
             self._blocks.append("\n\n".join([summary, *inside, "</details>"]))
 
@@ -161,15 +165,15 @@ class MarkdownPage(Page):
         self._end_list()
         self._blocks.append(f"<pre>{'<br>'.join(map(escape_markdown, lines))}</pre>")
 
-    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
+    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # of Page
         self.line(text, style)
 
     def table(
         self,
         *tables: Table,
-        row_styles: Sequence[str] = (),  # noqa: ARG002  # no colours
+        row_styles: Sequence[str] = (),  # noqa: ARG002  # Markdown has no colours
     ) -> None:
-        """The first of the tables, which is the widest."""
+        """Add the first of the tables, which is the widest."""
         self._end_list()
         table = tables[0]
         if table.title:
@@ -181,7 +185,7 @@ class MarkdownPage(Page):
             self._blocks.append("\\\n".join(lines))
 
     def _within_room(self, table: str) -> Iterator[str]:
-        """The table, without its last rows if it would take too much of the room."""
+        """Yield the table, without its last rows if it would use too many bytes."""
         room = len(table) if self._most_bytes is None else int(_TABLE_SHARE * self._most_bytes)
         rows = table.splitlines()
         size = 0

@@ -1,7 +1,7 @@
 """Terminal reports as a fragment of HTML for a notebook, with the same lines and tables.
 
-Names come from model files, so all text is escaped. The fragment has no script and no style sheet:
-a notebook may be shown where both are removed.
+Names come from model files, so all text is escaped. The fragment has no script and no style sheet,
+because some programs that show notebooks remove both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pytest_modelperf.report.page import NO_BREAK, Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 
 _LEFT, _RIGHT = (f"text-align: {side}; padding: 0 0.5em" for side in ("left", "right"))
-# Colours that are readable on white and on black.
+# Colours that are readable on both white and black.
 _STYLES = {
     "bold": "font-weight: bold",
     "dim": "opacity: 0.7",
@@ -28,7 +28,7 @@ _STYLES = {
 
 
 class MarkupStyle(Struct, frozen=True):
-    """The style of HTML, in which no width is known."""
+    """The style of HTML, which does not know its width."""
 
     @property
     def face(self) -> On:
@@ -39,7 +39,7 @@ class MarkupStyle(Struct, frozen=True):
 
 
 class MarkupPage(Page):
-    """Collects paragraphs and tables of HTML."""
+    """A collector of HTML paragraphs and tables."""
 
     def __init__(self) -> None:
         super().__init__(TextStyle())
@@ -60,7 +60,7 @@ class MarkupPage(Page):
     def command(self, title: str, text: str) -> None:
         self.line(f"{title}: {text}")
 
-    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
+    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # of Page
         self.line(text, style)
 
     def table(
@@ -68,7 +68,7 @@ class MarkupPage(Page):
         *tables: Table,
         row_styles: Sequence[str] = (),
     ) -> None:
-        """The first of the tables, which is the widest."""
+        """Add the first of the tables, which is the widest."""
         table = tables[0]
         if table.title:
             self._blocks.append(

@@ -1,6 +1,7 @@
-"""A report: what a result shows, described once. Each face has one renderer.
+"""The structure of a report, described once for all forms of output.
 
-Texts and cells are plain: the renderers escape, fold, cut and colour them.
+Each form has one renderer: terminal, Markdown, page and CSV. Texts and cells are plain: the
+renderers escape, fold, cut and colour them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pytest_modelperf.report.tables import Cell, Table
 
 
 class Tone(Enum):
-    """The kind of news: a colour on a terminal, a class on a page."""
+    """The kind of news, shown as a colour on a terminal and as a class on a page."""
 
     GOOD = "good"
     BAD = "bad"
@@ -26,7 +27,7 @@ class Tone(Enum):
 
 
 class On(Flag):
-    """The faces that show a block. A notebook shows what a terminal does."""
+    """The forms of output that show a block. A notebook shows the same as a terminal."""
 
     TERMINAL = auto()
     MARKDOWN = auto()
@@ -36,14 +37,14 @@ class On(Flag):
 
 
 class Choice(Struct, frozen=True):
-    """A case that a page can choose: the places of its model and of itself in the data."""
+    """A case that a page can choose: the indexes of its model and of the case in the data."""
 
     model: int
     case: int
 
 
 class Link(Struct, frozen=True):
-    """An address on the web, and its words."""
+    """A link to an address on the web."""
 
     text: str
     address: str
@@ -52,9 +53,9 @@ class Link(Struct, frozen=True):
 class ReportBlock(Struct, frozen=True, kw_only=True):
     """A part of a report.
 
-    A terminal need not show the details, and shows what is brief instead. Markdown folds details;
-    it and a page have nothing that is brief. No face shows an empty block: a paragraph without
-    lines, a section without blocks and verdict.
+    A terminal may leave out the details and show brief blocks instead. Markdown folds details;
+    neither it nor a page shows brief blocks. Empty blocks are never shown: a paragraph without
+    lines, or a section without a verdict whose blocks are all empty.
     """
 
     kind: ClassVar[str]
@@ -68,7 +69,7 @@ class ReportBlock(Struct, frozen=True, kw_only=True):
         return self.is_on(On.PAGE)
 
     def is_on(self, face: On) -> bool:
-        """Whether that face shows it, with details or without."""
+        """Whether that form of output shows the block, with details or without."""
         is_elsewhere = self.is_brief and face is not On.TERMINAL
         return face in self.on and not self.is_empty and not is_elsewhere
 
@@ -80,7 +81,7 @@ class ReportBlock(Struct, frozen=True, kw_only=True):
 class Line(ReportBlock, frozen=True, kw_only=True):
     """A sentence, perhaps after the word that it is about: `why: 12 fusions lost`.
 
-    Only pages have links.
+    Only pages show links.
     """
 
     kind: ClassVar[str] = "line"
@@ -93,7 +94,7 @@ class Line(ReportBlock, frozen=True, kw_only=True):
 
 
 def lines_of(texts: Iterable[str], word: str = "", tone: Tone = Tone.PLAIN) -> tuple[Line, ...]:
-    """A line for each text, about the same word."""
+    """Return a line for each text, all about the same word."""
     return tuple(Line(text=text, word=word, tone=tone) for text in texts)
 
 
@@ -115,9 +116,9 @@ class Paragraph(ReportBlock, frozen=True):
 
 
 class Rows(ReportBlock, frozen=True):
-    """A table; `tones` and `choices` have one for each row, or none.
+    """A table, whose `tones` and `choices` have one for each row, or none.
 
-    On a terminal that is too narrow, rows become columns if that helps and it `may_turn`.
+    If a terminal is too narrow, rows become columns if that helps and `may_turn` allows it.
     """
 
     kind: ClassVar[str] = "rows"
@@ -129,7 +130,7 @@ class Rows(ReportBlock, frozen=True):
 
 
 class Code(ReportBlock, frozen=True):
-    """Something to copy, below its title; a command is one line after it."""
+    """Text to copy, below its title. A command is one line after its title."""
 
     kind: ClassVar[str] = "code"
 
@@ -147,11 +148,10 @@ class Failure(ReportBlock, frozen=True):
 
 
 class Section(ReportBlock, frozen=True, kw_only=True):
-    """Blocks under a title, perhaps with a verdict in a `word` and the rest of a sentence.
+    """Blocks under a title, perhaps with a verdict in `word` and the rest of the sentence.
 
-    A text leaves out the title if the section is not titled.
-    A page closes a section that is not open, and shows its model and case when the user follows
-    the link to the `choice`.
+    A text leaves out the title if the section is not titled. A page closes a section that is not
+    open, and shows its model and case when the user follows the link to the `choice`.
     """
 
     kind: ClassVar[str] = "section"
@@ -171,7 +171,7 @@ class Section(ReportBlock, frozen=True, kw_only=True):
 
 
 class Tile(Struct, frozen=True):
-    """A figure in large type, with its name and what else is known of it."""
+    """A figure in large type, with its name and a note."""
 
     name: str
     value: str
@@ -180,16 +180,16 @@ class Tile(Struct, frozen=True):
 
 
 class CaseTiles(Struct, frozen=True):
-    """The figures of a case, which a page shows first."""
+    """The figures of a case, which a page shows at the top."""
 
     choice: Choice
     tiles: tuple[Tile, ...]
 
 
 class Sheet(Struct, frozen=True):
-    """What a CSV file has of a report: plain numbers under the names of its columns.
+    """The part of a report that a CSV file has: plain numbers in named columns.
 
-    The rows may be an iterator, for reports of which most need no file.
+    The rows may be an iterator, because most reports are not written to a file.
     """
 
     columns: tuple[str, ...]
@@ -197,7 +197,7 @@ class Sheet(Struct, frozen=True):
 
 
 class Drawn(Struct, frozen=True):
-    """The charts of a page. `data` makes what the scripts draw, once a page is written."""
+    """The charts of a page. `data` returns what the scripts draw, and is called only for a page."""
 
     drawings: Drawings
     data: Callable[[], Mapping[str, Any]]
@@ -206,12 +206,11 @@ class Drawn(Struct, frozen=True):
 class Report(Struct, frozen=True, kw_only=True):
     """A whole report.
 
-    A text begins with the `subject` in the tone of the report; Markdown without one, and a page,
-    begin with the title and the headline. The `opening` follows, on a page the tiles of the chosen
-    case, the `blocks`, and the `closing` lines. A page has the charts below, and ends with the
-    `facts`: tables about models, machine and run. A CSV file has the `sheet`, or else the first
-    table.
-
+    A text begins with the `subject` in the tone of the report. A page, and Markdown without a
+    subject, begin with the title and the headline. Then come the `opening`, on a page the tiles of
+    the chosen case, the `blocks`, and the `closing` lines. A page has the charts below, and ends
+    with the `facts`: tables about models, machine and run. A CSV file has the `sheet`, or else the
+    first table.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Records that show their report in a notebook, by the method that Jupyter asks for."""
+"""Records that show their report in a notebook, by the method that Jupyter calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 @singledispatch
-def report_of(record: object) -> Report | None:  # noqa: ARG001  # the registered ones read it
-    """The report of a record; None if nothing was registered to make it."""
+def report_of(record: object) -> Report | None:  # noqa: ARG001  # the registered functions read it
+    """Return the report of a record, or None if no function is registered for its type."""
     return None
 
 
@@ -21,11 +21,12 @@ class Shown(Struct, frozen=True):
     """A record that a notebook shows as its report."""
 
     def _repr_html_(self) -> str | None:
-        """The report as HTML; None if nothing was registered to make it."""
+        """Return the report as HTML, or None if no function is registered for its type."""
         report = report_of(self)
         if report is None:
             return None
-        # Every module of records imports this one, and few records are shown in a notebook.
+        # Imported here: every module of records imports this one, and few records are shown in a
+        # notebook.
         from pytest_modelperf.report.markup_page import MarkupStyle
         from pytest_modelperf.report.render import render_report
 

@@ -23,24 +23,24 @@ from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import encodable
 from pytest_modelperf.text.words import display_width
 
-# Wide enough for any name, so nothing is cut where there is no screen.
+# Wide enough for any name, so nothing is cut without a screen.
 UNLIMITED_WIDTH = 10_000
-# Names of models can have megabytes, which take seconds to measure. So much is left of a longer
-# text that each end can fill a line.
+# Names in models can have megabytes, whose width takes seconds to compute. Each end of a longer
+# text keeps enough characters to fill a line.
 _LONGEST_TEXT = 2 * UNLIMITED_WIDTH
 
-# Stands between a number and its unit, so no line ends there. In a name it would be escaped.
+# Is put between a number and its unit, so that no line ends there. In a name it would be escaped.
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|[KMG]i?B\b)")
 _WORD = re.compile(r" *[^ ]+")
-# What a terminal is told for each word of a style.
+# The code of a terminal for each word of a style.
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 class TextStyle(Struct, frozen=True):
-    """How text is written: its width in columns (None: as wide as needed), and in colour or not.
+    """How text is written: its width in columns, None for unlimited, and whether in colour.
 
-    `encoding` is that of the stream that takes it.
+    `encoding` is that of the output stream.
     """
 
     width: int | None = None
@@ -56,18 +56,21 @@ class TextStyle(Struct, frozen=True):
 
 
 class PageStyle(Protocol):
-    """Makes the page for a report: of a terminal, or of Markdown. `face` says which blocks."""
+    """The maker of the page for a report: of a terminal, of Markdown or of HTML.
+
+    `face` selects the blocks that the page shows.
+    """
 
     @property
     def face(self) -> On: ...
 
     def page(self) -> Page:
-        """An empty page."""
+        """Return an empty page."""
         ...
 
 
 class Page:
-    """Collects lines of text, in colour where its style says so."""
+    """A collector of lines of text, in colour if its style has colour."""
 
     def __init__(self, style: TextStyle) -> None:
         self._lines: list[str] = []
@@ -79,21 +82,21 @@ class Page:
         return encodable(text, self._style.encoding)
 
     def line(self, text: str, style: str = "") -> None:
-        """A line; one that is too long goes on in the next, which is not indented."""
+        """Add a line. One that is too long continues in the next, which is not indented."""
         text = self._encodable(text.rstrip(" "))
         parts = [text] if display_width(text) <= self.width else wrap(text, self.width)
         self._lines += [self._colored(part, style) for part in parts]
         self._is_below_table = False
 
     def fold(self, title: str, lines: Callable[[], None]) -> None:
-        """Write lines that other faces hide behind a click; a terminal does not."""
+        """Write lines that other forms of output hide behind a click. A terminal shows them."""
         if title:
             self.line("")
             self.line(title, "bold")
         lines()
 
     def end_table(self) -> None:
-        """A blank line, if a table was written last."""
+        """Add a blank line if a table was written last."""
         if self._is_below_table:
             self.line("")
 
@@ -107,13 +110,13 @@ class Page:
         return f"\x1b[{codes}m{text}\x1b[0m" if text and codes and self._style.color else text
 
     def code(self, title: str, lines: Sequence[str]) -> None:
-        """Lines to copy, below their title."""
+        """Add lines to copy, below their title."""
         self.line(title, "bold cyan")
         for line in lines:
             self.line(line)
 
     def command(self, title: str, text: str) -> None:
-        """A command to copy, which a shell reads as one line."""
+        """Add a command to copy, which a shell reads as one line."""
         self.end_table()
         for line in fold_command(title, text, self.width):
             self.line(line)
@@ -123,12 +126,12 @@ class Page:
             self.item(line, style="red")
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:
-        """A line whose continuation lines are indented if it is too long."""
+        """Add a line whose continuation lines are indented if it is too long."""
         for part in wrap(self._encodable(text), self.width, indent):
             self.line(part, style)
 
     def sentence(self, text: str, indent: int = 2, style: str = "") -> None:
-        """An item whose numbers stay in one line with their units."""
+        """Add an item in which numbers stay on one line with their units."""
         self.item(_UNIT.sub(NO_BREAK, text), indent, style)
 
     @property
@@ -140,11 +143,11 @@ class Page:
         *tables: Table,
         row_styles: Sequence[str] = (),
     ) -> None:
-        """Writes the first table that is narrow enough, or splits or fits the last one."""
+        """Write the first table that is narrow enough, or else split or fit the last one."""
         width = self.width
 
         def show(text: str) -> str:
-            # A character that the stream cannot take needs more columns, as `\xe9` does.
+            # A character that the stream cannot encode needs more columns, as `\xe9` does.
             return self._encodable(cut_middle(text, _LONGEST_TEXT))
 
         shown = [map_texts(table, show) for table in tables]
@@ -172,7 +175,7 @@ class Page:
 
 
 def wrap(text: str, width: int, indent: int = 0) -> list[str]:
-    """The text in lines of at most `width` columns of a terminal, all but the first indented."""
+    """Wrap the text to `width` columns of a terminal, with all lines but the first indented."""
     hanging = " " * min(indent, width // 2)
     lines: list[str] = []
     line = ""
@@ -197,7 +200,7 @@ def _plain_space(found: re.Match[str]) -> str:
 
 
 def _head(text: str, width: int) -> str:
-    """The longest beginning that fits, with at least one character beyond the indentation."""
+    """Return the longest beginning that fits, with at least one character after the indentation."""
     least = len(text) - len(text.lstrip(" ")) + 1
     end = min(len(text), max(width, least))
     while end > least and display_width(text[:end]) > width:
@@ -206,7 +209,6 @@ def _head(text: str, width: int) -> str:
 
 
 def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
-    """One line of a table."""
     parts = []
     for column, cell, width in zip(table.columns, cells, widths, strict=True):
         blanks = " " * (width - display_width(cell))

@@ -1,4 +1,4 @@
-"""A report as text: of a terminal, as Markdown, or for a notebook, by the style that is given."""
+"""A report as text for a terminal, in Markdown or for a notebook, depending on the style."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLORS = {
 
 
 def render_report(report: Report, style: PageStyle, *, has_details: bool = True) -> str:
-    """The report as text; a terminal shows it with its details, or what is brief instead."""
+    """Return the report as text. `has_details` chooses between details and brief blocks."""
     page = style.page()
     writer = _Writer(page, style.face, has_details=has_details)
     subject = report.subject
@@ -51,7 +51,7 @@ def render_report(report: Report, style: PageStyle, *, has_details: bool = True)
 
 
 class _Writer:
-    """Writes the blocks of one face on a page."""
+    """A writer that puts the blocks for one form of output on a page."""
 
     def __init__(self, page: Page, face: On, *, has_details: bool) -> None:
         self._page = page
@@ -59,7 +59,7 @@ class _Writer:
         self._has_details = has_details
 
     def write_blocks(self, blocks: Sequence[ReportBlock], above: ReportBlock | None = None) -> None:
-        """Write what this face shows of these blocks, below the one `above`."""
+        """Write those of the blocks that this form of output shows, below the block `above`."""
         shown = [block for block in blocks if self._shows(block)]
         details: list[ReportBlock] = []
         for before, block in zip([above, *shown], shown, strict=False):
@@ -79,7 +79,7 @@ class _Writer:
         return block.is_on(self._face) and not is_left_out
 
     def _parts_of(self, block: ReportBlock) -> tuple[ReportBlock | None, ReportBlock | None]:
-        """What is shown at once, and what Markdown folds."""
+        """Return what is always visible, and what Markdown folds."""
         if self._face is not On.MARKDOWN:
             return block, None
         if block.is_detail:
@@ -138,12 +138,12 @@ class _Writer:
 
 
 def _has_gap(before: ReportBlock | None, block: ReportBlock) -> bool:
-    """Whether a blank line is before a block of lines; failures are one list."""
+    """Whether a blank line separates two blocks of lines. Failures in a row are one list."""
     return before is not None and not (isinstance(before, Failure) and isinstance(block, Failure))
 
 
 def _title_of(section: Section) -> str:
-    """`b8-c2 regressed: p50 latency +11.8 %`."""
+    """Return a title such as `b8-c2 regressed: p50 latency +11.8 %`."""
     if not section.word:
         return section.title
     return ": ".join(filter(None, (f"{section.title} {section.word}".strip(), section.sentence)))
@@ -154,5 +154,4 @@ def _style(tone: Tone, *, is_bold: bool) -> str:
 
 
 def _with_word(line: Line) -> str:
-    """`why: 12 fusions lost`."""
     return f"{line.word}: {line.text}" if line.word else line.text

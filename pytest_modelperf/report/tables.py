@@ -14,20 +14,20 @@ from pytest_modelperf.text.words import count_of, display_width
 T = TypeVar("T")
 Cell: TypeAlias = "str | int | float | None"
 
-# The least width of a text and of a name that is cut, unless its column sets another.
+# The least widths of a text and of a name that is cut, unless its column sets another.
 MIN_TEXT = 8
 MIN_NAME = 14
 
 
 class Column(Struct, frozen=True):
-    """A column's title; numbers are aligned right, and only text may be cut to fit.
+    """A column of a table: its title, and how it is shown.
 
-    Names are text, too: they keep what tells them apart when they are cut, and other text is cut at
-    its end. No text is cut below `least`. Columns with a rank are dropped silently, before any text
-    is cut, and the largest rank goes first; one with a rank below 0 is dropped if cutting texts
-    does not suffice. A page shows verdicts as pills. `is_order` claims that the rows are sorted by
-    this column. A table with repeated columns that is too wide for a terminal is split, and each
-    part has these columns.
+    Numbers are aligned right, and only text may be cut to fit. Names are text, too: when they are
+    cut, they keep the part in which they differ, whereas other text loses its end. No text is cut
+    below `least`. Columns with a rank are dropped silently, before any text is cut, and the largest
+    rank goes first; one with a rank below 0 is dropped only if cutting texts is not enough. A page
+    shows verdicts as pills. `is_order` means that the rows are sorted by this column. A table with
+    repeated columns that is too wide for a terminal is split, and each part has these columns.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Column(Struct, frozen=True):
 
     @property
     def narrowest(self) -> int:
-        """The width below which its texts are not cut; a title is never cut."""
+        """The width below which its texts are not cut. A title is never cut."""
         least = self.least
         if least is None:
             least = MIN_NAME if self.is_name else MIN_TEXT
@@ -62,7 +62,7 @@ class Table(Struct, frozen=True):
     caption: str = ""
 
 
-# A column with the function that makes its cells of records.
+# A column with the function that makes its cells from records.
 FilledColumn: TypeAlias = tuple[Column, Callable[[T], str]]
 
 
@@ -73,7 +73,7 @@ def table_of(
     total: tuple[str, ...] | None = None,
     caption: str = "",
 ) -> Table:
-    """A row for each record; each column comes with the function that makes its cells."""
+    """Make a table with a row for each record. Each column comes with a function for its cells."""
     return Table(
         title,
         tuple(column for column, _ in columns),
@@ -88,7 +88,7 @@ GAP = 2
 
 
 def column_widths(table: Table) -> tuple[int, ...]:
-    """The width of every column's longest cell, title and total included."""
+    """Return the width of the longest cell of each column, including title and total."""
     lines: list[Sequence[str]] = [[column.title for column in table.columns], *table.rows]
     if table.total is not None:
         lines.append(table.total)
@@ -96,13 +96,13 @@ def column_widths(table: Table) -> tuple[int, ...]:
 
 
 def table_width(table: Table) -> int:
-    """The width of the whole table."""
+    """Return the width of the whole table."""
     widths = column_widths(table)
     return sum(widths) + GAP * (len(widths) - 1)
 
 
 def least_width(table: Table) -> int:
-    """The width of the table with every text cut as far as possible."""
+    """Return the width of the table with every text cut as far as possible."""
     widths = column_widths(table)
     least = [
         min(width, column.narrowest) if column.holds_text else width
@@ -112,7 +112,7 @@ def least_width(table: Table) -> int:
 
 
 def map_texts(table: Table, change: Callable[[str], str]) -> Table:
-    """The table with each of its texts changed, and each line of its caption."""
+    """Change each text of the table, and each line of its caption."""
     return Table(
         change(table.title),
         tuple(replace(column, title=change(column.title)) for column in table.columns),
@@ -123,7 +123,7 @@ def map_texts(table: Table, change: Callable[[str], str]) -> Table:
 
 
 def select_columns(table: Table, indexes: Iterable[int]) -> Table:
-    """The table with these columns alone; its caption explains no others."""
+    """Return the table with only these columns, and a caption that explains only these."""
     kept = list(indexes)
     columns = tuple(table.columns[index] for index in kept)
     legends = tuple(f"{column.title}: " for column in {*table.columns} - {*columns})
@@ -138,14 +138,14 @@ def select_columns(table: Table, indexes: Iterable[int]) -> Table:
 
 
 def drop_blank_columns(table: Table) -> Table:
-    """The table without columns in which no row has a text; the first column always stays."""
+    """Remove the columns that are empty in all rows and in the total, except the first column."""
     lines = [*table.rows, *([] if table.total is None else [table.total])]
     after_first = range(1, len(table.columns))
     return select_columns(table, [0, *(at for at in after_first if any(row[at] for row in lines))])
 
 
 def transpose_table(table: Table) -> Table:
-    """The table with rows and columns exchanged; it must have no total."""
+    """Exchange rows and columns of a table without a total."""
     corner, *titles = (column.title for column in table.columns)
     columns = (Column(corner, is_text=True), *(Column(row[0]) for row in table.rows))
     cells = zip(*(row[1:] for row in table.rows), strict=True)
@@ -154,9 +154,9 @@ def transpose_table(table: Table) -> Table:
 
 
 def split_table(table: Table, width: int) -> list[Table]:
-    """The table, or parts of it that fit the width if it is too wide and has repeated columns.
+    """Split a table that is too wide and has repeated columns into parts that fit the width.
 
-    The first part has the title, the last one the caption.
+    The first part has the title, the last one the caption. Any other table stays whole.
     """
     is_fixed = len({column.is_repeated for column in table.columns}) == 1
     if is_fixed or table_width(table) <= width:
@@ -180,11 +180,11 @@ def split_table(table: Table, width: int) -> list[Table]:
 
 
 def fit_table(table: Table, width: int) -> Table:
-    """The table in `width` columns of text, if it is wider.
+    """Fit a table that is too wide into `width` columns of text.
 
     Columns that are blank or have a rank go first, then texts are cut, then the last columns are
-    left out, at the very last the one that rows are sorted by. Numbers are never cut. The caption
-    mentions columns that are left out, unless they have a rank.
+    left out. The column that rows are sorted by is kept longest. Numbers are never cut. The caption
+    says how many columns are left out, not counting those with a rank.
     """
     table = _without_ranked(table, width)
     kept = list(range(len(table.columns)))
@@ -203,7 +203,7 @@ def fit_table(table: Table, width: int) -> Table:
 
 
 def _without_ranked(table: Table, width: int) -> Table:
-    """The table without blank columns if it is too wide, then without ranked ones until it fits.
+    """Remove blank columns if the table is too wide, then ranked ones until it fits.
 
     Of equal ranks, the last one goes first.
     """
@@ -222,7 +222,7 @@ def _without_ranked(table: Table, width: int) -> Table:
 
 
 def _shrunk(table: Table, width: int) -> list[int]:
-    """The widths of the columns, with the widest texts narrowed as far as needed."""
+    """Return the widths of the columns, with the widest texts narrowed as far as needed."""
     widths = list(column_widths(table))
     texts = [index for index, column in enumerate(table.columns) if column.holds_text]
     least = {index: table.columns[index].narrowest for index in texts}
@@ -232,7 +232,8 @@ def _shrunk(table: Table, width: int) -> list[int]:
             break
         most = max(widths[index] for index in long)
         widest = [index for index in long if widths[index] == most]
-        # They shrink together, down to the next narrower one or to where one is not cut further.
+        # They shrink together, down to the width of the next narrower one, or until one of them
+        # must not be cut further.
         bounds = [widths[index] for index in long if widths[index] < most]
         step = most - max(bounds + [least[index] for index in widest])
         share = min(step, excess // len(widest))

@@ -1,6 +1,6 @@
-"""An older version from git: the commit, and the model or the folder as it was there.
+"""An older version from git: a commit, and the model or the folder as it was there.
 
-Only objects of the repository are read: its work tree, index and refs do not change.
+This module only reads objects of the repository, and never changes its work tree, index and refs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES = 1024
-# The words of git, and of the shells that run its filters.
+# Messages of git, and of the shells that run its filters.
 _NO_LFS = re.compile(r"'lfs' is not a git command|git-lfs: (command )?not found", re.IGNORECASE)
-# The limit of git itself.
+# This is also the limit of git.
 _MAX_LINKS = 40
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
 # The shortest id that git prints.
@@ -36,13 +36,13 @@ _LEAST_ID = 7
 
 
 class UnknownCommitError(UsageError):
-    """The repository has no commit of this name."""
+    """The named commit does not exist in this repository."""
 
 
 class RefOption(Struct, frozen=True):
-    """An option that takes a git ref, and what to type to give a file in place of one.
+    """An option that takes a git ref, and what to type to give a file instead.
 
-    Where it `takes_paths`, its value may also be the path of a model.
+    If it `takes_paths`, its value may also be the path of a model.
     """
 
     flag: str
@@ -50,7 +50,10 @@ class RefOption(Struct, frozen=True):
     takes_paths: bool = True
 
     def ask(self, folder: Path, *arguments: str) -> GitAnswer:
-        """The answer of a git command; if git cannot be run, the error has what to type instead."""
+        """Return the answer of a git command.
+
+        If git cannot be run, the error says what to type instead.
+        """
         return ask_git(folder, *arguments, otherwise=self.otherwise)
 
     @property
@@ -59,7 +62,7 @@ class RefOption(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """A commit: the name that the user gave, its id, a folder of its repository, and the option."""
+    """A commit: the name from the user, its id, a folder of its repository, and the option."""
 
     text: str
     sha: str
@@ -67,7 +70,7 @@ class Commit(Struct, frozen=True):
     option: RefOption
 
     def ask(self, *arguments: str) -> GitAnswer:
-        """The answer of a git command in its repository."""
+        """Return the answer of a git command in the commit's repository."""
         return self.option.ask(self.folder, *arguments)
 
     def __str__(self) -> str:
@@ -77,7 +80,10 @@ class Commit(Struct, frozen=True):
 
 
 class _Repository(Struct, frozen=True):
-    """Facts about the repository of a folder; `prefix` is the folder's path in it."""
+    """Facts about the repository of a folder.
+
+    `prefix` is the folder's path in it.
+    """
 
     is_shallow: bool
     prefix: str
@@ -85,7 +91,7 @@ class _Repository(Struct, frozen=True):
 
 @contextmanager
 def taken_from_git(commit: Commit, model: Path) -> Iterator[Path]:
-    """The model as it was in a commit, with its external data; it goes with the context."""
+    """Yield the model as it was in a commit, with its external data, until the context ends."""
     with working_folder("against") as folder:
         prefix = _look_at_repository(commit.folder, commit.option).prefix
         path = folder / model.name
@@ -97,9 +103,9 @@ def taken_from_git(commit: Commit, model: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_taken_from_git(commit: Commit, folder: Path) -> Iterator[Path]:
-    """The files that a folder had in a commit, links as links; they go with the context.
+    """Yield a copy of a folder as it was in a commit, links as links, until the context ends.
 
-    The folder lies in the one of the commit, and is empty if the commit did not have it.
+    The folder must be inside that of the commit. The copy is empty if the commit did not have it.
     """
     prefix = _look_at_repository(commit.folder, commit.option).prefix
     place = posixpath.normpath(prefix + folder.relative_to(commit.folder).as_posix())
@@ -113,16 +119,16 @@ def folder_taken_from_git(commit: Commit, folder: Path) -> Iterator[Path]:
                 links.append((path, target))
             else:
                 _write_file(commit, path, target)
-        # After the files, so that none is written through a link.
+        # Links come after the files, so that no file is written through a link.
         for path, target in links:
             _write_link(commit, path, target)
         yield taken
 
 
 def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
-    """The paths of the model and its external data in a commit, relative to the model's folder.
+    """Return a model's path and those of its external data in a commit, relative to its folder.
 
-    Of a link there are two: its own, and the one that it points to.
+    A link has two paths: its own, and the one that it points to.
     """
     prefix = _look_at_repository(commit.folder, commit.option).prefix
     with working_folder("against") as folder:
@@ -135,9 +141,12 @@ def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
 
 
 def find_commit(text: str, folder: Path, option: RefOption) -> Commit:
-    """The commit that a text names in the repository of a folder; UsageError if there is none."""
+    """Return the commit that a text names in the repository of a folder.
+
+    Raises UsageError if there is none.
+    """
     shown = printable(text)
-    # Neither is a ref, and git would take the first for an option.
+    # Neither is a ref, and git would read the first as an option.
     if text.startswith("-") or "\0" in text:
         found, advice = "cannot be a git ref", "Give one, such as HEAD~1."
         if option.takes_paths:
@@ -165,16 +174,16 @@ def has_commit(text: str, folder: Path, option: RefOption) -> bool:
 
 
 def _resolve(text: str, folder: Path, option: RefOption) -> str | None:
-    # After `:/`, all that follows is looked for in the messages of commits.
+    # After `:/`, git treats the whole rest as search text, so `^{commit}` cannot be appended.
     named = text if text.startswith(":/") else f"{text}^{{commit}}"
     answer = option.ask(folder, "rev-parse", "--verify", "--quiet", named)
     sha = answer.output.decode("ascii", "replace").strip()
-    # `^main` is an answer too, but means all commits that are not in main.
+    # git also answers `^main`, but with all commits that are not in main.
     return sha if answer.code == 0 and _FULL_ID.fullmatch(sha) else None
 
 
 def _advice(text: str, folder: Path, repository: _Repository, option: RefOption) -> str:
-    """Advice for an unknown ref."""
+    """Return advice for an unknown ref."""
     start, colon, _ = text.partition(":")
     if colon and start and _resolve(start, folder, option) is not None:
         return (
@@ -183,7 +192,7 @@ def _advice(text: str, folder: Path, repository: _Repository, option: RefOption)
         )
     listed = option.ask(folder, "for-each-ref", "--format=%(refname:short)").output
     refs = [ref for ref in listed.decode("utf-8", "surrogateescape").split("\n") if ref]
-    # A ref may go on: main~3, v1.0^{}.
+    # A ref may have a suffix: main~3, v1.0^{}.
     name = re.split(r"[~^@]", text, maxsplit=1)[0]
     is_known = bool(name) and _resolve(name, folder, option) is not None
     remote = next((ref for ref in refs if ref.endswith(f"/{name}")), None)
@@ -210,7 +219,7 @@ def _look_at_repository(folder: Path, option: RefOption) -> _Repository:
     answer = option.ask(
         folder, "rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "--show-prefix"
     )
-    # The rest is the prefix: the name of a folder may contain a line break.
+    # The prefix is all of the rest, because the name of a folder may contain a line break.
     inside, shallow, prefix = (*answer.output.split(b"\n", 2), b"", b"")[:3]
     if answer.code == 0 and inside == b"true":
         return _Repository(shallow == b"true", os.fsdecode(prefix.removesuffix(b"\n")))
@@ -224,7 +233,7 @@ def _look_at_repository(folder: Path, option: RefOption) -> _Repository:
             f"{shown} is in no git repository. Give the path of an older version: {option.typed}."
         )
     if "dubious ownership" in answer.words:
-        # git says the very command, with the folder that it means.
+        # git prints the exact command, with its folder.
         told = re.search(r"git config --global --add safe\.directory .*", answer.words)
         step = printable(told[0].strip()) if told else "git config --global safe.directory FOLDER"
         raise UsageError(
@@ -234,7 +243,7 @@ def _look_at_repository(folder: Path, option: RefOption) -> _Repository:
 
 
 def submodules(root: Path, option: RefOption) -> tuple[Path, ...]:
-    """The folders of the submodules that the repository of a folder names."""
+    """Return the folders of the submodules in the repository of a folder."""
     top = option.ask(root, "rev-parse", "--show-toplevel")
     if top.code != 0:
         return ()
@@ -247,7 +256,7 @@ def submodules(root: Path, option: RefOption) -> tuple[Path, ...]:
 
 
 def _files_below(commit: Commit, place: str) -> Iterator[tuple[bool, str]]:
-    """The files and links below a folder of the commit: whether it is a link, and its path."""
+    """Yield files and links below a folder of the commit: whether it is a link, and its path."""
     below = () if place == "." else ("--", place)
     listed = commit.ask("ls-tree", "-rz", "--full-tree", commit.sha, *below)
     if listed.code != 0:
@@ -307,7 +316,7 @@ def _write_file(commit: Commit, found: str, target: Path) -> None:
 
 
 def _follow_links(commit: Commit, place: str) -> str:
-    """Where the file lies in the commit that is at `place` or that a link there points to."""
+    """Return the path in the commit of the file at `place`, or of the one that a link points to."""
     for _ in range(_MAX_LINKS):
         listed = commit.ask("ls-tree", "-z", "--full-tree", commit.sha, "--", place)
         kind = listed.output.split(b"\t", 1)[0].split(b" ")
@@ -361,10 +370,10 @@ def _unread_commit(commit: Commit, listed: GitAnswer) -> UsageError:
 
 
 def _smudge(commit: Commit, place: str, target: Path) -> None:
-    """Put the file in place of its Git LFS pointer.
+    """Replace a Git LFS pointer by its file.
 
-    The filter left the pointer where Git LFS is not set up for this file today, or was told not
-    to download on a checkout.
+    The filter left the pointer because Git LFS is not set up for this file now, or is configured
+    not to download on a checkout.
     """
     with TemporaryFile() as pointer:
         pointer.write(target.read_bytes())
@@ -399,9 +408,9 @@ def _no_lfs_file(commit: Commit, place: str, answer: GitAnswer) -> UsageError:
 
 
 def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
-    """Where the model as of the commit, which lies at `path`, names external data.
+    """Return the paths of external data in the commit's version of a model, which is at `path`.
 
-    The places are relative to the model, and each is inside its folder.
+    They are relative to the folder of the model, and inside it.
     """
     shown = f"{printable(str(model))} as of {commit}"
     try:
@@ -427,13 +436,16 @@ def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
 
 
 def is_inside(place: str) -> bool:
-    """Whether a relative path stays below its start, also with `..` in it."""
+    """Whether a relative path stays below its start, even if it contains `..`."""
     path = PurePosixPath(posixpath.normpath(place))
     return bool(place) and not path.is_absolute() and path.parts[:1] not in ((), ("..",))
 
 
 def _quoted(text: str) -> str:
-    """`text` as a shell takes it back; a tilde means something only at the start."""
+    """Return `text` quoted for a shell.
+
+    A tilde is special only at the start.
+    """
     is_plain = shlex.quote(text.replace("~", "")) == text.replace("~", "")
     return printable(text if is_plain and not text.startswith("~") else shlex.quote(text))
 

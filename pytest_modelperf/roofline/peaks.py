@@ -1,4 +1,4 @@
-"""The peaks of a machine, measured by short runs of the engine itself, and kept."""
+"""The peaks of a machine, measured by short runs of the engine itself, and kept in a file."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ from pytest_modelperf.roofline.records import (
 )
 from pytest_modelperf.text.escaping import printable
 
-# No peaks take more than a few kilobytes.
+# The peaks of a machine take a few kilobytes.
 _MOST_BYTES = 1 << 20
 
 
 class KeptPeaks(Struct, frozen=True):
-    """The peaks in a file, and a note if they cannot be read."""
+    """The peaks in a file, or a note if they cannot be read."""
 
     peaks: tuple[Peaks, ...] = ()
     note: str | None = None
@@ -68,16 +68,16 @@ class PeaksFile(Struct, frozen=True, kw_only=True):
 
 
 class _NewerError(Exception):
-    """The file was written by a later version, and is left as it is."""
+    """The file was written by a later version, and is not changed."""
 
 
 def cache_folder() -> Path:
-    """The folder of peaks among the caches of this user."""
+    """Return the folder of peaks among the caches of this user."""
     return user_cache_folder() / "peaks"
 
 
 def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
-    """All kept peaks of a machine; a problem with the file becomes a note."""
+    """Return all kept peaks of a machine, or a note if there is a problem with the file."""
     path = _path(folder, machine_key)
     name = printable(str(path))
     try:
@@ -98,7 +98,10 @@ def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
 
 
 def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
-    """Add peaks to those of their machine, in the place of older ones; a note if that failed."""
+    """Add peaks to those of their machine, replacing old ones.
+
+    Return a note if that fails.
+    """
     path = _path(folder, peaks.machine_key)
     try:
         others = _read(path)
@@ -144,9 +147,9 @@ def _read(path: Path) -> tuple[Peaks, ...]:
 MEASURING = "measuring the machine's peaks"
 
 MIN_RUNS, MAX_RUNS = 3, 25
-# Moving fewer bytes takes less time than the clock of a profile resolves.
+# The clock of a profile cannot resolve the time to move fewer bytes.
 FEWEST_BYTES = 1 << 18
-# A square product of twice the size takes this many times as many operations.
+# A square product of twice the size takes this factor more operations.
 _TIMES_AS_MANY = 8
 _QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
@@ -155,9 +158,9 @@ _NS_PER_S = 1e9
 class PeakEffort(Struct, frozen=True, kw_only=True):
     """The models that are run to measure peaks, and how often.
 
-    `sizes` are the rows and columns of the matrices that are multiplied; larger ones are left out
-    once a product is slow. `memory_bytes` go from sizes that fit into any cache to sizes that fit
-    into hardly any. A neighbour rarely disturbs all of the `passes`.
+    `sizes` are the rows and columns of the matrices that are multiplied. Larger ones are left out
+    once a product is slow. `memory_bytes` range from sizes that fit into any cache to sizes that
+    fit into hardly any. There are several `passes` because a neighbour rarely disturbs all of them.
     """
 
     precisions: tuple[str, ...] = PRODUCTS
@@ -171,7 +174,7 @@ EFFORT = PeakEffort()
 MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, CasePlace], Peaks]
 
 
-def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where they are kept
+def find_rooflines(  # noqa: PLR0913  # the cases, how to measure, and where to keep peaks
     profile: Profile,
     setup: Setup,
     folder: Path,
@@ -180,9 +183,9 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
     measures_anew: bool = False,
     measure: MeasurePeaks | None = None,
 ) -> Rooflines:
-    """Every measured case under the peaks of its machine, which are measured if none are kept.
+    """Return every measured case under its machine's peaks, which are measured if none are kept.
 
-    `measure` measures them; None: `measure_peaks`.
+    The default of `measure` is `measure_peaks`.
     """
     machine = profile.machine or MachineFacts()
     finder = _PeakFinder(machine.key, setup, folder, measure or measure_peaks, measures_anew)
@@ -209,9 +212,9 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
 
 
 class _PeakFinder(Struct):
-    """Finds the peaks of a machine, for one engine and core count after another.
+    """A finder of a machine's peaks for several engines and core counts.
 
-    Peaks that are not kept yet, or are to be measured anew, are measured once and kept.
+    Peaks that are not kept yet, or are to be measured again, are measured once and kept.
     """
 
     machine_key: str
@@ -220,7 +223,7 @@ class _PeakFinder(Struct):
     measure: MeasurePeaks
     measures_anew: bool
     known: list[Peaks] = field(default_factory=list)
-    # Each note once, in order.
+    # The keys are the notes in order, each once.
     notes: dict[str, None] = field(default_factory=dict)
 
     def note(self, text: str | None) -> None:
@@ -228,7 +231,10 @@ class _PeakFinder(Struct):
             self.notes[text] = None
 
     def peaks_of(self, engine: EngineFacts, place: CasePlace) -> Peaks:
-        """The peaks of the engine on the cores of the case; MeasureError if it runs nothing."""
+        """Return the peaks of the engine on the cores of the case.
+
+        Raises MeasureError if the engine runs none of the models.
+        """
         cores = place.case.cores
         known = self.first(self.known, engine, cores)
         if known is not None:
@@ -246,7 +252,7 @@ class _PeakFinder(Struct):
             if other is not None
         ]
         if any(peaks.are_below(other) for other in fewer):
-            # Other processes took the processors away: more cores reach at least as much.
+            # More cores reach at least the rate of fewer, so other processes used them.
             is_new = True
             again = self.measure(self.machine_key, engine, self.setup, place)
             peaks = again.raised_by(peaks)
@@ -271,9 +277,10 @@ def measure_peaks(
     place: CasePlace,
     effort: PeakEffort = EFFORT,
 ) -> Peaks:
-    """The peaks of the engine on this machine; MeasureError if it runs nothing.
+    """Measure the peaks of the engine on this machine.
 
     A precision has no peak if the engine refuses the product or computes it in another precision.
+    Raises MeasureError if the engine runs none of the models.
     """
     cores = place.case.cores
     with alone_at(place), start_on(setup, cores) as worker:
@@ -319,7 +326,7 @@ def _raise(best: dict[_Key, float], key: _Key, amount: int, ns: float | None) ->
 
 
 def _precision(kernel: KernelWork) -> str:
-    """The precision of the computation; if the engine does not tell it, of the product."""
+    """Return the precision of the computation or, if not reported, of the product."""
     return kernel.precision or same_precision(kernel.layer.precision) or ""
 
 
@@ -331,7 +338,7 @@ class _Products(Struct):
 
 
 def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
-    """The products of all sizes that are quick, in all precisions that the engine computes in."""
+    """Find the products of all quick sizes, in all precisions that the engine computes in."""
     found = _Products()
     refusal: MeasureError | None = None
     for written in effort.precisions:
@@ -340,7 +347,7 @@ def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
                 model = bench.load(product_model(size, written))
                 kernels = bench.run(model)
             except MeasureError as error:
-                # The engine has no such kernel, so there is no such peak.
+                # The engine lacks a kernel for this precision, so it has no peak.
                 refusal = refusal or error
                 break
             product = max(kernels, key=lambda kernel: kernel.work.macs if kernel.work else 0)
@@ -358,7 +365,10 @@ def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
 
 
 class _Loaded(Struct, frozen=True):
-    """A model whose file and inputs the worker has; `feed` is the name of the inputs."""
+    """A model whose file and inputs the worker has.
+
+    `feed` names the inputs.
+    """
 
     model: Model
     path: str
@@ -373,7 +383,7 @@ class _Block(Struct, frozen=True):
 
 
 class _Bench(Struct):
-    """A worker that runs small models, each block in a session of its own."""
+    """A worker that runs small models, each block of runs in a session of its own."""
 
     worker: ProcessWorker
     setup: Setup
@@ -392,10 +402,11 @@ class _Bench(Struct):
         return _Loaded(model, str(workload.model), feed)
 
     def run(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
-        """The work of each kernel in a short block; MeasureError if the engine tells none.
+        """Run a short block, and return the work of each kernel.
 
-        The quietest block of each model is kept. An engine may tell averages: one disturbed run
-        in a block makes the times of all its kernels wrong.
+        The quietest block of each model is kept, because an engine may report averages: one
+        disturbed run in a block makes the times of all its kernels wrong. Raises MeasureError if
+        the engine reports no times of kernels.
         """
         answers = self.worker.ask(
             "layers",
@@ -421,5 +432,5 @@ class _Bench(Struct):
         return block.kernels
 
     def kernels_of(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
-        """The kernels of the model in its quietest block."""
+        """Return the kernels of the model in its quietest block."""
         return self.quietest[loaded.feed].kernels

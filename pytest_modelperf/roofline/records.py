@@ -1,4 +1,4 @@
-"""The roofline: the least time that a machine's peaks allow a layer, beside its real time."""
+"""The roofline: the least time that a machine's peaks allow a layer, next to its real time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pytest_modelperf.report.document import Json
 _NS_PER_S = 1e9
 _SAME = {"uint8": "int8"}
 
-# Every peak ever measured is above one a second, and something is divided by each.
+# All real peaks are above one a second, and peaks are used as divisors.
 Rate: TypeAlias = Annotated[float, Meta(ge=1, le=MAX_INTEGER)]
 
 UNKNOWN_SIZE = "its operations or its bytes are not known"
@@ -50,16 +50,16 @@ class Bandwidth(Struct, frozen=True):
     bytes_per_second: Rate
 
 
-# Two measurements of one rate differ by less.
+# Two measurements of one rate are closer than this ratio.
 _LESS = 0.95
 
 
 class Peaks(Struct, frozen=True, kw_only=True):
     """The highest rates that an engine reached on a machine, with this number of cores.
 
-    `macs_per_second` is by the precision that the engine computed in. `runs_as` has that precision
-    by the one that a model is written in. `bandwidths` go from few bytes, which stay in a cache, to
-    more than any cache holds.
+    `macs_per_second` has the rate for each precision that the engine computed in. `runs_as` maps
+    the precision of a model to the one that the engine computes it in. `bandwidths` range from few
+    bytes, which stay in a cache, to more than any cache holds.
     """
 
     machine_key: str = field(name="machine")
@@ -73,7 +73,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
     bandwidths: Annotated[tuple[Bandwidth, ...], Meta(min_length=1)]
 
     def are_of(self, machine_key: str, engine: EngineFacts, cores: int) -> bool:
-        """Whether they belong to this machine, engine, its version and options, and core count."""
+        """Whether these peaks belong to this machine, engine with its options, and core count."""
         wanted = machine_key, engine.name, engine.version, dict(engine.options), cores
         return self.subject == wanted
 
@@ -83,17 +83,17 @@ class Peaks(Struct, frozen=True, kw_only=True):
         return self.machine_key, self.engine, self.version, dict(self.options), self.cores
 
     def are_below(self, others: Peaks) -> bool:
-        """Whether a rate is clearly lower than the same one of others, of fewer cores."""
+        """Whether a rate is clearly lower than the same one in others, which have fewer cores."""
         own, theirs = self._rates(), others._rates()
         return any(rate < _LESS * theirs[key] for key, rate in own.items() if key in theirs)
 
     def _rates(self) -> dict[str, float]:
-        """Every rate, by its precision or its number of bytes."""
+        """Return every rate by its precision or its number of bytes."""
         rates = {str(each.nbytes): each.bytes_per_second for each in self.bandwidths}
         return {**self.macs_per_second, **rates}
 
     def raised_by(self, others: Peaks) -> Peaks:
-        """The higher of each rate of two measurements of the same thing."""
+        """Return the higher of each rate of two measurements of the same peaks."""
         rates = dict(self.macs_per_second)
         for precision, rate in others.macs_per_second.items():
             rates[precision] = max(rate, rates.get(precision, 0.0))
@@ -112,14 +112,14 @@ class Peaks(Struct, frozen=True, kw_only=True):
 
     @property
     def balance(self) -> Mapping[str, float]:
-        """MACs per byte, by precision: with fewer, memory outside of the caches is the bound."""
+        """MACs per byte, by precision, below which memory outside of the caches is the bound."""
         return {name: rate / self.bytes_per_second for name, rate in self.macs_per_second.items()}
 
     def bandwidth_of(self, nbytes: int) -> float:
-        """The bytes per second that are attainable for this number of bytes.
+        """Return the bytes per second that are attainable for this number of bytes.
 
-        It is interpolated over the logarithm of the size between two measured sizes. More bytes
-        are never moved faster than fewer, so the rate of a larger size holds for smaller ones too.
+        Between two measured sizes, it is interpolated over the logarithm of the size. More bytes
+        are never moved faster than fewer, so smaller sizes have at least the rate of larger ones.
         """
         rising = _rising(self.bandwidths)
         if nbytes <= rising[0].nbytes:
@@ -131,7 +131,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
         return rising[-1].bytes_per_second
 
     def computes_as(self, written: str | None) -> str | None:
-        """The precision that the engine computes in for a model that is written in this one."""
+        """Return the precision in which the engine computes a model that is written in this one."""
         known = same_precision(written)
         return None if known is None else self.runs_as.get(known, known)
 
@@ -144,12 +144,12 @@ PEAKS = JsonObject(
 
 
 def same_precision(name: str | None) -> str | None:
-    """The precision whose peak applies: products of `uint8` and `int8` are the same work."""
+    """Return the precision whose peak applies: `uint8` and `int8` products are the same work."""
     return None if name is None else _SAME.get(name, name)
 
 
 def _rising(bandwidths: Sequence[Bandwidth]) -> list[Bandwidth]:
-    """The bandwidths by size, each at least as fast as all larger ones."""
+    """Return the bandwidths by size, each at least as high as those of larger sizes."""
     made: list[Bandwidth] = []
     for each in sorted(bandwidths, key=lambda each: -each.nbytes):
         best = max(each.bytes_per_second, made[-1].bytes_per_second if made else 0.0)
@@ -166,15 +166,16 @@ class Work(Struct, frozen=True, kw_only=True):
 
     @property
     def operations(self) -> int:
-        """MACs; without MACs, elementwise operations."""
+        """The number of MACs or, without MACs, of elementwise operations."""
         return self.macs or self.elementwise_ops
 
 
 class LayerRoof(Struct, frozen=True, kw_only=True):
-    """A layer under its roof. Rates are MACs a second; without MACs, elementwise operations.
+    """A layer under its roof.
 
-    `ns` is its time, None if nothing ran, and `half_width_ns` half its interval; `least_ns` is its
-    time at the roof. `precision` is the one whose peak was used.
+    Rates are MACs a second or, without MACs, elementwise operations a second. `ns` is the time of
+    the layer, or None if the model did not run, and `half_width_ns` is half its interval.
+    `least_ns` is its time at the roof. `precision` is the one whose peak was used.
     """
 
     id: str
@@ -189,7 +190,7 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def intensity(self) -> float | None:
-        """Operations per byte; None if no byte is moved."""
+        """Operations per byte, or None if no byte is moved."""
         return self.work.operations / self.work.nbytes if self.work.nbytes else None
 
     @property
@@ -206,12 +207,12 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float | None:
-        """The achieved share of the attainable rate. Above 1, the true peak is higher."""
+        """The achieved share of the attainable rate, above 1 if the true peak is higher."""
         return self.least_ns / self.ns if self.ns else None
 
     @property
     def gain_ns(self) -> float | None:
-        """The time that would be saved at the roof, by the best estimate of its time."""
+        """The time that would be saved at the roof, by the best estimate of the layer's time."""
         return None if self.ns is None else max(0.0, self.ns - self.least_ns)
 
     @property
@@ -269,7 +270,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_ns(self) -> float | None:
-        """The time that all layers together would save at their roofs; None if nothing ran."""
+        """The time that all layers together would save at their roofs, or None without a run."""
         gains = [layer.gain_ns for layer in self.layers if layer.gain_ns is not None]
         return math.fsum(gains) if gains else None
 
@@ -299,7 +300,7 @@ ROOFLINE = JsonObject(
 
 
 class Rooflines(Struct, frozen=True):
-    """The roofline of each case that has one, by its id, and why the others have none."""
+    """The roofline of each case that has one, by its id, and notes on why others have none."""
 
     by_case: Mapping[str, Roofline] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -308,8 +309,8 @@ class Rooflines(Struct, frozen=True):
 class KernelWork(Struct, frozen=True):
     """A kernel: the layer that shows its time, its work, and its time.
 
-    `work` is None if it is unknown, `precision` if the engine does not tell it, and `ns` if nothing
-    ran.
+    `work` is None if it is unknown, `precision` is None if the engine does not report it, and `ns`
+    is None if the model did not run.
     """
 
     layer: StaticLayer
@@ -320,7 +321,7 @@ class KernelWork(Struct, frozen=True):
 
 
 def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[KernelWork]:
-    """The work of each kernel that belongs to a layer."""
+    """Yield the work of each kernel that belongs to a layer."""
     readers = _readers(static.layers)
     for time in times:
         if time.layer is not None:
@@ -331,15 +332,15 @@ def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[
 
 
 def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
-    """Every layer that has a time, the largest gain first."""
+    """Return the roofline of all layers that have a time, the largest gain first."""
     times = () if case.measured is None else case.measured.layer_times or ()
     return _place(peaks, () if case.counted is None else kernel_works(case.counted, times))
 
 
 def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
-    """The least time of every layer, in graph order, as if each were a kernel of its own.
+    """Return the least time of every layer in graph order, as if each were a kernel of its own.
 
-    An engine that fuses layers moves fewer bytes; the sum is the time without fusion.
+    The sum is the time without fusion, because an engine that fuses layers moves fewer bytes.
     """
     readers = _readers(static.layers)
     kernels = (
@@ -350,7 +351,7 @@ def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
 
 
 def _place(peaks: Peaks, kernels: Iterable[KernelWork]) -> Roofline:
-    """The layers of kernels under their roofs; without times, the layers keep their order."""
+    """Place kernels under their roofs, ordered by gain, or as they come without times."""
     roofs: list[LayerRoof] = []
     unplaced: dict[str, int] = defaultdict(int)
     for each in kernels:
@@ -382,7 +383,7 @@ def _place(peaks: Peaks, kernels: Iterable[KernelWork]) -> Roofline:
 
 
 def _readers(layers: Sequence[StaticLayer]) -> Mapping[str, frozenset[int]]:
-    """The indexes of the layers that read each tensor."""
+    """Return the indexes of the layers that read each tensor."""
     found: dict[str, set[int]] = {}
     for index, layer in enumerate(layers):
         for name in layer.reads or ():
@@ -393,7 +394,7 @@ def _readers(layers: Sequence[StaticLayer]) -> Mapping[str, frozenset[int]]:
 def _work(
     layers: Sequence[StaticLayer], indexes: Iterable[int], readers: Mapping[str, frozenset[int]]
 ) -> Work | None:
-    """The work of a kernel for these layers; None if it is unknown.
+    """Return the work of a kernel for these layers, or None if it is unknown.
 
     Each tensor is moved once. A tensor that only these layers write and read is not moved.
     """
@@ -431,12 +432,12 @@ def _rate(amount: int, ns: float | None) -> float | None:
 
 
 def rooflines_to_json(rooflines: Mapping[str, Roofline]) -> dict[str, Json]:
-    """Rooflines by the ids of their cases, for the document of a profile."""
+    """Return rooflines by the ids of their cases, for the document of a profile."""
     return {case_id: ROOFLINE.of(roofline) for case_id, roofline in rooflines.items()}
 
 
 def read_roofline(found: Any, names: Mapping[str, str]) -> Roofline:  # noqa: ANN401  # of `ROOFLINE`
-    """The roofline of a case whose layers have these names, by their ids."""
+    """Read the roofline of a case, given the names of its layers by their ids."""
     for index, roof in enumerate(found.layers):
         if roof.id not in names:
             problem = f'there is no layer "{shortened(roof.id)}"'

@@ -1,4 +1,4 @@
-"""A roofline as a part of the report of a profile: peaks, a table of the layers, and a chart."""
+"""A roofline as part of a profile's report: peaks, a table of the layers, and a chart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GIGA = 1e9
 
 
 def roofline_entry(roofline: Roofline, lines: Sequence[str], notes: Sequence[str]) -> Entry:
-    """The keys are those of the JSON document, with the lines and notes of a text."""
+    """Return the keys of the JSON document, with the lines and notes of the text."""
     document: dict[str, Any] = to_json(ROOFLINE.of(roofline))
     decimals = table_decimals(_spent_ns(roofline))
     return {
@@ -49,12 +49,12 @@ def roofline_entry(roofline: Roofline, lines: Sequence[str], notes: Sequence[str
 
 
 def _spent_ns(roofline: Roofline) -> float:
-    """The time of all layers; if nothing ran, each is at its roof."""
+    """Return the time of all layers, or for layers that did not run, their time at the roof."""
     return sum(roof.least_ns if roof.ns is None else roof.ns for roof in roofline.layers)
 
 
 def _tiles(roofline: Roofline, decimals: int) -> Iterator[tuple[str, str, str]]:
-    """A name, a value and a note: what there is to gain, and the peaks of the machine."""
+    """Yield tiles of name, value and note: the possible gain, and the peaks of the machine."""
     peaks, gain = roofline.peaks, roofline.gain_ns
     if gain is None:
         least = format_ms(roofline.least_ns, table_decimals(roofline.least_ns))
@@ -73,7 +73,7 @@ def _tiles(roofline: Roofline, decimals: int) -> Iterator[tuple[str, str, str]]:
 
 
 def _layer_lines(roof: LayerRoof, decimals: int) -> list[str]:
-    """The lines about the point of a layer."""
+    """Return the lines about a layer's point in the chart."""
     least, rate = format_ms(roof.least_ns, decimals), _giga_or_nothing(roof.attainable_per_second)
     name, bound = f"{roof.name or roof.id} ({roof.op_type})", f"{roof.bound.value} is the bound"
     if roof.ns is None:
@@ -111,7 +111,7 @@ _DOUBT_WORDS = (
 
 
 def roofline_additions(rooflines: Mapping[str, Roofline], top: int | None = None) -> CaseAdditions:
-    """What rooflines, by the ids of their cases, add to a profile; `top` is for their tables."""
+    """Return what rooflines add to a profile by case, with at most `top` rows in their tables."""
     return CaseAdditions(
         _DRAWINGS,
         {case_id: {"roofline": _entry(each)} for case_id, each in rooflines.items()},
@@ -120,7 +120,7 @@ def roofline_additions(rooflines: Mapping[str, Roofline], top: int | None = None
 
 
 def _blocks(roofline: Roofline, top: int | None) -> Iterator[ReportBlock]:
-    """A page draws them."""
+    """Yield the blocks of a text, which a page replaces by drawings."""
     lines = tuple(Line(text=text) for text in _peak_lines(roofline.peaks))
     yield Paragraph(lines, on=On.TEXT)
     yield Rows(_roofline_table(roofline, top), on=On.TEXT)
@@ -132,7 +132,7 @@ def _entry(roofline: Roofline) -> Entry:
 
 
 def _peak_lines(peaks: Peaks) -> tuple[str, str]:
-    """`peaks on 2 cores, onnxruntime 1.31.1: float32 95.1 GMAC/s`, and a line on memory."""
+    """Return lines on peaks and memory: `peaks on 2 cores, onnxruntime 1.31.1: float32 ...`."""
     cores = count_of(peaks.cores, "core")
     engine = f"{peaks.engine} {peaks.version}" if peaks.version else peaks.engine
     products = ", ".join(
@@ -167,7 +167,7 @@ _ROOF: FilledColumn[LayerRoof] = (
 
 
 def _roofline_table(roofline: Roofline, top: int | None) -> Table:
-    """A row per layer, the largest gain first; if nothing ran, the longest time first."""
+    """Return a row per layer, with the largest gain or, without a run, the longest time first."""
     if all(roof.ns is None for roof in roofline.layers):
         return _least_table(roofline, top)
     shown = roofline.layers[:top]
@@ -234,7 +234,7 @@ def _ms(ns: float | None, decimals: int) -> str:
 
 
 def _share(roof: LayerRoof) -> str:
-    """The share of the roof; above the roof only `>100 %`."""
+    """Return the share of the roof, or `>100 %` above the roof."""
     if roof.is_beyond:
         return ">100 %"
     return "" if roof.share is None else format_share(roof.share, 1.0)
@@ -267,7 +267,7 @@ def _left_out(roofline: Roofline, hidden: int) -> Iterator[str]:
 
 
 def _best_of(beyond: Sequence[LayerRoof]) -> str:
-    """`46.37 GMAC/s of float32 and 61.2 GB/s`: the true peaks are at least what was reached."""
+    """Return the highest rates that were reached: `46.37 GMAC/s of float32 and 61.2 GB/s`."""
     parts: dict[str, float] = {}
     for roof in beyond:
         is_compute = roof.bound is Bound.COMPUTE
@@ -282,6 +282,6 @@ def _giga(rate: float | None) -> str:
 
 
 def _size(nbytes: int) -> str:
-    """`128 MiB`, rounded."""
+    """Return a rounded size: `128 MiB`."""
     mebibytes = nbytes / (1 << 20)
     return f"{mebibytes:.0f} MiB" if round(mebibytes) else format_bytes(nbytes)

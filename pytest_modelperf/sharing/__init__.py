@@ -1,1 +1,1 @@
-"""A model shared without its weights: made, run beside the original one, and described."""
+"""A model shared without its weights: made, compared with the original, and described."""

@@ -1,4 +1,4 @@
-"""Makes a model without its weights, runs it beside the original one, and writes the folder."""
+"""Make a model without its weights, compare it with the original, and write the folder."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ from pytest_modelperf.sharing.readme import render_readme
 from pytest_modelperf.sharing.records import DOCUMENT_FILE, SHARE, Likening, Share, SharedInput
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 
-# Enough to see how noisy a machine is.
+# This is enough to see how noisy a machine is.
 _CHECKUP_SECONDS = 10.0
 _PROVIDER, _CUSTOM_OPS = "provider", "custom_ops"
 
 
-def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watches
+def share_model(  # noqa: PLR0913  # the request, whether names stay, and a watcher
     source: ModelSource,
     request: ProfileRequest,
     setup: Setup,
@@ -63,7 +63,7 @@ def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watc
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> Share:
-    """A model without its weights, shown to run like the original one or not."""
+    """Make a model without its weights, and test whether it runs like the original one."""
     require_shareable(setup)
     extensions = extensions or Extensions()
     model = prepare(Model.load(source, request, extensions))
@@ -105,7 +105,7 @@ def share_model(  # noqa: PLR0913  # a request, whether names stay, and who watc
 
 
 def require_shareable(setup: Setup) -> None:
-    """UsageError for an engine or an option that the program of a folder does not have."""
+    """Raise UsageError for an engine or option that the program of a folder does not support."""
     if setup.engine.name != DEFAULT_ENGINE:
         raise UsageError(
             f"the program of a shared folder runs {DEFAULT_ENGINE}, not {setup.engine.name}: leave "
@@ -120,7 +120,7 @@ def require_shareable(setup: Setup) -> None:
 
 
 class _Made(Struct, frozen=True, eq=False):
-    """The model without its weights, and its inputs, by their names in it."""
+    """The model without its weights, and its inputs under their names in it."""
 
     shared: Weightless
     inputs: tuple[DrawnInput, ...]
@@ -150,7 +150,7 @@ def _make(model: PreparedModel, *, is_anonymous: bool) -> _Made:
 
 
 def _check_machine(setup: Setup, cores: int, watch: Watch) -> Checkup:
-    """How noisy this machine is, by the small network of the doctor."""
+    """Measure how noisy this machine is, with the small network of the doctor."""
     policy = replace(
         DUET_POLICY,
         max_seconds=min(_CHECKUP_SECONDS, setup.policy.max_seconds),
@@ -182,7 +182,7 @@ def _renamed_case(place: CasePlace, dims: Mapping[str, str] | None) -> Case:
     case = place.case
     if dims is None:
         return case
-    # A size that the model takes from elsewhere has no name in it.
+    # A given dimension may have no name in the model, and then has no new name either.
     given = tuple((dims[name], size) for name, size in case.given_dims or () if name in dims)
     return replace(case, dims=(), given_dims=given)
 
@@ -195,7 +195,7 @@ def _liken(ran: TwinRun, batch_size: int, *, is_anonymous: bool) -> Likening:
     )
     difference = ran.difference
     if difference is not None and is_anonymous and "'" in difference:
-        # It would name a kernel.
+        # The difference names a kernel, which may not be published.
         difference = "one of its kernels works on other tensors or in another way"
     return Likening(
         original=original,
@@ -233,7 +233,7 @@ REPLACED_FILES = (
 
 
 def files_of(share: Share) -> Mapping[str, bytes]:
-    """Every file of the folder, by its name."""
+    """Return every file of the folder by its name."""
     return {
         README_FILE: render_readme(share).encode(),
         **share.files,
@@ -242,5 +242,5 @@ def files_of(share: Share) -> Mapping[str, bytes]:
 
 
 def write_share(share: Share, target: str) -> None:
-    """Write the folder or the archive; weights that were drawn for an earlier model go."""
+    """Write the folder or the archive, and remove weights drawn for an earlier model."""
     write_folder(files_of(share), target, stale=(WEIGHTS_FILE,))

@@ -1,4 +1,4 @@
-"""The README of the folder of a shared model, with the sentences that the terminal shows, too."""
+"""The README of the folder of a shared model; the terminal shows its sentences, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITHIN = f"{100 * FIDELITY:g} %"
 
 
 def describe_likeness(likening: Likening) -> str:
-    """One sentence: whether the shared model stands for the original one."""
+    """Return a sentence on whether the shared model runs like the original one."""
     ratio = describe_ratio(likening.ratio)
     found = likening.likeness
     if found is Likeness.SAME:
@@ -49,7 +49,7 @@ def describe_likeness(likening: Likening) -> str:
 
 
 def describe_plan(likening: Likening) -> str:
-    """One sentence about the plans of the engine."""
+    """Return a sentence about the plans of the engine."""
     if likening.has_same_plan is None:
         return "The engine tells no plan, so only the times are compared."
     if likening.has_same_plan:
@@ -58,7 +58,7 @@ def describe_plan(likening: Likening) -> str:
 
 
 def describe_ratio(ratio: Ratio) -> str:
-    """`1.003 times as long (0.995 to 1.011)`."""
+    """Describe a ratio: `1.003 times as long (0.995 to 1.011)`."""
     shown = f"{ratio.value:.3f} times as long"
     if ratio.low is None or ratio.high is None:
         return shown
@@ -66,13 +66,13 @@ def describe_ratio(ratio: Ratio) -> str:
 
 
 def times_table(likening: Likening, title: str, heading: str) -> Table:
-    """The median of either model with its interval."""
+    """Return a table of both models' medians with their intervals."""
     rows = (("original", _median(likening.original)), ("shared", _median(likening.shared)))
     return Table(title, (Column("model", is_text=True), Column(heading)), rows)
 
 
 def describe_size(share: Share) -> str:
-    """`batch size 1, 2 cores, seq 64`."""
+    """Describe the sizes of the case: `batch size 1, 2 cores, seq 64`."""
     case = share.case
     sizes = [f"{name} {size}" for name, size in case.sizes.items()]
     return ", ".join([f"batch size {case.batch_size}", count_of(case.cores, "core"), *sizes])
@@ -97,7 +97,7 @@ def _median(latency: Latency) -> str:
 
 
 def render_readme(share: Share) -> str:
-    """The README as Markdown."""
+    """Return the README as Markdown."""
     return "\n\n".join(_blocks(share)) + "\n"
 
 

@@ -38,8 +38,8 @@ class SharedInput(Struct, frozen=True, kw_only=True):
 class Likening(Struct, frozen=True, kw_only=True):
     """The original model and the shared one, run in turn, and their plans compared.
 
-    `has_same_plan` is None where the engine tells no plan; `difference` says how the plan of the
-    shared model differs. `ratio` is the time of the shared model over the original one's.
+    `has_same_plan` is None if the engine does not report plans. `difference` says how the plan of
+    the shared model differs. `ratio` is the time of the shared model over that of the original one.
     """
 
     original: Latency
@@ -80,8 +80,8 @@ class Share(Struct, frozen=True, kw_only=True):
     """A model without its weights, with everything that somebody needs who runs it.
 
     `model` and `producer` are None if the model is anonymous. `files` are the files of the folder
-    by their names, without those that are written about this record. `doubts` say in sentences what
-    may make the shared model run unlike the original one.
+    by their names, without those that describe this record. `doubts` are sentences on what may make
+    the shared model run differently from the original one.
     """
 
     model: str | None

@@ -1,4 +1,4 @@
-"""A shared model as a report: whether it stands for the original one, its evidence, the files."""
+"""A shared model as a report: whether it runs like the original, the evidence, the files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from pytest_modelperf.text.units import format_bytes
 
 
 def share_report(share: Share, target: str) -> Report:
-    """The report; `target` is where the files were put."""
+    """Return the report.
+
+    `target` is the path of the files.
+    """
     likening = share.likening
     files = files_of(share)
     sizes = ", ".join(f"{name} {format_bytes(len(data))}" for name, data in files.items())

@@ -1,1 +1,1 @@
-"""Sizes for the open dimensions of a model, and values for the inputs that choose a branch."""
+"""Sizes for the open dimensions of a model, and values for inputs that choose a branch."""

@@ -1,9 +1,9 @@
-"""Follow an axis of an input through the operators that use it, to the sizes that these want.
+"""Follow an axis of an input through the operators that use it, to the sizes that they need.
 
-A convolution makes one element of every `stride`, so the sizes that fit are multiples of the
-product of the strides. Where an operator takes one size only (a product with a stored matrix, a
-Squeeze, a sum with a stored tensor), the operators before it tell which sizes of the input lead
-there.
+A convolution makes one element from every `stride` elements, so the sizes that fit are multiples of
+the product of the strides. If an operator accepts only one size (a product with a stored matrix, a
+Squeeze, a sum with a stored tensor), the operators before it determine which sizes of the input
+lead to it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.profiler.inputs.uses import Uses
 
-# The most places that one axis is followed to.
+# An axis is followed to at most this many places.
 _MAX_PLACES = 20_000
-# Larger steps and sizes are products of a mistake, not sizes of inputs.
+# Larger steps and sizes come from a bug in the inference, not from a real input.
 _LARGEST = 1 << 20
 
 
@@ -34,21 +34,24 @@ class SizeRange(Struct, frozen=True):
 
 
 class WindowSizes(Struct, frozen=True):
-    """A sliding window makes `(size + padding - kernel) // stride + 1` elements."""
+    """A sliding window, which makes `(size + padding - kernel) // stride + 1` elements."""
 
     kernel: int
     stride: int
     padding: int
 
     def before(self, wanted: SizeRange) -> SizeRange | None:
-        """The input sizes that give the wanted output sizes; None if there are none."""
+        """Return the input sizes that give the wanted output sizes, or None if there are none."""
         low = (wanted.low - 1) * self.stride + self.kernel - self.padding
         high = wanted.high * self.stride + self.kernel - self.padding - 1
         return SizeRange(max(low, 1), high) if high >= 1 else None
 
 
 class Merge(Struct, frozen=True):
-    """A Flatten multiplies `others`, the known sizes, with unknown ones, which are taken equal."""
+    """A Flatten, which multiplies `others`, the product of known sizes, with unknown sizes.
+
+    The unknown sizes are assumed to be equal.
+    """
 
     others: int
     unknown: int
@@ -62,7 +65,10 @@ class Merge(Struct, frozen=True):
 
 
 class Wish(Struct, frozen=True):
-    """The sizes of an input's axis that an operator takes; multiples of `step` are the surest."""
+    """The sizes of an input's axis that an operator accepts.
+
+    Multiples of `step` are the safest.
+    """
 
     sizes: SizeRange
     step: int
@@ -72,9 +78,9 @@ class Wish(Struct, frozen=True):
 class AxisUses(Struct):
     """The demands of the operators that use an axis on its size.
 
-    `steps` are numbers whose multiples operators take, each with its reason; `step` is the product
-    of all strides. No window has an element below the size `least`. `cache_of` names the Concat
-    that adds new entries to it, if the axis is that of a cache.
+    `steps` are numbers whose multiples operators accept, each with its reason. `step` is the
+    product of all strides. Below the size `least`, a window makes no element. If the axis is that
+    of a cache, `cache_of` names the Concat that adds new entries to it.
     """
 
     step: int = 1
@@ -85,7 +91,7 @@ class AxisUses(Struct):
 
 
 class _Place(Struct, frozen=True):
-    """An axis of a tensor on the way, and what lies before it; None where that is unknown."""
+    """An axis of a tensor on the way, and the operators before it, or None if not known."""
 
     tensor: Tensor
     axis: int
@@ -93,12 +99,12 @@ class _Place(Struct, frozen=True):
     step: int = 1
 
     def behind(self, each: WindowSizes | Merge, stride: int = 1) -> _Place:
-        """The place behind one operator more."""
+        """Return the place after one more operator."""
         before = None if self.before is None else (*self.before, each)
         return replace(self, before=before, step=self.step * stride)
 
     def lost(self) -> _Place:
-        """The place behind an operator that adds or drops an unknown number of elements."""
+        """Return the place after an operator that adds or drops an unknown number of elements."""
         return replace(self, before=None)
 
     @property
@@ -106,7 +112,7 @@ class _Place(Struct, frozen=True):
         return self.tensor.shape or ()
 
     def back(self, sizes: SizeRange) -> SizeRange | None:
-        """The sizes of the input that lead to these sizes here; None if none or any may."""
+        """Return the input sizes that lead to these sizes here, or None if none or any may."""
         found: SizeRange | None = None if self.before is None else sizes
         for each in reversed(self.before or ()):
             found = None if found is None else each.before(found)
@@ -114,7 +120,7 @@ class _Place(Struct, frozen=True):
 
 
 def follow_axis(tensor: Tensor, axis: int, uses: Uses) -> AxisUses:
-    """The demands of all operators that use an axis of an input."""
+    """Return the demands of all operators that use an axis of an input."""
     walk = _Walk(uses)
     waiting = [_Place(tensor, axis)]
     seen = {(tensor, axis, 1)}
@@ -138,7 +144,7 @@ def _to_outputs(node: Node, place: _Place, axis: int) -> Iterator[_Place]:
 
 
 class _Walk:
-    """Notes what each operator on the way wants, and yields the places behind it."""
+    """A walk along an axis that notes what each operator needs, and yields the places after it."""
 
     def __init__(self, uses: Uses) -> None:
         self.found = AxisUses()
@@ -172,7 +178,7 @@ class _Walk:
     def _wish(self, place: _Place, size: int, reason: str) -> None:
         sizes = place.back(SizeRange(size, size))
         if place.before is None and place.step > 1:
-            # About right: what was added or dropped on the way is small beside a step.
+            # This is about right: additions and drops on the way are small compared with a step.
             sizes = SizeRange(size * place.step, size * place.step)
         if sizes is not None and sizes.low <= _LARGEST:
             self.found.wishes.append(Wish(sizes, place.step, reason))
@@ -182,7 +188,7 @@ class _Walk:
             self.found.steps.setdefault(step, reason)
 
     def _keep(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
-        """The axis stays, counted from the end; a stored tensor beside it can have its size."""
+        """Keep the axis, counted from the end, and note the size of a stored operand."""
         behind = place.axis - len(place.shape)
         for other in node.inputs if node.op_type in _ELEMENTWISE else ():
             shape = None if other is None or not other.is_constant else other.shape
@@ -193,7 +199,7 @@ class _Walk:
             shape = None if tensor is None else tensor.shape
             if tensor is None or shape is None or len(shape) < len(place.shape):
                 continue
-            # An open axis that gets a fixed size is another one, as behind a RoiAlign.
+            # An open axis that becomes a fixed size is another axis, such as after a RoiAlign.
             is_same = len(shape) == len(place.shape) and (
                 shape[behind] is None or place.shape[behind] is not None
             )
@@ -222,7 +228,7 @@ class _Walk:
         yield from _to_outputs(node, place, place.axis)
 
     def _frame(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """A transform of frames slides along a signal; its frames are as long as the window."""
+        """Slide frames along a signal, each as long as the window."""
         step, length = _values(node, 1), _values(node, 3)
         window = node.optional_input(2)
         if not length and window is not None and window.shape and window.shape[0] is not None:
@@ -237,12 +243,12 @@ class _Walk:
         self._step(place.step, f"the strides up to {describe_node(node)} multiply to {place.step}")
 
     def _enlarge(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Behind an operator that makes the axis larger, steps and sizes begin anew."""
+        """Restart steps and sizes after an operator that enlarges the axis."""
         if index == 0:
             yield from _to_outputs(node, replace(place, before=None, step=1), place.axis)
 
     def _pad(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """A fixed number of elements more, or an unknown one."""
+        """Add a fixed or an unknown number of elements."""
         pads = node.attr_ints("pads") or _values(node, 1)
         rank = len(place.shape)
         if index != 0:
@@ -259,7 +265,7 @@ class _Walk:
         yield from _to_outputs(node, place, place.axis)
 
     def _slice(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """A slice along the axis is a stride, or drops elements at its ends, or keeps a part."""
+        """Slice the axis: with a stride, or dropping elements at its ends, or keeping a part."""
         rank = len(place.shape)
         axes = [axis % rank for axis in _values(node, 3) or range(len(_values(node, 1)))]
         if index != 0:
@@ -283,12 +289,12 @@ class _Walk:
         return place
 
     def _recur(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """A recurrent operator keeps the steps of the sequence, its first axis."""
+        """Keep the steps of the sequence, which are the first axis of a recurrent operator."""
         if index == 0 and place.axis == 0 and node.outputs and node.outputs[0] is not None:
             yield replace(place, tensor=node.outputs[0], axis=0)
 
     def _multiply(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """The inner axis of a product has as many elements as the other factor has rows."""
+        """Demand the other factor's rows as size if this is the inner axis of a product."""
         if index > 1:
             return
         other = node.optional_input(1 - index)
@@ -300,7 +306,7 @@ class _Walk:
                 self._wish(place, rows, f"{describe_node(node)} takes {rows} features")
 
     def _reshape(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Axes that are merged need a certain product; an axis that is cut needs whole tiles."""
+        """Demand the product of the axes if they are merged, or whole tiles if an axis is cut."""
         shape, axis = place.shape, place.axis
         target = _target(node, shape)
         if index != 0 or not target or not shape:
@@ -320,7 +326,7 @@ class _Walk:
                 self._step(place.step * tile, f"{describe_node(node)} cuts it into tiles of {tile}")
 
     def _restore(self, node: Node, _: int, place: _Place) -> Iterator[_Place]:
-        """A Reshape to the shape of a tensor has its axes, as behind a group normalization."""
+        """Follow a Reshape to the shape of this tensor, such as after a group normalization."""
         if node.attr_int("start", 0) == 0:
             for user, index in self._uses.nodes.get(node.output(), ()):
                 if user.op_type == "Reshape" and index == 1:
@@ -333,15 +339,15 @@ class _Walk:
         others = [t for at, t in enumerate(node.inputs) if t is not None and at != index]
         if index == 0 and not place.before and any(not each.is_constant for each in others):
             self.found.cache_of = describe_node(node)
-        # The others add to the size, so no operator behind wants one of this axis alone.
+        # The others add to the size, so operators after this one need no size of this axis alone.
         yield from _to_outputs(node, place.lost(), place.axis)
 
     def _gather(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """The axes of the indices take the place of the axis that they index."""
+        """Replace the indexed axis by the axes of the indices."""
         indices = node.optional_input(1)
         data = node.optional_input(0)
         ranks = [None if t is None or t.shape is None else len(t.shape) for t in (data, indices)]
-        # A damaged model may gather from a scalar, which has no axes.
+        # A damaged model may gather from a scalar, which does not have axes.
         if not ranks[0] or ranks[1] is None:
             return
         axis = node.attr_int("axis", 0) % ranks[0]
@@ -388,19 +394,19 @@ _Rule: TypeAlias = "Callable[[Node, int, _Place], Iterator[_Place]]"
 _WINDOWS = ("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv")
 _ENLARGING = ("ConvTranspose", "DepthToSpace", "Resize", "Upsample")
 _RECURRENT = ("GRU", "LSTM", "RNN")
-# Their rules need to know which axis it is, but not how many axes the tensor has.
+# Their rules need the index of the axis, but not the number of axes.
 _WITHOUT_RANK = frozenset({*_WINDOWS, *_ENLARGING, *_RECURRENT})
 _ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 
 
 def _inner_axis(node: Node, index: int, rank: int) -> int:
-    """The axis of a factor over which a product sums up."""
+    """Return the axis of a factor over which a product sums."""
     is_turned = bool(node.attr_int("transB" if index else "transA", 0))
     return rank - 1 if (index == 0) != is_turned else max(rank - 2, 0)
 
 
 def _kernel(node: Node, at: int) -> int | None:
-    """The size of a window along a spatial axis: an attribute, or that of its weight."""
+    """Return the size of a window along a spatial axis, from an attribute or the weight."""
     given = node.attr_ints("kernel_shape")
     if at < len(given):
         return given[at]
@@ -415,7 +421,7 @@ def _along(node: Node, attribute: str, at: int) -> int:
 
 
 def _padding(node: Node, at: int, reach: int, stride: int) -> int:
-    """The elements that are added at both ends together."""
+    """Return the number of elements that are added at both ends together."""
     if node.attr_str("auto_pad", "NOTSET").startswith("SAME"):
         return reach - 1
     pads = node.attr_ints("pads")
@@ -425,7 +431,7 @@ def _padding(node: Node, at: int, reach: int, stride: int) -> int:
 
 
 def _values(node: Node, index: int) -> tuple[int, ...]:
-    """The elements of an input that is a small constant; none if it is something else."""
+    """Return the elements of an input that is a small constant, or none otherwise."""
     return ints_of(node, index) or ()
 
 
@@ -435,18 +441,18 @@ def _axes(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def _target(node: Node, shape: tuple[int | None, ...]) -> tuple[int, ...]:
-    """The shape that a Reshape or a Flatten makes; 0 keeps a size, -1 takes what is left."""
+    """Return the target of a Reshape or a Flatten: 0 keeps a size, -1 takes the rest."""
     if node.op_type == "Flatten":
         return (0, -1) if node.attr_int("axis", 1) == 1 and len(shape) > 1 else ()
     return _values(node, 1) or node.attr_ints("shape")
 
 
 def _kept(shape: tuple[int | None, ...], target: tuple[int, ...]) -> int:
-    """How many leading axes a target keeps; the batch counts as kept whatever stands for it."""
+    """Count the leading axes that a target keeps, always including the batch."""
     kept = 0
     for old, new in zip(shape, target, strict=False):
         is_same = new == 0 or (old is not None and new == old)
-        # One unknown size can be that of a -1, if all behind it are kept.
+        # A -1 can be an unknown size that is kept, if all sizes after it are kept.
         is_rest = new == -1 and shape[kept + 1 :] == target[kept + 1 :]
         if kept and not (is_same or is_rest):
             break

@@ -1,4 +1,4 @@
-"""The sizes to try for each open dimension, the likeliest first."""
+"""The sizes to try for each open dimension, most likely first."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.inputs.uses import find_uses
 from pytest_modelperf.sizing.axes import AxisUses, SizeRange, follow_axis
 
-# What inputs of models usually have, in the order in which they are tried.
+# Usual sizes of model inputs, in the order in which they are tried.
 _USUAL = (64, 224, 320, 512, 640)
 _USUAL_OF_IMAGES = (224, 320, 512, 640, 64)
-# Windows that a signal is made to fill, where its size is a matter of thousands.
+# A signal whose size is in the thousands is made to fill this many windows.
 WINDOWS = 64
-# A step from here on may be that of a size that one window takes whole.
+# A step this large may be the size of an input that one window covers.
 _LARGE_STEP = 32
 # Multiples of a step that are tried after the usual sizes.
 _MULTIPLES = 16
 _RARE = (128, 256, 1024, 2048, 4096, 16_384)
 _MASK = re.compile(r"mask", re.IGNORECASE)
-# The latents of a diffuser have four channels: they are smaller than images.
+# The latents of a diffuser have four channels, and are smaller than images.
 _IMAGE_RANK, _MOST_CHANNELS = 4, 3
 
 Places = Sequence[tuple[str, int]]
 
 
 class Candidate(Struct, frozen=True):
-    """A size to try, or with `beside` what a size adds to that of a cache; `reason` is a clause.
+    """A size to try, or with `beside` the size that is added to that of the cache of this name.
 
-    With `is_guess` nothing in the model asks for this size rather than for another one.
+    `reason` is a clause. With `is_guess`, the model shows no reason for this size rather than for
+    another one.
     """
 
     size: int
@@ -46,7 +47,10 @@ class Candidate(Struct, frozen=True):
 
 
 class OpenDim(Struct, frozen=True):
-    """An open dimension and its candidates; the first of one that `is_batch` is tried longest."""
+    """An open dimension and its candidates.
+
+    If `is_batch`, the first one is kept the longest.
+    """
 
     name: str
     candidates: tuple[Candidate, ...]
@@ -56,9 +60,10 @@ class OpenDim(Struct, frozen=True):
 def open_dims_of(
     graph: Graph, inputs: Sequence[DeclaredInput], open_places: Mapping[str, Places], batch: int
 ) -> tuple[OpenDim, ...]:
-    """The open dimensions of a model, each with its candidates.
+    """Return the open dimensions of a model, each with its candidates.
 
-    `graph` is that of the model with open shapes, `open_places` have the dimensions by their names.
+    `graph` is that of the model with open shapes. `open_places` has the places of each dimension by
+    its name.
     """
     uses = find_uses(graph)
     tensors = {tensor.name: tensor for tensor in graph.inputs}
@@ -81,9 +86,9 @@ def open_dims_of(
 
 
 def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
-    """One candidate for each dimension, the likeliest choices first; none comes twice.
+    """Yield distinct choices of a candidate for each dimension, most likely first.
 
-    At first all dimensions take their first, second, third candidate together, because equal sizes
+    All dimensions begin with their first, second, third candidate together, because equal sizes
     fit most often. After that they change one by one.
     """
     seen = set()
@@ -92,7 +97,7 @@ def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
         tuple(0 if d.is_batch else min(rank, len(d.candidates) - 1) for d in dims)
         for rank in range(longest)
     )
-    # There are too many to list them all.
+    # There may be too many to list.
     for ranks in chain(together, _one_by_one([len(each.candidates) for each in dims])):
         if ranks not in seen:
             seen.add(ranks)
@@ -102,10 +107,10 @@ def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
 def choices_told(
     misfit: MisfitError, dims: Sequence[OpenDim], chosen: Mapping[str, Candidate]
 ) -> Iterator[Mapping[str, Candidate]]:
-    """What to try after a choice that meets another size at an operator: that size.
+    """Yield the choices to try after one that conflicts with another size at an operator.
 
-    A traced model has some sizes written down, and shows them only where they meet another one.
-    Sizes that follow from the chosen ones, as those behind strides, tell nothing.
+    They use that size. A traced model stores some sizes as constants, and shows them only in such a
+    conflict. Sizes that follow from the chosen ones, such as those after strides, show nothing.
     """
     names = [each.name for each in dims if not each.is_batch]
     if {chosen[name].size for name in names}.isdisjoint(misfit.sizes):
@@ -126,7 +131,7 @@ def _chosen(dims: Sequence[OpenDim], ranks: Sequence[int]) -> Mapping[str, Candi
 
 
 def _one_by_one(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All choices of ranks, those with the smallest sum first."""
+    """Yield all choices of ranks, those with the smallest sum first."""
     first = (0,) * len(lengths)
     waiting, seen, number = [(0, 0, first)], {first}, count(1)
     while waiting:
@@ -140,7 +145,7 @@ def _one_by_one(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _joined(uses: Sequence[AxisUses]) -> AxisUses:
-    """The demands on all axes of one dimension, joined."""
+    """Join the demands on all axes of one dimension."""
     steps: dict[int, str] = {}
     for each in reversed(uses):
         steps |= each.steps
@@ -154,7 +159,7 @@ def _joined(uses: Sequence[AxisUses]) -> AxisUses:
 
 
 def _sizes(want: AxisUses, inputs: Sequence[DeclaredInput]) -> Iterator[Candidate]:
-    """The sizes that operators want, the usual ones that fit the strides, then multiples."""
+    """Yield the sizes that operators need, then usual ones that fit the strides, then multiples."""
     seen: set[int] = set()
     for each in _all_sizes(want, _is_image(inputs) and not want.cache_of):
         if each.size not in seen:
@@ -191,7 +196,7 @@ def _guess(size: int, reason: str) -> Candidate:
 
 
 def _inside(sizes: SizeRange, step: int, usual: Sequence[int]) -> Iterator[int]:
-    """Sizes of an interval: usual ones, multiples of the step, and its ends."""
+    """Yield sizes in an interval: usual ones, a multiple of the step, and its ends."""
     fitting = [size for size in usual if sizes.low <= size <= sizes.high and size % step == 0]
     yield from fitting
     multiple = sizes.high // step * step
@@ -206,7 +211,7 @@ def _rounded(size: int, step: int) -> int:
 
 
 def _is_image(inputs: Sequence[DeclaredInput]) -> bool:
-    """Whether all inputs are images by their shapes: a few channels, and two axes more."""
+    """Whether the shapes of all inputs are those of images: few channels, and two more axes."""
     return all(
         is_bare_image(dims)
         or (
@@ -218,14 +223,14 @@ def _is_image(inputs: Sequence[DeclaredInput]) -> bool:
 
 
 def _is_batch(declared: DeclaredInput, axis: int) -> bool:
-    """Whether an axis is where the batch stands: it leads an input of several axes."""
+    """Whether an axis is that of the batch, which leads an input of several axes."""
     return axis == (declared.batch_axis or 0) and len(declared.dims or ()) > 1
 
 
 def _beside_cache(
     own: Sequence[Candidate], cache: str, concat: str, places: Places
 ) -> tuple[Candidate, ...]:
-    """The candidates, and each with the size of the cache added: masks cover both."""
+    """Return the candidates, alone and with the size of the cache added, as masks cover both."""
     longer = [replace(each, reason=f"{concat} adds it to {cache}", beside=cache) for each in own]
     is_mask = any(_MASK.search(name) for name, _ in places)
     return (*longer, *own) if is_mask else (*own, *longer)

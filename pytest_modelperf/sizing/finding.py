@@ -1,4 +1,4 @@
-"""Find sizes that a model runs with: by shapes first, and by inferences at the end."""
+"""Find sizes that a model runs with: first by shapes, then by single inferences."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import exact_number, format_shape
 from pytest_modelperf.text.words import count_of
 
-# The longest that a worker may be silent, and that another measurement is waited for: the inference
-# is a check, and not worth a long wait.
+# The limit for a silent worker, and for the wait for another measurement. The inference is only a
+# check, which is not worth a long wait.
 LIMIT_S = 10.0
 _NS_PER_S = 1_000_000_000
 
@@ -62,8 +62,8 @@ _NS_PER_S = 1_000_000_000
 class Trials(AbstractContextManager["Trials"]):
     """Single inferences of one model, in one worker that starts with the first of them.
 
-    A context: no worker is left behind. Nothing else is measured on this machine meanwhile.
-    `patience_s` is how long another measurement is waited for.
+    This is a context manager, which ends the worker. Other measurements on this machine wait
+    meanwhile. `patience_s` limits the wait for a measurement that is running.
     """
 
     def __init__(
@@ -84,7 +84,10 @@ class Trials(AbstractContextManager["Trials"]):
         self._open.close()
 
     def start(self) -> ProcessWorker:
-        """The worker, started if none is there; MeasureError or EngineError if that fails."""
+        """Return the worker, and start it if needed.
+
+        Raises MeasureError or EngineError if it does not start.
+        """
         if self._worker is None:
             self._open.enter_context(measuring_alone(longest_s=self._patience_s))
             worker = self._open.enter_context(start_on(self._setup, 1))
@@ -93,7 +96,7 @@ class Trials(AbstractContextManager["Trials"]):
         return self._worker
 
     def run(self, binding: Binding, bound: BoundModel) -> MeasureError | None:
-        """Run one inference; returns the error of a model that does not run at these sizes."""
+        """Run one inference, and return the error if the model does not run at these sizes."""
         static = profile_bound(bound, self._extensions.operators)
         model = prepare(
             Model(self._file, binding, ProfileRequest(), self._extensions, bound, static)
@@ -123,7 +126,10 @@ class Trials(AbstractContextManager["Trials"]):
 
 
 def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, ...]]:
-    """The choices of values, the likeliest first; at last the made values, which need no option."""
+    """Yield choices of values, most likely first.
+
+    The last one is empty, for the made values, which need no option.
+    """
     given = {spec.name for spec in binding.inputs}
     uses = find_uses(graph)
     choices = []
@@ -159,9 +165,9 @@ def _reason(decides: str, value: float) -> str:
 
 
 BUDGET_S = 2.0
-# So many choices are tried whatever the clock says: a busy machine may need the time for one.
+# At least this many choices are tried: a busy machine may spend the whole budget on one.
 _LEAST_TRIES = 4
-# How much larger the sizes are made at which an output has a single element.
+# Factors for sizes at which an output has a single element.
 _FACTORS = (4, 16, 64, 256)
 
 
@@ -174,11 +180,11 @@ def find_sizes(  # noqa: PLR0913  # the clock and the budget are for tests
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> FoundSizes:
-    """Sizes for what `binding` leaves open, and values for inputs that choose a branch.
+    """Find sizes for what `binding` leaves open, and values for inputs that choose a branch.
 
-    Candidates are tried for `budget_s`, by shapes; one that fits runs once by `setup`, and the
-    next is tried if it fails. Without a `setup` nothing runs. An error of the model file is raised.
-    If nothing fits, the result says what was tried.
+    Candidates are tried by shapes for `budget_s`. One that fits runs once with `setup`, and the
+    next is tried if it fails. Without a `setup`, candidates are only tried by shapes. An error of
+    the model file is raised. If no candidate fits, the result says what was tried.
     """
     file = source if isinstance(source, ModelFile) else open_model(source)
     known = extensions or Extensions()
@@ -211,7 +217,7 @@ class _Fitting(Struct, frozen=True, eq=False):
     bound: BoundModel
 
     def because(self, axis: _OutputAxis, smaller: Mapping[str, Candidate]) -> _Fitting:
-        """The same, with an axis of an output as the reason for the sizes that were smaller."""
+        """Return the same choice, with an output's axis as the reason for the enlarged sizes."""
         shown = f"{printable(axis.output)}[{axis.axis}]"
         chosen = {
             name: each
@@ -238,11 +244,11 @@ class _Search(Struct, kw_only=True):
     deadline: float
     tried: int = 0
     last_error: str | None = None
-    # The error of the last choice that was tried; None if its shapes fit together.
+    # The error of the last choice that was tried, or None if its shapes fit together.
     misfit: MisfitError | None = None
 
     def find(self) -> FoundSizes:
-        # The graph with open shapes tells which values choose a branch.
+        # The graph with open shapes shows which values choose a branch.
         graph = self._open_graph(replace(self.binding, dims={}))
         for values in value_choices(graph, self.binding):
             given = map(parse_input_spec, (each.text for each in values))
@@ -259,7 +265,7 @@ class _Search(Struct, kw_only=True):
     def _find_dims(
         self, binding: Binding, values: Sequence[FoundInput], graph: Graph | None
     ) -> FoundSizes | None:
-        """The first choice of sizes that fits and runs, with these values.
+        """Return the first choice of sizes that fits and runs with these values.
 
         `graph` is the model with open shapes, if it is known.
         """
@@ -268,7 +274,7 @@ class _Search(Struct, kw_only=True):
         try:
             graph = graph or self._open_graph(binding)
         except MisfitError as error:
-            # A branch does not fit the sizes that are given; the model may take another one.
+            # A branch does not fit the given sizes, but the model may run another one.
             self.last_error = error.message
             return None
         dims = open_dims_of(graph, self.inputs, places, batch)
@@ -302,9 +308,9 @@ class _Search(Struct, kw_only=True):
         return None
 
     def _grown(self, fitting: _Fitting, graph: Graph) -> _Fitting:
-        """Larger guesses, if with these an output has one element, and more with larger ones.
+        """Return larger guesses if an output has one element now, but several with larger ones.
 
-        Then its model works on next to nothing, as a detector of pitch on 64 samples.
+        A model with such an output does almost no work, for example a pitch detector on 64 samples.
         """
         guessed = [name for name, each in fitting.chosen.items() if each.is_guess]
         small = _small_axes(graph, fitting.bound.graph)
@@ -319,7 +325,7 @@ class _Search(Struct, kw_only=True):
                 continue
             if len(guessed) > 1:
                 return larger.because(axis, fitting.chosen)
-            # A signal is made to fill as many windows as where its strides are known.
+            # The signal should fill the same number of windows as one whose strides are known.
             wanted = self._times(fitting, guessed, factor * max(1, WINDOWS // axis.length))
             filled = None if wanted is None else _longest(wanted.bound.graph, small)
             if wanted is None or filled is None:
@@ -328,7 +334,7 @@ class _Search(Struct, kw_only=True):
         return fitting
 
     def _times(self, fitting: _Fitting, names: Sequence[str], factor: int) -> _Fitting | None:
-        """The choice with these sizes multiplied; None if it does not fit."""
+        """Return the choice with these sizes multiplied, or None if it does not fit."""
         chosen = {
             name: replace(each, size=factor * each.size) if name in names else each
             for name, each in fitting.chosen.items()
@@ -336,12 +342,12 @@ class _Search(Struct, kw_only=True):
         dims = {**fitting.binding.dims, **{name: each.size for name, each in chosen.items()}}
         binding = replace(fitting.binding, dims=dims)
         bound = self._fitting(binding)
-        # A larger choice that does not fit tells nothing of the one that does.
+        # A misfit of the larger choice is not one of the choice that fits.
         self.misfit = None
         return None if bound is None else _Fitting(chosen, binding, bound)
 
     def _choices(self, dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
-        """All choices, each once; what the misfit of one tells is tried right after it."""
+        """Yield each choice once, and those that follow from a misfit right after it."""
         seen = set()
         for each in choices(dims):
             waiting = deque([each])
@@ -359,7 +365,7 @@ class _Search(Struct, kw_only=True):
         return load_model(self.file, replace(binding, leaves_open=True), rules).graph
 
     def _fitting(self, binding: Binding) -> BoundModel | None:
-        """The model at these sizes; None if its shapes do not fit together."""
+        """Return the model at these sizes, or None if its shapes do not fit together."""
         self.misfit = None
         try:
             bound = load_model(self.file, binding, self.extensions.operators.shape_rules)
@@ -371,7 +377,10 @@ class _Search(Struct, kw_only=True):
         return None if bound.notes else bound
 
     def _started(self, trials: Trials) -> str | None:
-        """Start a worker, which takes no time of the search; returns why none can be had."""
+        """Start a worker, and return the reason if that fails.
+
+        The time for this does not count as time of the search.
+        """
         begun = self.clock()
         try:
             trials.start()
@@ -381,13 +390,13 @@ class _Search(Struct, kw_only=True):
         return None
 
     def _result(self, **found: Any) -> FoundSizes:  # noqa: ANN401  # fields of the record
-        """A result with these fields, and with the facts that every search has."""
+        """Return a result with these fields and those that every search sets."""
         batch = find_batch(self.inputs)
         return FoundSizes(model=self.file.name, batch=batch, tried=self.tried, **found)
 
 
 def _small_axes(graph: Graph, bound: Graph) -> Sequence[tuple[str, int]]:
-    """The axes of outputs that have one element or none, and are open in the model."""
+    """Return the axes of outputs that are open in the model and have at most one element."""
     known = {tensor.name: tensor.shape for tensor in bound.outputs}
     return [
         (tensor.name, axis)
@@ -400,7 +409,7 @@ def _small_axes(graph: Graph, bound: Graph) -> Sequence[tuple[str, int]]:
 
 
 def _longest(graph: Graph, axes: Sequence[tuple[str, int]]) -> _OutputAxis | None:
-    """The longest of these axes; None if none has several elements."""
+    """Return the longest of these axes, or None if all have at most one element."""
     shapes = {tensor.name: tensor.shape or () for tensor in graph.outputs}
     found = [_OutputAxis(name, axis, shapes[name][axis] or 0) for name, axis in axes]
     longest = max(found, key=lambda each: each.length)

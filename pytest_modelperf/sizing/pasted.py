@@ -20,7 +20,7 @@ GUESSED = "The work that is measured depends on a guessed size: give that of you
 
 
 def render_advice(found: FoundSizes, paste: str) -> str:
-    """The text to paste, and the reason of each of its sizes."""
+    """Return the text to paste, with the reason for each of its sizes."""
     lead = "One inference ran with these sizes" if found.has_run else "These sizes fit by shapes"
     why = f" (no inference was tried: {found.not_run})" if found.not_run else ""
     pasted = "\n".join(f"  {line}" for line in paste.splitlines())
@@ -29,7 +29,7 @@ def render_advice(found: FoundSizes, paste: str) -> str:
 
 
 def render_command(found: FoundSizes, typed: Sequence[str]) -> str:
-    """The command that was typed, with the found sizes: `modelperf profile m.onnx --dim seq=64`.
+    """Return the typed command with the found sizes: `modelperf profile m.onnx --dim seq=64`.
 
     `typed` are its words without the program.
     """
@@ -37,7 +37,7 @@ def render_command(found: FoundSizes, typed: Sequence[str]) -> str:
 
 
 def with_sizes(found: FoundSizes, typed: Sequence[str]) -> tuple[str, ...]:
-    """The words of a command with the found sizes, in place of other sizes of these dimensions."""
+    """Return the words of a command, with the found sizes instead of those for their dimensions."""
     names = found.sizes.keys()
     kept: list[str] = []
     words = iter(typed)
@@ -52,20 +52,20 @@ def with_sizes(found: FoundSizes, typed: Sequence[str]) -> tuple[str, ...]:
             kept += ["--dim", value]
     dims = (word for each in found.dims for word in ("--dim", f"{each.name}={each.size}"))
     inputs = (word for text in found.input_texts for word in ("--input", text))
-    # Behind a `--` a command takes no options.
+    # Options must precede a `--`.
     end = kept.index("--") if "--" in kept else len(kept)
     return (*kept[:end], *dims, *inputs, *kept[end:])
 
 
 def render_table(found: FoundSizes, path: str) -> str:
-    """The table of the model at a path below the root, ready to paste into `pyproject.toml`."""
+    """Return the table for the model at a path below the root, to paste into `pyproject.toml`."""
     return "\n".join(
         [f"[tool.modelperf.models.{quoted_text(path_key(path))}]", *table_lines(found)]
     )
 
 
 def table_lines(found: FoundSizes) -> Iterator[str]:
-    """The keys of the table of a model: `dims` and `inputs`, as far as there are any."""
+    """Yield the keys of the table of a model: `dims` and `inputs`, unless these are empty."""
     if found.dims:
         sizes = ", ".join(f"{toml_key(each.name)} = {each.size}" for each in found.dims)
         yield f"dims = {{{sizes}}}"
@@ -74,7 +74,7 @@ def table_lines(found: FoundSizes) -> Iterator[str]:
 
 
 def render_arguments(found: FoundSizes) -> str:
-    """The arguments of a marker or of the fixture: `dims={"seq": 64}`."""
+    """Return the arguments of a marker or of the fixture: `dims={"seq": 64}`."""
     parts = []
     if found.dims:
         sizes = ", ".join(f"{quoted_text(each.name)}: {each.size}" for each in found.dims)
@@ -85,7 +85,7 @@ def render_arguments(found: FoundSizes) -> str:
 
 
 def reason_lines(found: FoundSizes) -> Iterator[str]:
-    """One line for each size and value, with its reason."""
+    """Yield one line for each size and value, with its reason."""
     for size in found.dims:
         reason = f"a guess: {size.reason}" if size.is_guess else size.reason
         yield f"{printable(size.name)}={size.size} in {', '.join(size.places)}: {reason}"
@@ -97,10 +97,10 @@ def reason_lines(found: FoundSizes) -> Iterator[str]:
 
 
 def sizes_for(error: ModelPerfError, *, runs: bool = True) -> FoundSizes | None:
-    """Sizes for the model that an error is about; None if it is about something else.
+    """Find sizes for the model of an error, or return None if the error is not about sizes.
 
-    The sizes that the user gave are kept; if nothing fits beside them, others take their place.
-    With `runs`, one inference runs on this machine.
+    The sizes that the user gave are kept, unless no other sizes fit together with them. With
+    `runs`, one inference runs on this machine.
     """
     asked = error.asked
     if not isinstance(asked, Asked) or asked.binding.phase is not None:
@@ -115,6 +115,6 @@ def sizes_for(error: ModelPerfError, *, runs: bool = True) -> FoundSizes | None:
             free = replace(asked.binding, dims={})
             found = find_sizes(asked.file, free, setup=setup, extensions=extensions)
     except ModelPerfError:
-        # The first error is what the user has to see.
+        # The user needs to see the first error, not this one.
         return None
     return found if found.is_found or isinstance(error, OpenSizesError) else None

@@ -10,10 +10,10 @@ from pytest_modelperf.graph.binding import BatchDim
 
 
 class FoundSize(Struct, frozen=True):
-    """A size of one dimension, by the name that `dims` takes.
+    """A size of one dimension, with its name in `dims`.
 
     `places` are its axes, as in `x[2]`. The `reason` is a clause without a full stop: which
-    operator wants the size, or that it is a usual one. With `is_guess` nothing in the model asks
+    operator needs the size, or that it is a usual one. With `is_guess`, the model shows no reason
     for this size rather than for another one, and the work that is measured depends on it.
     """
 
@@ -25,7 +25,7 @@ class FoundSize(Struct, frozen=True):
 
 
 class FoundInput(Struct, frozen=True):
-    """A value of one input, by the text that `inputs` takes: `sr:int64::16000`."""
+    """A value of one input, as text for `inputs`: `sr:int64::16000`."""
 
     name: str
     text: str
@@ -33,11 +33,11 @@ class FoundInput(Struct, frozen=True):
 
 
 class FoundSizes(Struct, frozen=True):
-    """The sizes and values that a model runs with, beside those that the user gave.
+    """The sizes and values that a model runs with, in addition to those that the user gave.
 
-    `batch` is the batch dimension of its inputs, if they have one. `has_run` claims that one
-    inference ran with the sizes; otherwise they fit by shapes alone, and `not_run` says why there
-    was no inference. If nothing was found, `error` says what was tried and what to give.
+    `batch` is the batch dimension of its inputs, if they have one. `has_run` means that one
+    inference ran with the sizes. Otherwise they fit by shapes alone, and `not_run` says why there
+    was no inference. If no sizes were found, `error` says what was tried and what to give.
     """
 
     model: str

@@ -1,1 +1,1 @@
-"""A case and a run: each setting defined once, and read for every face."""
+"""The settings of a case and of a run: each defined once, and read from all places."""

@@ -1,4 +1,4 @@
-"""The settings of a case: each one defined once, for every face."""
+"""The settings of a case: each defined once, for tables, markers, calls and commands."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ GUESS = Setting(
     guide="sizes.md",
 )
 
-# A command knows no names of machines, and a machine of a cluster may have the interpreter.
+# A command has no named machines, and the interpreter may be on a machine of a cluster.
 COMMAND_GATEWAY = Setting(
     "gateway",
     "text",

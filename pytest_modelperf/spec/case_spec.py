@@ -26,15 +26,17 @@ TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
 
 
 class CaseSpec(Struct, frozen=True, kw_only=True):
-    """A model as a table, a marker or a call declares it; each combination of its sizes is a case.
+    """A model as a table, a marker or a call declares it.
 
-    None: use the setting of the run. The table of a model names it by its path, so its spec has no
-    `model`. A model that does not exist yet has an `origin`. `baseline` is the path that names the
-    baseline, if that is not the model's own. Each case runs on each of the `machines`. A model with
-    state generates after prompts of each length in `prompts` as many tokens as each number in
-    `generates`; these `phases` of it are cases. `state` names inputs, and the outputs that they
-    take over. With a `workload`, each case sees all its members in turn. Without `cores`, a model
-    runs on one core, and a Python function on all that this machine has.
+    Each combination of its sizes is a case. None: use the setting of the run. The table of a model
+    names it by its path, so its spec has no `model`. A model that does not exist yet has an
+    `origin`. `baseline` is the path that names the baseline, if that is not the model's own. Each
+    case runs on each of the `machines`.
+
+    A model with state generates each number of tokens in `generates` after a prompt of each length
+    in `prompts`. The `phases` of this generation are cases. `state` maps inputs to the outputs that
+    they take over. With a `workload`, each case runs all its members in turn. Without `cores`, a
+    model runs on one core, and a Python function on all cores of this machine.
     """
 
     model: TestedModel | None = None
@@ -64,11 +66,14 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def core_counts(self) -> tuple[int, ...]:
-        """The core counts of its cases."""
+        """The core counts of its cases, 1 if none are given."""
         return self.cores or (1,)
 
     def request(self) -> ProfileRequest:
-        """All cases together; UsageError for words about a generation that has no lengths."""
+        """Return the request for all cases together.
+
+        Raise UsageError for settings of a generation that has no lengths.
+        """
         from pytest_modelperf.graph.binding import parse_input_spec
         from pytest_modelperf.graph.phases import Generation
         from pytest_modelperf.profiler.request import ProfileRequest
@@ -110,7 +115,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
         )
 
     def _read_mixture(self, declared: DeclaredWorkload) -> Mixture:
-        """The workload; UsageError where something else says what its inferences run on."""
+        """Read the workload, or raise UsageError if another setting gives the inputs too."""
         others = {
             "input_file": self.input_file is not None,
             "prompt": bool(self.prompts),

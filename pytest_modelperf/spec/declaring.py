@@ -22,14 +22,14 @@ from pytest_modelperf.spec.sized_case import is_function
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown, suggestion
 
-# The settings that a marker and a call take, by their words.
+# The arguments of a marker and a call, with their settings.
 CASE_WORDS = {each.word: each for each in CASE_SETTINGS if each.stands_in(Place.CALL)}
-# The words that name a model; each of them is enough.
+# The arguments that name a model. A test gives exactly one of them.
 MODEL_WORDS = (THE_MODEL.word, FIXTURE.word, MAKE.word)
 
 
 def spec_by_table(spec: CaseSpec | None, model: Path, root: Path) -> CaseSpec:
-    """The spec of a model by its table; without a table, one case with the defaults."""
+    """Complete the spec from a model's table. Without a table, declare one default case."""
     if spec is None:
         return _with_file(CaseSpec(), model)
     file, workload = spec.input_file, spec.workload
@@ -48,10 +48,10 @@ def read_spec(
     *,
     may_be_late: bool = False,
 ) -> CaseSpec:
-    """The spec of a model by a marker or a call; a UsageError begins with `where`.
+    """Read the spec of a model from the arguments of a marker or a call.
 
-    `find` makes a path of one that is relative. `known` are the words that an error lists. With
-    `may_be_late`, a model that does not exist has an origin.
+    A UsageError begins with `where` and lists the arguments in `known`. `find` resolves a relative
+    path. With `may_be_late`, a model that does not exist gets an origin.
     """
     for word in words:
         if word not in CASE_WORDS:
@@ -82,10 +82,10 @@ def read_spec(
 def _with_model(
     spec: CaseSpec, where: str, find: Callable[[str], Path], *, may_be_late: bool
 ) -> CaseSpec:
-    """The spec with the path of its model, or with the origin of one that is not there yet."""
+    """Set the path of the model, or the origin of one that does not exist yet."""
     model = spec.model
     if callable(model) and spec.baseline is not None and spec.engine != "callable":
-        # A function that is measured has no baseline, so this one returns a model.
+        # A measured function cannot have a baseline, so this function returns a model.
         return replace(spec, model=None, origin=read_function(model, where))
     if not isinstance(model, str | os.PathLike) or is_function(spec, model):
         return spec
@@ -101,19 +101,19 @@ def _with_model(
 
 
 def _with_file(spec: CaseSpec, model: Path) -> CaseSpec:
-    """The spec with a model; one that no graph can be read from has its path as an origin."""
+    """Set the model, or its path as the origin if no graph can be read from the file."""
     if model.suffix == ORT_SUFFIX:
         return replace(spec, model=None, origin=ModelOrigin(OriginKind.FILE, str(model)))
     return replace(spec, model=model)
 
 
 def as_written(value: object) -> object:
-    """The value as a table would have it: sequences as lists, numbers of numpy as Python's."""
+    """Return the value as TOML would have it: sequences as lists, NumPy numbers as Python's."""
     if isinstance(value, tuple | range | list):
         return [as_written(each) for each in value]
     if isinstance(value, Mapping):
         return {key: as_written(inner) for key, inner in value.items()}
-    # An array or a number of numpy, or a tensor.
+    # A NumPy array or number, or a tensor.
     to_list: Callable[[], object] | None = getattr(value, "tolist", None)
     return value if to_list is None else to_list()
 
@@ -130,9 +130,9 @@ MODEL_KEYS = {each.table_key: each for each in CASE_SETTINGS if each.stands_in(P
 
 
 class ModelTables:
-    """The specs of models by the paths or globs of their tables, in the order of the file.
+    """The specs of models by the path or glob of their table, in the order of the file.
 
-    Most of many tables name one model each: that is looked up.
+    Most tables name a single model, which is looked up by its path. Only globs are searched.
     """
 
     def __init__(self, specs: Mapping[str, CaseSpec]) -> None:
@@ -146,21 +146,21 @@ class ModelTables:
         return iter(self._specs.items())
 
     def own(self, path: str) -> CaseSpec | None:
-        """The spec in the table with just that path, relative to the root and with slashes."""
+        """Return the spec in the table with exactly this path, relative to the root."""
         return self._specs.get(str(PurePosixPath(path)))
 
     def globs_of(self, path: str) -> dict[str, CaseSpec]:
-        """The specs in the tables with a glob that matches the path."""
+        """Return the specs in the tables whose glob matches the path."""
         return {glob: self._specs[glob] for glob in self._globs if matches(path, glob)}
 
 
 def path_key(path: str) -> str:
-    """The key of a table that names this path and no other one."""
+    """Return the table key that matches only this path, with its glob characters escaped."""
     return "".join(f"[{char}]" if char in _WILD else char for char in path)
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Whether a pattern names a path below the root, by itself or as a glob."""
+    """Whether a pattern, which may be a glob, matches a path below the root."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
         return False
@@ -168,7 +168,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def read_models(models: object, place: str) -> ModelTables:
-    """The tables of all models; `place` names them, without the closing bracket."""
+    """Read the tables of all models. `place` names them, without the closing bracket."""
     if not isinstance(models, Mapping):
         raise UsageError(
             f"{place}] takes a table for each model, such as "
@@ -192,7 +192,7 @@ def read_models(models: object, place: str) -> ModelTables:
 
 
 def _with_single_stars(pattern: str) -> str:
-    """The pattern with one star for several in a name, where Python before 3.13 takes only one."""
+    """Replace several stars in a name by one: Python before 3.13 takes only one."""
     parts = pattern.split("/")
     return "/".join(part if part == "**" else re.sub(r"\*+", "*", part) for part in parts)
 
@@ -214,7 +214,7 @@ def _read_spec(table: object, where: str) -> CaseSpec:
 
 
 def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path fits a glob, part by part; `**` is any number of parts."""
+    """Whether a path matches a glob, part by part. `**` is any number of parts."""
     if not pattern:
         return not path
     if pattern[0] == "**":

@@ -17,13 +17,13 @@ from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown
 
-# The words that pytest takes in its own ini keys.
+# The same words as in pytest's own ini keys.
 _TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
 _FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
 
 def keep(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
-    """The value as it is: text needs no parsing."""
+    """Return the value unchanged: text needs no parsing."""
     return value
 
 
@@ -44,14 +44,14 @@ def parse_number(value: object, where: str) -> object:  # noqa: ARG001  # as all
 
 
 def parse_numbers(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
-    """The whole numbers between commas."""
+    """Parse whole numbers that are separated by commas."""
     if not isinstance(value, str):
         return value
     return [_whole_number(part.strip()) for part in value.split(",")]
 
 
 def parse_dims(value: object, where: str) -> object:
-    """The table that texts such as `seq=64,128` make; `seq=64,past=0` are the sizes of one case."""
+    """Make a table of texts such as `seq=64,128`. `seq=64,past=0` are the sizes of one case."""
     if not isinstance(value, list | tuple):
         return value
     # Imported here: only a command has such texts.
@@ -74,7 +74,7 @@ def parse_dims(value: object, where: str) -> object:
 
 
 def parse_pairs(value: object, where: str) -> object:
-    """The table that texts or lines such as `KEY=VALUE` make."""
+    """Make a table of texts or lines such as `KEY=VALUE`."""
     lines = value
     if isinstance(value, str):
         lines = [line for line in value.splitlines() if line.strip()]
@@ -95,7 +95,7 @@ def _whole_number(text: str) -> int | str:
     try:
         return int(text) if text.isdecimal() else text
     except ValueError:
-        # Python refuses a number of some thousand digits.
+        # Python refuses to parse thousands of digits.
         return text
 
 
@@ -162,12 +162,12 @@ _MEMBERS: Sequence[JsonSchema] = (
 
 
 def read(setting: Setting, value: object, where: str) -> Any:  # noqa: ANN401  # as its kind
-    """The setting from a value of a table; a UsageError begins with `where`."""
+    """Read a setting from a value in a table. A UsageError begins with `where`."""
     return KINDS[setting.kind].read(value, where)
 
 
 def read_typed(setting: Setting, text: object, where: str) -> Any:  # noqa: ANN401  # likewise
-    """The setting from typed text, or from the texts of an option that can be repeated."""
+    """Read a setting from typed text, or from the texts of a repeatable option."""
     return read(setting, KINDS[setting.kind].parse(text, where), where)
 
 
@@ -178,12 +178,12 @@ def read_default(setting: Setting) -> Any:  # noqa: ANN401  # likewise
 
 
 class Kind(Struct, frozen=True):
-    """How a value of a kind is handled.
+    """The way to read, type and describe the values of one kind of setting.
 
-    `read` checks a value of a table and makes the setting of it, and `parse` makes such a value of
-    typed text. `nothing` is the setting that nobody gives. `result` is the Python type of the
-    setting, `written` the type that a marker and a call take, and `schema` describes the value of
-    a table.
+    `read` checks a value of a table and returns the setting. `parse` makes such a value from typed
+    text. `nothing` is the value of a setting that the user does not give. `result` is the Python
+    type of the setting, `written` the type of the argument of a marker or a call, and `schema`
+    describes the value in a table.
     """
 
     read: Callable[[object, str], Any]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MeasuringSettings(Struct, frozen=True, kw_only=True):
-    """The settings that say how each case is measured; no gateway: here."""
+    """The settings for measuring each case. Without a gateway, it runs on this machine."""
 
     max_seconds: float
     warmup_seconds: float | None = None
@@ -28,7 +28,10 @@ class MeasuringSettings(Struct, frozen=True, kw_only=True):
     gateway: str | None = None
 
     def check_seconds(self, name_of: Callable[[Setting], str]) -> None:
-        """UsageError for a least time above the longest one, with the names of a face."""
+        """Raise UsageError if a minimum time exceeds the maximum.
+
+        `name_of` returns the name of a setting as the user types it.
+        """
         longest, limit = name_of(MAX_SECONDS), self.max_seconds
         for setting in (WARMUP_SECONDS, MIN_SECONDS):
             seconds, name = getattr(self, setting.field), name_of(setting)
@@ -41,11 +44,11 @@ class MeasuringSettings(Struct, frozen=True, kw_only=True):
     def setup(
         self, extensions: Extensions, wording: Wording, *, spec: str | None, is_stretched: bool
     ) -> Setup:
-        """The setup through this gateway, if any.
+        """Return the setup that measures through the gateway `spec`, if one is given.
 
-        If it `is_stretched`, a slow model has more time than the longest one.
+        If it `is_stretched`, a slow model may exceed `max_seconds`.
         """
-        # Found first: a missing engine is reported before scipy is imported.
+        # Look it up first, to report a missing engine without the wait for scipy.
         engine = extensions.engines.find(self.engine)
 
         from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS, SamplingPolicy

@@ -1,4 +1,4 @@
-"""The values of settings, checked: one function for each kind. An error begins with `where`."""
+"""Functions that check the values of settings, one for each kind. An error begins with `where`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_modelperf.text.words import SECONDS, as_float, as_seconds, nearest, 
 if TYPE_CHECKING:
     from pytest_modelperf.spec.case_spec import TestedModel
 
-# An hour between two inferences.
+# One hour between two inferences.
 _MOST_MS = 3_600_000.0
 _T = TypeVar("_T")
 
@@ -33,13 +33,13 @@ def read_text(value: object, where: str) -> str:
     if not (isinstance(value, str) and value.strip()):
         raise _wrong(value, where, "a text")
     if "\0" in value:
-        # No path and no argument of a program can hold it.
+        # Neither a path nor an argument of a program can contain it.
         raise _wrong(value, where, "a text without the character NUL")
     return value
 
 
 def read_gateway(value: object, where: str) -> str:
-    """A gateway, or the name of a machine; a name has no `=` and is not `popen`."""
+    """Read a gateway, or the name of a machine, which has no `=` and is not `popen`."""
     text = read_text(value, where).strip()
     if is_gateway(text):
         from pytest_modelperf.profiler.worker.gateway import check_spec
@@ -49,7 +49,7 @@ def read_gateway(value: object, where: str) -> str:
 
 
 def is_gateway(text: str) -> bool:
-    """Whether it says how to reach a machine, and does not name one."""
+    """Whether the text is a gateway itself, rather than the name of a machine."""
     return "=" in text or text.partition("//")[0] == "popen"
 
 
@@ -58,7 +58,7 @@ def read_path(value: object, where: str) -> Path:
 
 
 def read_place(value: object, where: str) -> str:
-    """The path of a file or folder, as text; no shell expands `~` behind `=` or in a file."""
+    """Read a path and expand `~`, which no shell does after `=` or in a file."""
     return os.path.expanduser(read_text(value, where))  # noqa: PTH111  # a user may be unknown
 
 
@@ -118,7 +118,7 @@ def read_fixture(value: object, where: str) -> ModelOrigin:
 
 
 def read_function(value: object, where: str) -> ModelOrigin:
-    """A function that returns a model, or the name of one."""
+    """Read a function that returns a model, given as a callable or by its name."""
     if callable(value):
         name = getattr(value, "__qualname__", type(value).__name__)
         module = getattr(value, "__module__", None)
@@ -136,7 +136,7 @@ def read_url(value: object, where: str) -> ModelOrigin:
 
 
 def read_pairs(value: object, where: str) -> Mapping[str, str]:
-    """Texts by their keys. `session.intra_op = "1"` has dots in its key, which TOML nests."""
+    """Read a table of texts. TOML nests a key with dots, such as `session.intra_op`."""
     if not isinstance(value, Mapping):
         raise _wrong(value, where, 'a table such as {key = "text"}, or {"key": "text"} in Python')
     pairs: dict[str, str] = {}
@@ -149,7 +149,7 @@ def read_pairs(value: object, where: str) -> Mapping[str, str]:
 
 
 def read_state(value: object, where: str) -> Mapping[str, str]:
-    """The outputs that inputs take over; an empty text for an input that stays the same."""
+    """Map inputs to the outputs that they take over, or to "" if an input stays the same."""
     if isinstance(value, Mapping):
         flat = dict(_flat(value, where))
         named = {key: found for key, found in flat.items() if found != ""}
@@ -166,7 +166,7 @@ def _flat(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, object
 
 
 def _named(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, object]]:
-    """The values of a table by their keys; UsageError for a key that is no text."""
+    """Yield the keys and values of a table, or raise UsageError for a key that is not text."""
     for key, value in table.items():
         if not isinstance(key, str):
             raise _wrong(key, where, "names that are texts")
@@ -174,17 +174,17 @@ def _named(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, objec
 
 
 def read_sizes(value: object, where: str) -> tuple[int, ...]:
-    """Numbers of 1 or more; UsageError if one is there twice."""
+    """Read numbers of 1 or more, or raise UsageError for a repeated one."""
     return _read_list(value, where, _read_size)
 
 
 def read_lengths(value: object, where: str) -> tuple[int, ...]:
-    """Numbers of 0 or more; UsageError if one is there twice."""
+    """Read numbers of 0 or more, or raise UsageError for a repeated one."""
     return _read_list(value, where, _read_dim)
 
 
 def read_phases(value: object, where: str) -> tuple[Phase, ...]:
-    """Phases of a generation by their names."""
+    """Read the phases of a generation from their names."""
     names = _read_list(value, where, read_text)
     known = {phase.value: phase for phase in Phase}
     for name in names:
@@ -198,14 +198,14 @@ def read_texts(value: object, where: str) -> tuple[str, ...]:
 
 
 def read_names(value: object, where: str) -> tuple[str, ...]:
-    """Names in a list, or in a text with commas between them."""
+    """Read names from a list, or from one text with commas."""
     texts = read_texts(value, where)
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     return read_texts(names, where)
 
 
 def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
-    """Several sizes of a name, or a list of tables, each of which has the sizes of one case.
+    """Read a table with the sizes of each name, or a list with a table of sizes for each case.
 
     0 is the size of an empty cache.
     """
@@ -243,7 +243,7 @@ _WORKLOAD = ("members", "every_ms", "streams")
 
 
 def read_workload(value: object, where: str) -> DeclaredWorkload:
-    """Its members, or a table with them and with when inferences arrive."""
+    """Read the members of a workload, or a table with its members and its arrivals."""
     if not isinstance(value, Mapping):
         return _read_members(value, where)
     table = read_keys(value, _WORKLOAD, where)
@@ -261,7 +261,7 @@ def read_workload(value: object, where: str) -> DeclaredWorkload:
 
 
 def _read_members(value: object, where: str) -> DeclaredWorkload:
-    """A list of members, each a file or a table, or a pattern of files."""
+    """Read a list of members, each a file or a table, or a pattern of files."""
     if isinstance(value, str | os.PathLike):
         return DeclaredWorkload(pattern=read_path(value, where))
     if not isinstance(value, list):
@@ -297,7 +297,7 @@ def _read_member(value: object, where: str) -> DeclaredMember:
 
 
 def read_inner_path(value: object, where: str) -> str:
-    """A path below the folder of the project, as short as it can be written."""
+    """Read a path below the project folder, and normalize it."""
     text = read_text(value, where)
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -308,16 +308,16 @@ def read_inner_path(value: object, where: str) -> str:
     return str(path)
 
 
-# Of two keys that differ by the plural or a slip.
+# The similarity of two keys that differ by a plural or a typing mistake.
 _NEARLY_THE_SAME = 0.9
 
 
 def read_keys(
     table: object, known: Iterable[str], where: str, of_models: Iterable[str] = ()
 ) -> Mapping[str, object]:
-    """The values of a table by their keys; a hyphen in a key equals an underscore.
+    """Check the keys of a table, and replace hyphens in them by underscores.
 
-    A message says of keys `of_models` that they belong into the table of a model.
+    The error for a key in `of_models` says that it belongs in the table of a model.
     """
     if not isinstance(table, Mapping):
         raise _wrong(table, where, "a table")

@@ -1,6 +1,6 @@
-"""The settings of a test run: each one defined once, for every face.
+"""The settings of a test run: each defined once, for options, ini keys, tables and commands.
 
-The plugin imports this in every run of every user, so it imports next to nothing.
+The plugin imports this module in every pytest run, so it imports almost nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import enum
 
 from pytest_modelperf.spec.setting import MODEL, RUN, Place, Setting
 
-# The requirement for the version of the engine that a baseline was recorded with.
+# The requirement that stands for the engine version that the baseline was recorded with.
 RECORDED = "recorded"
 
 
 class UpdateMode(enum.Enum):
-    """The cases whose baselines are written: all, those without one, or those that improved."""
+    """The cases whose baselines are written: all, new ones, or improved ones."""
 
     ALL = "all"
     NEW = "new"

@@ -1,6 +1,6 @@
-"""A setting as it is defined once: its names, its kind, its help, and where it may stand.
+"""The definition of a setting: its names, its kind, its help, and where users may give it.
 
-The plugin imports this in every run of every user, so it imports next to nothing.
+The plugin imports this module in every pytest run, so it imports almost nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ PREFIX = "modelperf"
 
 
 class Place(enum.Enum):
-    """Where a setting may stand.
+    """A place where users may give a setting.
 
     `OPTION` is the command line of pytest, `TABLE` is `[tool.modelperf]` and the ini keys of
-    pytest, `MODEL` the table of a model, `CALL` the marker `perf_case` and a call of the fixture,
-    and `COMMAND` the command line of `modelperf`.
+    pytest, `MODEL` is the table of a model, `CALL` is the marker `perf_case` and a call of the
+    fixture, and `COMMAND` is the command line of `modelperf`.
     """
 
     OPTION = "option"
@@ -36,25 +36,26 @@ MODEL = (Place.MODEL, Place.CALL)
 
 
 class Setting:
-    """One setting: its names, its kind, its default, its help, and where it may stand.
+    """One setting: its names, its kind, its default, its help, and where users may give it.
 
     `kind` names the entry of `kinds.KINDS` that reads its values. `help` is a clause without a
-    full stop, with code between backticks; `typed_help` takes its place on the command line of
-    `modelperf`, if values have another form there. `note` says what happens if nobody gives the
-    setting, and `usual` what is used then. `default` and `example` are values of a table, the
-    second one as TOML writes it; `unit` is that of a number. `guide` is the page that says more.
+    full stop, with code between backticks. `typed_help` replaces it on the command line of
+    `modelperf`, if values have another form there. `note` adds to the help of the pytest option,
+    mostly what happens without the setting. `usual` is what is used then, as text. `default` and
+    `example` are values of a table; `example` is written in TOML. `unit` is the unit of a number.
+    `guide` is the page of the docs with more.
 
     A setting without a `metavar` is a flag. `implied` is the value of an option that is given
-    without one. A user misses the effect of a setting that `has_result`, if models are not
-    profiled.
+    without one. A setting that `has_result` asks for something that the user would miss if no
+    model were profiled.
 
-    The names are all `key`, unless a face has another one: `table_key` in tables, `option` after
+    All names are `key`, unless another one is given: `table_key` in tables, `option` after
     `--modelperf-`, `word` in a marker or a call, `command` after `--` of the command `modelperf`,
     and `field` in `RunSettings` and `CaseSpec`.
     """
 
-    # Not a dataclass: every pytest run would wait until it is made.
-    def __init__(  # noqa: PLR0913  # one for each thing that there is to know of it
+    # Not a dataclass, because creating one would delay every pytest run.
+    def __init__(  # noqa: PLR0913  # one for each fact about a setting
         self,
         key: str,
         kind: str,
@@ -93,7 +94,7 @@ class Setting:
         self.is_repeatable = is_repeatable
         self.has_result = has_result
         self.implied = implied
-        # The table has all values of an option that can be repeated.
+        # A table has all values of a repeatable option under one key, which is a plural.
         self.table_key = table_key or (f"{key}s" if is_repeatable else key)
         self.option = option or key
         self.word = word or self.table_key
@@ -108,7 +109,7 @@ class Setting:
 
     @property
     def is_in_files(self) -> bool:
-        """Whether it may be an ini key and a key of the table."""
+        """Whether it may be an ini key and a key of `[tool.modelperf]`."""
         return self.stands_in(Place.TABLE)
 
     @property
@@ -127,17 +128,17 @@ class Setting:
 
     @property
     def default_text(self) -> str:
-        """The default as a user would type it; empty if there is none."""
+        """The default as a user would type it, or an empty text if there is none."""
         return f"{self.default}" if self.default else ""
 
     @property
     def option_help(self) -> str:
-        """The help of the option of pytest and of the ini key."""
+        """The help of the pytest option and of the ini key."""
         text = f"{self.help}; {self.note}" if self.note else self.help
         return text.replace("`", "")
 
     def refusal(self, where: str) -> UsageError:
-        """The error for a file with a setting that can only be typed."""
+        """Make the error for a file with a setting that is only allowed on the command line."""
         from pytest_modelperf.errors import UsageError
 
         return UsageError(

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class SizedCase(Struct, frozen=True):
     """A spec with the sizes of one case.
 
-    `request` makes exactly this case. A model that does not exist yet is its origin, and what the
-    case takes from the model is not known: a batch size that was not given is 1. `machine` is the
-    key or tag of the machine that runs it; None: any.
+    `request` makes exactly this case. For a model that does not exist yet, `model` is its origin,
+    and a batch size that was not given is 1, because the model's own is not known. `machine` is the
+    key or tag of the machine that runs the case, or None for any.
     """
 
     spec: CaseSpec
@@ -43,7 +43,7 @@ class SizedCase(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The id of the case in a run: `b8-c2`, or `b8-c2@board` where a machine is named."""
+        """The id of the case in a run: `b8-c2`, or `b8-c2@board` if a machine is named."""
         return self.id if self.machine is None else f"{self.id}@{self.machine}"
 
     @property
@@ -53,38 +53,38 @@ class SizedCase(Struct, frozen=True):
 
     @property
     def existing_model(self) -> TestedModel:
-        """The model; it exists when its test has been set up."""
+        """The model, which exists once its test is set up."""
         if isinstance(self.model, ModelOrigin):
             raise TypeError(f"{self.model} was not resolved")
         return self.model
 
     @property
     def is_function(self) -> bool:
-        """Whether the model is Python code: nothing in it can be counted or stored."""
+        """Whether the model is Python code, which cannot be counted or stored."""
         return is_function(self.spec, self.model)
 
     @property
     def phase(self) -> Phase | None:
-        """The phase of a generation that it is."""
+        """The phase of the generation, or None if the model generates nothing."""
         return self.request.phases[0] if self.request.generations else None
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budgets of its spec that a case of its phase has a figure for."""
+        """The budgets of its spec that apply to its phase."""
         return tuple(each for each in self.spec.budgets if each.figure.is_of(self.phase))
 
     @property
     def sizes(self) -> tuple[object, ...]:
-        """The sizes that make it one of the cases of its spec."""
+        """The sizes that distinguish it from the other cases of its spec."""
         request = self.request
         fixed = (request.batch_sizes, request.cores, dict(request.dims))
         return (*fixed, request.generations, request.phases, self.machine)
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """Facts that the id does not tell: two cases with the same id and facts run alike.
+        """Facts that the id lacks. Two cases with the same id and facts run alike.
 
-        The engine is not among them: a run may choose it.
+        The engine is left out, because a run may choose another.
         """
         spec = self.spec
         dims = {name: size for name, (size,) in self.request.dims.items()}
@@ -93,7 +93,7 @@ class SizedCase(Struct, frozen=True):
 
 
 def _place(source: object) -> object:
-    """The place of a file, however its path is written; anything else as it is."""
+    """Return the real path of a file, and anything else unchanged."""
     return os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
 
 
@@ -102,7 +102,7 @@ def is_function(spec: CaseSpec, model: TestedModel | ModelOrigin) -> bool:
 
 
 def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
-    """All cases; ModelError or BindingError if the model cannot have these sizes."""
+    """Return all cases. Raise ModelError or BindingError if the model cannot have these sizes."""
     if spec.origin is not None and spec.model is None:
         return _late_cases(spec, spec.origin)
     model = spec.model
@@ -117,12 +117,12 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
                 "out, and have the function run on several inputs."
             )
     parts = _parts(spec, model, whole)
-    # Read once for all cases: what names the batch size is in the model.
+    # Read once for all cases, because the model's file says what its batch size is.
     return _combined(spec, model, parts, _batch_sizes(spec, model, whole))
 
 
 def _late_cases(spec: CaseSpec, origin: ModelOrigin) -> tuple[SizedCase, ...]:
-    """The cases that the sizes make, whatever the model is."""
+    """Return the cases that follow from the sizes alone, before the model exists."""
     if spec.engine == "callable":
         raise UsageError(
             f"the engine callable runs a Python function, and {origin} has a model: leave it out."
@@ -142,7 +142,7 @@ def _late_cases(spec: CaseSpec, origin: ModelOrigin) -> tuple[SizedCase, ...]:
 
 
 def found_case(case: SizedCase, model: TestedModel, baseline: str | None) -> SizedCase:
-    """The same case of the model, now that it exists; UsageError if the model does not have it."""
+    """Return the same case of the model that now exists, or raise UsageError if it has none."""
     spec = replace(case.spec, model=model, baseline=baseline)
     for each in cases_of(spec):
         if each.sizes == case.sizes:
@@ -160,7 +160,10 @@ def _combined(
     parts: Sequence[ProfileRequest],
     batch_sizes: Sequence[int] | None = None,
 ) -> tuple[SizedCase, ...]:
-    """The case of each combination; without known batch sizes, those that were given."""
+    """Return the case of each combination of sizes.
+
+    `batch_sizes` are the real ones if the model is known. Otherwise, the given ones are used.
+    """
     from pytest_modelperf.profiler.records import Case
     from pytest_modelperf.profiler.request import case_members
 
@@ -198,7 +201,7 @@ def _combined(
 
 
 def _require_no_baseline(spec: CaseSpec) -> None:
-    """UsageError for words about the baseline of a function, which has none."""
+    """Raise UsageError for settings about a baseline, which a function does not have."""
     given = {
         "baseline": spec.baseline,
         "tolerance": spec.tolerances,
@@ -215,9 +218,9 @@ def _require_no_baseline(spec: CaseSpec) -> None:
 
 
 def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[ProfileRequest, ...]:
-    """The request for each phase of a generation; the whole where nothing is generated.
+    """Return a request for each phase of a generation, or `whole` if nothing is generated.
 
-    UsageError for words about phases that the model lacks, and about items.
+    Raise UsageError for settings about phases that the model lacks, or about items.
     """
     _require_no_items(spec)
     if not whole.generations:
@@ -249,7 +252,7 @@ def _require_no_items(spec: CaseSpec) -> None:
 
 
 def _require_phases(spec: CaseSpec, phases: Sequence[Phase]) -> None:
-    """UsageError for a word about a phase that no case is."""
+    """Raise UsageError for a budget or tolerance of a phase that no case has."""
     words = {b.word: b.figure.phase for b in spec.budgets if b.figure.phase is not None}
     for word, _ in () if spec.tolerances is None else spec.tolerances.phases:
         words[word] = PHASE_WORDS[word]
@@ -263,7 +266,7 @@ def _require_phases(spec: CaseSpec, phases: Sequence[Phase]) -> None:
 
 
 def _batch_sizes(spec: CaseSpec, model: TestedModel, request: ProfileRequest) -> tuple[int, ...]:
-    """The batch size of each combination of a batch size and dimensions."""
+    """Return the batch size of each combination of a given batch size and dimensions."""
     from pytest_modelperf.profiler.request import batch_sizes_of
 
     if callable(model) or is_function(spec, model):

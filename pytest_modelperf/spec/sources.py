@@ -1,4 +1,4 @@
-"""The settings of a run read: from the command line, ini keys, `[tool.modelperf]`, or defaults."""
+"""Reading the settings of a run: the command line, ini keys, `[tool.modelperf]` and defaults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.spec.case_spec import CaseSpec
 
 GATEWAYS = "machines"
-# The settings that a model may have for itself; engine options belong to an engine.
+# The settings that a model may override. `engine_for` handles the engine and its options.
 _OF_MODELS = tuple(
     each
     for each in RUN_SETTINGS
@@ -36,11 +36,12 @@ _OF_MODELS = tuple(
 
 
 class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
-    """All settings of a run. `typed` has the keys of the options on the command line.
+    """All settings of a run.
 
-    `gateway` is the name of one of the `gateways`, or a gateway itself; None: models run here.
-    `json`, `markdown`, `html`, `benchmark_json`, `bencher_json` and `trace` are relative to where
-    pytest was started. `history` is relative to the root.
+    `typed` has the keys of the options on the command line. `gateway` is the name of one of the
+    `gateways`, or a gateway itself; None means that models run here. `json`, `markdown`, `html`,
+    `benchmark_json`, `bencher_json` and `trace` are relative to the folder where pytest was
+    started. `history` is relative to the root.
     """
 
     tolerances: Tolerances
@@ -70,7 +71,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
     models: ModelTables
     gateways: Mapping[str, str] = field(default_factory=dict)
     typed: frozenset[str] = frozenset()
-    # A slow model may take longer if no source gives a time.
+    # Whether the user gave `max_seconds`. If not, a slow model may exceed it.
     has_given_seconds: bool = False
 
     def __repr__(self) -> str:
@@ -78,23 +79,23 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
 
     @property
     def uses_cluster(self) -> bool:
-        """Whether a cluster measures the cases; a run that only counts needs none."""
+        """Whether a cluster measures the cases. A run that only counts needs none."""
         return self.cluster is not None and not self.static_only
 
     @property
     def history_folder(self) -> Path | None:
-        """The folder of the history; None if this run adds nothing to it."""
+        """The folder of the history, or None if this run adds nothing to it."""
         return (
             None if self.history is None or self.against is not None else self.root / self.history
         )
 
     @property
     def gateway_spec(self) -> str | None:
-        """The gateway itself; UsageError for the name of a machine that is not there."""
+        """The gateway itself. Raises UsageError for the name of an unknown machine."""
         return self._spec_of(self.gateway)
 
     def check_gateways(self, place: str) -> None:
-        """UsageError for a machine that is named and not there; `place` names the tables."""
+        """Raise UsageError for an unknown machine. `place` names the tables of models."""
         self._spec_of(self.gateway)
         for pattern, spec in self.models.items():
             self._spec_of(spec.gateway, f'{place}."{printable(pattern)}"]: gateway: ')
@@ -114,7 +115,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
 
     @property
     def runs_beside_baselines(self) -> bool:
-        """Whether models run and are compared with their baselines."""
+        """Whether models run and are compared with recorded baselines."""
         is_compared = self.against is None and self.update is not UpdateMode.ALL
         return is_compared and not self.static_only
 
@@ -124,9 +125,10 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         return self.judge_engine_upgrades and self.runs_beside_baselines
 
     def spec_for(self, path: str) -> CaseSpec | None:
-        """The spec in the table of the model at this path, relative to the root and with slashes.
+        """Return the spec in the table of the model at this path.
 
-        A table with just that path comes before globs; two globs are a UsageError.
+        The path is relative to the root, with slashes. A table with exactly this path wins over
+        globs. Two matching globs are a UsageError.
         """
         own = self.models.own(path)
         if own is not None:
@@ -142,7 +144,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         return next(iter(found.values()), None)
 
     def for_model(self, spec: CaseSpec) -> RunSettings:
-        """The settings of a model with this spec; only typed settings win over it."""
+        """Apply the spec of a model to the settings. Only typed settings win over it."""
         engine, options = self.engine_for(spec)
         given: dict[str, Any] = {
             each.field: value
@@ -157,9 +159,9 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         return settings
 
     def engine_for(self, spec: CaseSpec) -> tuple[str, Mapping[str, str]]:
-        """The engine of a model with this spec, and its options.
+        """Return the engine of a model with this spec, and its options.
 
-        Options belong to an engine: if another one is chosen, they are ignored.
+        Options belong to an engine. If another engine is chosen, they are ignored.
         """
         engine = spec.engine or self.engine
         if run.ENGINE.key in self.typed:
@@ -175,14 +177,14 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
 # -- settings of a run that exclude each other
 
 
-# Each says what the side before runs on.
+# Each of them chooses the engine that the baseline's side runs on.
 _ENGINES_BEFORE = (run.BASELINE_PYTHON, run.BASELINE_REQUIREMENT, run.JUDGE_UPGRADES)
 
 
 def with_one_engine_before(settings: RunSettings) -> RunSettings:
-    """The settings with one answer to what the baseline runs on; typed ones win over files.
+    """Keep only one setting for the engine of the baseline. Typed ones win over files.
 
-    UsageError if several remain.
+    Raise UsageError if several remain.
     """
     given = [setting for setting in _ENGINES_BEFORE if getattr(settings, setting.field)]
     typed = [setting for setting in given if setting.key in settings.typed]
@@ -200,7 +202,7 @@ def with_one_engine_before(settings: RunSettings) -> RunSettings:
 
 
 def check_together(settings: RunSettings) -> None:
-    """UsageError for a setting that has no effect beside another one.
+    """Raise UsageError for a setting that has no effect together with another one.
 
     A typed setting wins over one in a file, which is then ignored.
     """
@@ -240,7 +242,7 @@ def _refuse(
     reason: str,
     remedy: str = "Leave one of them out.",
 ) -> None:
-    """UsageError for the first of these settings that was given, unless only `other` was typed."""
+    """Raise UsageError for the first setting that was given, unless only `other` was typed."""
     for setting in idle:
         is_left_out = other.key in settings.typed and setting.key not in settings.typed
         if getattr(settings, setting.field) and not is_left_out:
@@ -256,11 +258,11 @@ def read_settings(
     ini: Mapping[str, object],
     table: Mapping[str, object] | None,
 ) -> RunSettings:
-    """The settings of a run in `root`; UsageError for the first that means nothing.
+    """Read the settings of a run in `root`, or raise UsageError for the first invalid one.
 
-    The command line has what was typed by the keys of settings, None where nothing was. The ini
-    keys have texts, lists or bools, likewise by the keys of settings, and None or nothing in them
-    where they are not set. `table` is what `read_table` returned.
+    `command_line` and `ini` map the keys of settings to their values. An option that was not typed
+    is None or an empty list. An ini key is a text, a list or a bool, and None or empty if it is not
+    set. `table` is what `read_table` returned.
     """
     place = f"{PYPROJECT}, [tool.{PREFIX}"
     given = _Given(command_line, ini, _read_top(table or {}, f"{place}]"), f"{place}]")
@@ -278,7 +280,7 @@ def read_settings(
     settings = with_one_engine_before(settings)
     check_together(settings)
     if settings.update is run.UpdateMode.ALL:
-        # The other revision of a file is ignored where it was typed that all cases are recorded.
+        # Only `against` in a file can be left here: a typed option to record all wins over it.
         settings = replace(settings, against=None)
     settings.check_seconds(lambda setting: setting.key)
     settings.check_gateways(f"{place}.{MODELS}")
@@ -286,7 +288,7 @@ def read_settings(
 
 
 def check_ini_keys(names: Iterable[str]) -> None:
-    """UsageError for an ini key that looks like one of modelperf and is none."""
+    """Raise UsageError for an unknown ini key that begins with `modelperf`."""
     by_key = {setting.key: setting for setting in RUN_SETTINGS}
     known = [setting.key for setting in RUN_SETTINGS if setting.is_in_files]
     for name in names:
@@ -298,7 +300,7 @@ def check_ini_keys(names: Iterable[str]) -> None:
             raise by_key[key].refusal(f"the ini key {printable(name)}")
         if name == f"{PREFIX}_{key}" and key in known:
             continue
-        # Without the prefix, which would make each like all others.
+        # Compared without the prefix, which would make all keys similar.
         near = nearest(key, known)
         hint = "" if near is None else f" Did you mean {PREFIX}_{near}?"
         raise UsageError(
@@ -308,7 +310,7 @@ def check_ini_keys(names: Iterable[str]) -> None:
 
 
 class _Given(NamedTuple):
-    """The values from each source; `place` names the table in messages."""
+    """The values from each source. `place` names the table in messages."""
 
     command_line: Mapping[str, object]
     ini: Mapping[str, object]
@@ -316,7 +318,7 @@ class _Given(NamedTuple):
     place: str
 
     def value(self, setting: Setting) -> Any:  # noqa: ANN401  # what its kind reads
-        """The value of the first source that has one; values of other sources are checked too."""
+        """Return the value of the first source that has one, and check those of the others too."""
         values = self._values(setting)
         return values[0] if values else read_default(setting)
 
@@ -341,7 +343,7 @@ class _Given(NamedTuple):
 
     @property
     def engine_options(self) -> Mapping[str, str]:
-        """The options of the engine; those in files are ignored if another engine is typed."""
+        """The options of the engine. Those in files are ignored if another engine is typed."""
         is_typed = _is_typed(self.command_line.get(run.ENGINE_OPTION.key))
         in_files = self._replace(command_line={})
         is_theirs = self.value(run.ENGINE) == in_files.value(run.ENGINE)
@@ -364,7 +366,7 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
 
 
 def _read_gateways(machines: object, place: str) -> Mapping[str, str]:
-    """The gateways of machines, by their names."""
+    """Read the gateways of machines by their names."""
     if not isinstance(machines, Mapping):
         raise UsageError(
             f"{place} takes a gateway for each machine, such as "

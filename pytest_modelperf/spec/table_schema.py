@@ -17,7 +17,7 @@ _DIALECT = "http://json-schema.org/draft-07/schema"
 
 
 def tool_schema(tool_name: str = PREFIX) -> Mapping[str, object]:
-    """The schema of the table of this tool, as validate-pyproject asks for it."""
+    """Return the schema of the tool's table. validate-pyproject calls this."""
     return {
         "$schema": _DIALECT,
         "$id": f"{SITE}schemas/tool-modelperf.json",
@@ -50,7 +50,7 @@ def table_schema() -> Mapping[str, object]:
 
 
 def _table(properties: Mapping[str, JsonSchema]) -> Mapping[str, object]:
-    """The schema of a table with these keys, in which a hyphen equals an underscore."""
+    """Return the schema of a table with these keys, with hyphens or underscores."""
     with_hyphens = {
         f"^{key.replace('_', '-')}$": value for key, value in properties.items() if "_" in key
     }
@@ -75,7 +75,7 @@ def _properties(settings: Iterable[Setting]) -> Mapping[str, JsonSchema]:
 
 
 def _description(setting: Setting) -> str:
-    """A sentence, with the unit of a number and what is used without one."""
+    """Describe a setting in a sentence, with its unit and its usual value."""
     text = f"{setting.help[0].upper()}{setting.help[1:]}".replace("`", "")
     unit = f", in {setting.unit}" if setting.unit else ""
     usual = f" Default: {setting.usual}." if setting.usual else ""

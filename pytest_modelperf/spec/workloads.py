@@ -25,14 +25,14 @@ class DeclaredMember(Struct, frozen=True, kw_only=True):
     weight: int = 1
 
     def name(self, named_by: Collection[str]) -> str:
-        """`seq=16,width=4` of these dimensions, or the name of the file without its ending."""
+        """Return `seq=16,width=4` for these dimensions, or the file name without its suffix."""
         if self.file is not None:
             return self.file.stem
         own = [name for name in self.dims if name in named_by] or self.dims
         return ",".join(f"{name}={self.dims[name]}" for name in own)
 
     def read(self, named_by: Collection[str]) -> WorkloadMember:
-        """The member with the arrays of its file; UsageError if that cannot be read."""
+        """Read the arrays of its file, or raise UsageError if that fails."""
         from pytest_modelperf.profiler.inputs.given import read_given
         from pytest_modelperf.profiler.inputs.mixture import WorkloadMember
 
@@ -45,8 +45,8 @@ class DeclaredMember(Struct, frozen=True, kw_only=True):
 class DeclaredWorkload(Struct, frozen=True):
     """The members of a workload, or the pattern of the files that are its members.
 
-    One without either runs the inputs of the case. An inference arrives every `every_ms`, whether
-    or not the ones before are over; up to `streams` run at once.
+    Without both, the inputs of the case are run. An inference arrives every `every_ms`, even if
+    earlier ones are still running. Up to `streams` run at once.
     """
 
     members: tuple[DeclaredMember, ...] = ()
@@ -61,7 +61,7 @@ class DeclaredWorkload(Struct, frozen=True):
 
     @property
     def arrivals(self) -> Arrivals | None:
-        """When inferences arrive; None if each begins when the one before is over."""
+        """When inferences arrive, or None if each begins when the one before is over."""
         from pytest_modelperf.profiler.inputs.mixture import Arrivals
 
         if self.every_ms is None and self.streams == 1:
@@ -69,7 +69,7 @@ class DeclaredWorkload(Struct, frozen=True):
         return Arrivals(self.every_ms, self.streams)
 
     def located(self, find: Callable[[str], Path]) -> DeclaredWorkload:
-        """The same with whole paths; `find` makes one of a path that is relative."""
+        """Make the paths of its files absolute. `find` resolves a relative path."""
         if self.pattern is not None:
             folder = find(os.fspath(self.pattern.parent))
             return replace(self, pattern=folder / self.pattern.name)
@@ -83,7 +83,7 @@ class DeclaredWorkload(Struct, frozen=True):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of its members; UsageError if the pattern matches none."""
+        """The files of its members. Raises UsageError if the pattern matches none."""
         if self.pattern is None:
             return tuple(each.file for each in self.members if each.file is not None)
         found = tuple(sorted(self.pattern.parent.glob(self.pattern.name)))
@@ -95,7 +95,7 @@ class DeclaredWorkload(Struct, frozen=True):
         return found
 
     def read(self) -> Mixture:
-        """The workload with all arrays; UsageError if a file cannot be read."""
+        """Read the workload with all arrays, or raise UsageError if a file cannot be read."""
         from pytest_modelperf.profiler.inputs.mixture import Mixture
 
         members = self.members or tuple(DeclaredMember(file=file) for file in self.files)

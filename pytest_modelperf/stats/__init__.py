@@ -1,1 +1,1 @@
-"""Numbers in, intervals and decisions out. The only room that knows scipy."""
+"""Intervals and decisions from numbers. Only this package uses scipy."""

@@ -1,4 +1,4 @@
-"""Absolute limits on percentiles and on single inferences: decided by the whole interval."""
+"""Judge absolute limits on percentiles and on single inferences by the whole interval."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from pytest_modelperf.stats.estimates import (
 from pytest_modelperf.stats.quantiles import beta_quantile, tolerance_factor
 from pytest_modelperf.stats.records import PERCENTS
 
-# How many times as slow as the slowest inference of some rounds another kind of rounds can be, and
-# how many times as fast as the fastest.
+# Another kind of rounds can be at most this many times as slow as the slowest inference of some
+# rounds, or as fast as the fastest.
 _FAR = 5.0
-# The t quantile of fewer rounds makes any interval useless, so the inferences of these are divided
-# into parts, in the order in which they ran.
+# The t quantile of fewer rounds makes any interval useless. So their inferences are divided into
+# this many parts, in the order in which they ran.
 FEWEST_ROUNDS = 5
 _PARTS = 10
-# Parts of a few sessions do not show how much sessions differ, so their bounds are moved away by
-# this factor. The standard deviation between sessions was 1 to 4 %.
+# Parts of a few sessions do not show how much sessions differ, so this factor widens the bounds.
+# The standard deviation between sessions was 1 to 4 %.
 SESSION_FACTOR = 1.25
-# The shares of the error levels of a percentile for its own samples, and for what each of the
-# others implies.
+# A percentile's error levels are shared between its own samples and what each other percentile
+# implies.
 _OWN_SHARE = 0.9
 _OTHER_SHARE = (1.0 - _OWN_SHARE) / (len(PERCENTS) - 1)
 
@@ -48,15 +48,15 @@ def judge_percentile(  # noqa: PLR0913, PLR0917  # a limit, and what else is lim
     pass_level: float | None = None,
     limited: Collection[float] = (),
 ) -> BudgetDecision:
-    """Whether a percentile of the latency keeps to its limit.
+    """Judge whether a percentile of the latency keeps to its limit.
 
     The interval has the error level of alarms. A tail with too few samples for an upper bound has
     none, unless its rounds show that it is below the limit, with the error level `pass_level`.
     A limit far above all samples is kept even if there are too few to estimate the percentile.
 
-    A lower percentile that is over the limit shows that this one is, and a higher one that is
-    within it shows the same of this one. They share a part of both levels; those that are `limited`
-    as well have levels of their own.
+    If a lower percentile is over the limit, so is this one. If a higher one is within the limit, so
+    is this one. The other percentiles share a part of both levels, but those that are `limited`
+    themselves have levels of their own.
     """
     passing = level if pass_level is None else pass_level
 
@@ -76,7 +76,7 @@ def judge_percentile(  # noqa: PLR0913, PLR0917  # a limit, and what else is lim
 def _judge_alone(
     rounds: Sequence[Times], percent: float, limit_ns: float, level: float, pass_level: float
 ) -> BudgetDecision:
-    """Whether a percentile keeps to its limit, by its own samples."""
+    """Judge whether a percentile keeps to its limit, by its own samples."""
     share, confidence = percent / 100.0, 1.0 - 2.0 * level
     is_far = _is_far_below(rounds, share, limit_ns, pass_level)
     replicates, factor = rounds, 1.0
@@ -113,9 +113,10 @@ def _judge_alone(
 
 
 def in_parts(rounds: Sequence[Times]) -> list[Times]:
-    """The inferences of a few rounds in parts of equal length: means of batches.
+    """Divide the inferences of a few rounds into parts of equal length.
 
-    See Conway, "Some tactical problems in digital simulation", Management Science 10 (1963).
+    This is the method of batch means: Conway, "Some tactical problems in digital simulation",
+    Management Science 10 (1963).
     """
     pooled = [ns for times in rounds for ns in times]
     count = min(len(pooled), _PARTS)
@@ -130,12 +131,12 @@ def _moved(low: float | None, high: float | None, factor: float) -> tuple[float 
 def _judge_few(
     samples: Sequence[Times], limit_ns: float, level: float, pass_level: float
 ) -> BudgetDecision | None:
-    """Whether the median keeps to its limit, by fewer samples than support it; None if open.
+    """Judge the median by fewer samples than support it. Return None if the answer is open.
 
-    The interval is that of the mean of their logarithms, which are taken to be normal. Where they
-    are not, all samples lie on one side of the median with the chance 2^-n. If that is more than
-    the level, only a limit that is far from all samples is decided: no kind of inferences that was
-    not seen differs by so much.
+    The interval is that of the mean of their logarithms, which are taken to be normal. If they are
+    not, all samples are on one side of the median with the chance 2^-n. If that is more than the
+    level, only a limit that is far from all samples is decided: a kind of inferences that was not
+    seen does not differ by that much.
     """
     times = [float(ns) for each in samples for ns in each]
     if len(times) < 2:
@@ -159,7 +160,7 @@ def _judge_few(
 
 
 def judge_typical(values: Sequence[float], limit: float, level: float) -> BudgetDecision:
-    """Whether a figure that is measured once a round, such as the load time, keeps to its limit.
+    """Judge the limit of a figure that is measured once a round, such as the load time.
 
     The value is the median over the rounds.
     """
@@ -188,10 +189,10 @@ def judge_typical(values: Sequence[float], limit: float, level: float) -> Budget
 def _bounds_of_median(
     rounds: Sequence[Times], value_ns: float, confidence: float
 ) -> tuple[float, float]:
-    """The t interval of the medians of the rounds, extended to the median of all samples.
+    """Return the t interval of the rounds' medians, extended to the median of all samples.
 
-    All of five rounds lie on one side of the median in one case of sixteen. So at the level of an
-    alarm no sample is a bound for so few rounds.
+    Five rounds are all on one side of the median in one case of sixteen. So with five rounds, a
+    sample cannot be a bound at the level of an alarm.
     """
     low, high = typical_interval([float(np.median(times)) for times in rounds], confidence)
     return min(low, value_ns), max(high, value_ns)
@@ -200,10 +201,10 @@ def _bounds_of_median(
 def _samples_for_a_bound(
     rounds: Sequence[Times], value_ns: float, share: float, level: float
 ) -> int | None:
-    """About how many samples give this percentile an upper bound; None if there are enough.
+    """Estimate how many samples give this percentile an upper bound, if there are too few.
 
-    With fewer independent samples, all of them can lie below the percentile by chance, and even the
-    largest is no upper bound.
+    With fewer independent samples, all of them can be below the percentile by chance, so that even
+    the largest is not an upper bound.
     """
     effective = effective_samples(rounds, value_ns, share, 1.0 - 2.0 * level)
     wanted = math.log(level) / math.log(share)
@@ -213,7 +214,7 @@ def _samples_for_a_bound(
 
 
 def _bound_by_rounds(rounds: Sequence[Times], share: float, level: float) -> float:
-    """An upper bound of a percentile with few samples, whose rounds are much alike.
+    """Return an upper bound of a percentile that has few samples in similar rounds.
 
     If at most 1 - `share` of the rounds have an inference above the bound, at most this share of
     the inferences are above it. The bound is the one-sided tolerance bound of the logarithms of the
@@ -228,18 +229,18 @@ def _bound_by_rounds(rounds: Sequence[Times], share: float, level: float) -> flo
 def _is_far_below(rounds: Sequence[Times], share: float, limit_ns: float, level: float) -> bool:
     """Whether the samples alone show that a percentile is below a limit far above all of them.
 
-    If more than 1 - `share` of the inferences were above the limit, so many samples would all be
-    below it with at most the chance `level`: none of 459 are enough for the 99th percentile at 1 %.
-    That takes samples as independent. Rounds can come in kinds, of which one was not seen, but no
-    kind is slower than the slowest inference by this much. No estimate of the percentile takes
-    part, which a noisy moment makes worthless.
+    If more than 1 - `share` of the inferences were above the limit, all samples would be below it
+    with at most the chance `level`. For the 99th percentile at 1 %, 459 samples are enough. This
+    takes samples as independent. Rounds can come in kinds, one of which was not seen, but no kind
+    exceeds the slowest inference by that much. The percentile is not estimated, because a noisy
+    moment would make the estimate worthless.
     """
     slowest_ns = max(map(max, rounds))
     return limit_ns > _FAR * slowest_ns and share ** sum(map(len, rounds)) <= level
 
 
 def compare_with_limit(low: float | None, high: float | None, limit: float) -> BudgetAnswer:
-    """Whether an interval shows that a figure keeps to its limit."""
+    """Compare an interval with a limit: `WITHIN` or `OVER` if all of it is on one side."""
     if low is None or high is None or math.isnan(limit):
         return BudgetAnswer.OPEN
     if low > limit:
@@ -255,9 +256,9 @@ SEEN_CONFIDENCE = 0.99
 
 
 def judge_slowest(rounds: Sequence[Times], limit_ns: float, level: float) -> BudgetDecision:
-    """Whether the slowest inference of these rounds kept to its limit.
+    """Judge whether the slowest inference of these rounds kept to its limit.
 
-    It is about these inferences alone. `seen_share` says what they show of others.
+    The answer holds for these inferences alone. `seen_share` gives what they show about others.
     """
     slowest_ns = max(map(max, rounds))
     is_over = slowest_ns > limit_ns
@@ -270,24 +271,24 @@ def judge_slowest(rounds: Sequence[Times], limit_ns: float, level: float) -> Bud
 
 
 def seen_share(samples: int, confidence: float = SEEN_CONFIDENCE) -> float:
-    """The smallest share of slow inferences of which this many samples contain at least one.
+    """Return the smallest share of slow inferences that this many samples would have shown.
 
-    They contain none with the chance (1 - share)^n, if they are independent.
+    Independent samples contain no slow inference with the chance (1 - share)^n.
     """
     return float(1.0 - (1.0 - confidence) ** (1.0 / samples))
 
 
 def samples_without_a_miss(allowed: float, level: float) -> int:
-    """How many inferences show a share below `allowed` if none of them misses the deadline."""
+    """Return how many inferences without a miss show that their share is below `allowed`."""
     return math.ceil(math.log(level) / math.log1p(-allowed))
 
 
 def judge_misses(
     rounds: Sequence[Times], deadline_ns: float, allowed: float, level: float, pass_level: float
 ) -> BudgetDecision:
-    """Whether the share of inferences above a deadline keeps to what is allowed.
+    """Judge whether the share of inferences above a deadline keeps to the allowed share.
 
-    The bounds are those of Clopper and Pearson for the `effective_samples`, as of percentiles. The
+    The bounds are those of Clopper and Pearson for the `effective_samples`, as for percentiles. The
     lower one errs with the chance `level`, and the upper one with `pass_level`.
     """
     total, confidence = sum(map(len, rounds)), 1.0 - level - pass_level
@@ -345,7 +346,7 @@ class _Late(Struct, frozen=True):
 
 
 def _needed(share: float, allowed: float, level: float, pass_level: float) -> float:
-    """About how many independent inferences decide, if this share of them is late."""
+    """Estimate how many independent inferences decide, if this share of them is late."""
     fewest = samples_without_a_miss(allowed, pass_level)
     if share == 0.0:
         return fewest

@@ -21,14 +21,14 @@ from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines
 
 # The chance that a series of pure noise has any change point.
 LEVEL = 0.01
-# Smaller ones are within what the twin of a baseline may differ from its model.
+# The twin of a baseline may differ from its model by this much, so smaller changes do not count.
 _LEAST_STEP = 0.01
 # A single point off the others is more often a disturbed run than a step.
 _LEAST_POINTS = 2
-# The least standard error of a point: an unchanged model has none of its own.
+# The least standard error of a point, because an unchanged model has no error of its own.
 _LEAST_ERROR = 0.001
-# A block is divided into so many. Noise leaves fewer pairs of blocks open than so many for each
-# point of the series.
+# A block is divided into `_BLOCKS_IN_ONE`. Noise leaves fewer pairs of blocks open than
+# `_MOST_PAIRS` for each point of the series.
 _BLOCKS_IN_ONE = 4
 _MOST_PAIRS = 4
 
@@ -42,7 +42,7 @@ class LevelChange(Struct, frozen=True):
 
 
 def find_changes(levels: Levels) -> list[LevelChange]:
-    """The changes between levels that hold for at least two points."""
+    """Find the changes between levels that hold for at least two points."""
     values = np.asarray(levels.values)
     if len(values) < 2 * _LEAST_POINTS:
         return []
@@ -64,12 +64,12 @@ def find_changes(levels: Levels) -> list[LevelChange]:
 
 
 def change_penalty(points: int, level: float = LEVEL) -> float:
-    """The penalty of a change point in a series of so many points."""
+    """Return the penalty of a change point in a series of this many points."""
     return NormalDist().inv_cdf(1.0 - level / (points - 1) / 2.0) ** 2
 
 
 class _Prefixes(Struct, frozen=True):
-    """The first points of a series, for each number of them from the least of a segment on.
+    """All beginnings of a series that are long enough for a segment.
 
     `means` are their weighted means, and `rooms` the reciprocals of the sums of their weights.
     """
@@ -80,7 +80,7 @@ class _Prefixes(Struct, frozen=True):
     def gains(
         self, starts: npt.NDArray[np.intp] | slice | int, ends: npt.NDArray[np.intp] | slice | int
     ) -> npt.NDArray[np.float64]:
-        """How much less two segments cost than one: split at the starts, up to the ends."""
+        """Return how much less two segments cost than one: split at the starts, up to the ends."""
         squares = (self.means[starts] - self.means[ends]) ** 2
         return np.asarray(squares / (self.rooms[starts] - self.rooms[ends]))
 
@@ -88,26 +88,26 @@ class _Prefixes(Struct, frozen=True):
 def find_starts(
     values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], penalty: float
 ) -> list[int]:
-    """The starts of all segments but the first, in the segmentation of least cost.
+    """Return the starts of all segments but the first, in the segmentation of least cost.
 
-    That is the weighted sum of squares around the mean of each segment, and the penalty for each
-    start. Optimal partitioning (Jackson et al., 2005): the best segmentation of the first points
-    follows from those of fewer points, by the place of the last start. Where few splits of one
+    The cost is the weighted sum of squares around the mean of each segment, plus the penalty for
+    each start. Optimal partitioning (Jackson et al., 2005): the best segmentation of the first
+    points follows from those of fewer points, by the place of the last start. If few splits of one
     segment pay, only these and the ends that have one are tried, so a thousand points of noise
     take less than 1 ms. Otherwise all places are tried at once, which takes some 10 ms.
     """
-    # Around the mean of all, so that the differences below lose no digits.
+    # Centre the values, so that the differences below lose no digits.
     centred = values - np.average(values, weights=weights)
     rooms = 1.0 / np.cumsum(weights)
     whole = slice(_LEAST_POINTS - 1, None)
     prefixes = _Prefixes((np.cumsum(weights * centred) * rooms)[whole], rooms[whole])
     count = len(prefixes.means)
     known, starts, ends = _find_paying(prefixes, penalty)
-    # How much less the best segmentation up to each end costs than one segment, by its last start.
+    # What the best segmentation up to each end saves compared with one segment, and its last start.
     saved = np.zeros(count)
     last = np.full(count, -1)
     gains = prefixes.gains(starts, ends) - penalty
-    # The last of those with one end is the best.
+    # Among the splits with the same end, the last in this order is the best.
     order = np.lexsort((gains, ends))
     saved[ends[order]] = gains[order]
     last[ends[order]] = starts[order]
@@ -133,7 +133,7 @@ def find_starts(
 
 
 class _Splits(NamedTuple):
-    """Splits of one segment that pay: all of them with ends before `known`."""
+    """The splits of one segment that pay: all such splits with ends before `known`."""
 
     known: int
     starts: npt.NDArray[np.intp]
@@ -141,7 +141,7 @@ class _Splits(NamedTuple):
 
 
 class _Blocks(Struct, frozen=True):
-    """Runs of ends: the largest and smallest mean of each, and the largest and smallest room."""
+    """Blocks of successive ends: the largest and smallest mean and room in each."""
 
     largest: npt.NDArray[np.float64]
     smallest: npt.NDArray[np.float64]
@@ -152,7 +152,7 @@ class _Blocks(Struct, frozen=True):
         return len(self.largest)
 
     def merged(self) -> _Blocks:
-        """Each run of a few blocks as one."""
+        """Merge every few successive blocks into one."""
         begins = np.arange(0, len(self), _BLOCKS_IN_ONE)
         return _Blocks(
             np.maximum.reduceat(self.largest, begins),
@@ -164,7 +164,7 @@ class _Blocks(Struct, frozen=True):
     def may_pay(
         self, starts: npt.NDArray[np.intp], ends: npt.NDArray[np.intp], penalty: float
     ) -> npt.NDArray[np.bool_]:
-        """Whether a split in the one block may pay at an end in the other, pair by pair."""
+        """Return for each pair of blocks whether a split in one may pay at an end in the other."""
         above = self.largest[starts] - self.smallest[ends]
         below = self.largest[ends] - self.smallest[starts]
         most = np.maximum(above, below) ** 2
@@ -172,10 +172,10 @@ class _Blocks(Struct, frozen=True):
 
 
 def _find_paying(prefixes: _Prefixes, penalty: float) -> _Splits:
-    """The splits of one segment that cost less than the segment by more than the penalty.
+    """Find the splits of one segment that save more than the penalty.
 
-    Branch and bound: the extremes of two blocks tell that no split in the one pays at an end in
-    the other. The other pairs of blocks are divided. In noise this leaves few pairs of points.
+    Branch and bound: the extremes of two blocks can rule out that a split in one pays at an end in
+    the other. The remaining pairs of blocks are divided. In noise, few pairs of points remain.
     """
     means, rooms = prefixes.means, prefixes.rooms
     levels = [_Blocks(means, means, rooms, rooms)]
@@ -189,7 +189,7 @@ def _find_paying(prefixes: _Prefixes, penalty: float) -> _Splits:
         blocks = levels[height]
         starts = np.repeat(_BLOCKS_IN_ONE * starts[:, None] + parts, _BLOCKS_IN_ONE, axis=1).ravel()
         ends = np.tile(_BLOCKS_IN_ONE * ends[:, None] + parts, _BLOCKS_IN_ONE).ravel()
-        # A segment has several points, so no start is closer to an end, or after it.
+        # A segment has several points, so a start is at least that far before an end.
         exists = (starts <= ends - (0 if height else _LEAST_POINTS)) & (ends < len(blocks))
         starts, ends = starts[exists], ends[exists]
         is_open = blocks.may_pay(starts, ends, penalty)
@@ -203,7 +203,7 @@ def _find_paying(prefixes: _Prefixes, penalty: float) -> _Splits:
 
 
 def _shared_variances(linked: LinkedBaselines) -> npt.NDArray[np.float64]:
-    """The error of the links that each two baselines have in common."""
+    """Return the error of the links that each two baselines have in common."""
     shared = np.zeros((len(linked.parents), len(linked.parents)))
     for place, (parent, variance) in enumerate(zip(linked.parents, linked.variances, strict=True)):
         shared[place, :place] = shared[:place, place] = shared[parent, :place]
@@ -225,12 +225,12 @@ class _FittedChanges(Struct, frozen=True):
 
     @property
     def scores(self) -> npt.NDArray[np.float64]:
-        """How many squared errors large each is; 0 for one that a twin could account for."""
+        """The squared ratio of each change to its error, or 0 if a twin could account for it."""
         is_small = np.abs(self.sizes) < math.log1p(_LEAST_STEP)
         return np.where(is_small, 0.0, self.sizes**2 / np.diag(self.covariance))
 
     def without(self, place: int) -> _FittedChanges:
-        """The fit in which there is no change at this place.
+        """Return the fit in which there is no change at this place.
 
         The other changes get the sizes that are expected if the size of this one is 0.
         """
@@ -251,11 +251,11 @@ def _fit_changes(
     shared: npt.NDArray[np.float64],
     starts: Sequence[int],
 ) -> _FittedChanges:
-    """The sizes of all changes together, by generalized least squares.
+    """Fit the sizes of all changes together, by generalized least squares.
 
     Two points share the errors of the links that their baselines have in common, so a change within
     one baseline is as certain as its points, and one across a link is less certain. Points of one
-    segment and one baseline count as their mean, which tells as much of the levels.
+    segment and one baseline count as their mean, which has the same information about the levels.
     """
     relinked = np.flatnonzero(np.diff(baselines)) + 1
     begins = np.union1d(relinked, [0, *starts])

@@ -15,7 +15,7 @@ class RatioAnswer(enum.Enum):
     """Whether a ratio is above the allowed one.
 
     `BETTER` is stronger than `NOT_WORSE`: the ratio is below the inverse of the allowed one, so
-    that exchanging the two sides exchanges `BETTER` and `WORSE`. `OPEN` means that neither is
+    that exchanging the two sides exchanges `BETTER` and `WORSE`. `OPEN` means that none of them is
     shown.
     """
 
@@ -28,13 +28,13 @@ class RatioAnswer(enum.Enum):
 class Decision(Struct, frozen=True, kw_only=True):
     """The answer for one ratio, after over before, with its evidence.
 
-    `low` and `high` are the interval of the ratio at `confidence`, after all looks together; None
-    if the spread of the rounds is unknown. `detectable` is the slowdown that would have been shown
-    in nine of ten runs: 0.041 is "this run could see 4.1 % or more"; None if so few rounds can show
-    none. `rounds` is the number of
-    rounds at the answer. While it is open, `rounds_needed` estimates the rounds that would decide
-    it; None if no reasonable number would. `samples_needed` is the number of samples that the
-    percentile needs on each side; None if it has them.
+    `low` and `high` are the interval of the ratio at `confidence`, over all looks together. They
+    are None if the spread of the rounds is unknown. `detectable` is the slowdown that nine of ten
+    runs would have shown: 0.041 means "this run could see 4.1 % or more". It is None if the rounds
+    are too few to show any. `rounds` is the number of rounds at the answer. While it is open,
+    `rounds_needed` estimates the rounds that would decide it, or is None if no reasonable number
+    would. `samples_needed` is the number of samples that the percentile needs on each side, or None
+    if it has them.
     """
 
     answer: RatioAnswer
@@ -61,9 +61,9 @@ class BudgetAnswer(enum.Enum):
 
 
 class BudgetDecision(Struct, frozen=True, kw_only=True):
-    """The answer for one absolute limit; the figures have the unit of the limit.
+    """The answer for one absolute limit. The figures have the unit of the limit.
 
-    `value` is None if there are too few samples; then `samples_needed` is the number that suffices.
+    `value` is None if there are too few samples. Then `samples_needed` is the number that suffices.
     """
 
     answer: BudgetAnswer
@@ -81,9 +81,9 @@ class BudgetDecision(Struct, frozen=True, kw_only=True):
 def imply(
     own: BudgetDecision, lower: Sequence[BudgetDecision], higher: Sequence[BudgetDecision]
 ) -> BudgetDecision:
-    """The decision on a percentile, with what lower and higher ones of the same limit imply.
+    """Return the decision on a percentile, with what those on other percentiles imply.
 
-    It errs with at most the sum of the error levels of all decisions.
+    All have the same limit. The result errs with at most the sum of their error levels.
     """
     if own.answer is not BudgetAnswer.OPEN:
         return own
@@ -118,8 +118,8 @@ class RatioOfSides(Struct, frozen=True):
 def rising_at_ratios(percentiles: Sequence[RatioOfSides]) -> list[RatioOfSides]:
     """Return the figures nearest to these that differ by their ratios and rise on both sides.
 
-    The first percentile is the one that is known best, so it stays where it is. "Nearest" is by
-    the squares of logs, which is isotonic regression.
+    The first percentile is the most certain one, so it does not change. "Nearest" means by the
+    squares of logs, which is isotonic regression.
     """
     if not percentiles:
         return []
@@ -130,7 +130,7 @@ def rising_at_ratios(percentiles: Sequence[RatioOfSides]) -> list[RatioOfSides]:
     least = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(ratios)) / 2.0)])
     first, *others = ((before + after) / 2.0 - least).tolist()
     middles = np.maximum(first, [first, *_nearest_rising(others)]) + least
-    # Rounding must not let one of two equal figures fall below the other.
+    # Prevent rounding from putting one of two equal figures below the other.
     sides = (np.maximum.accumulate(np.exp(middles + half)) for half in (-ratios / 2, ratios / 2))
     return [
         RatioOfSides(float(old), float(new), each.ratio)
@@ -139,9 +139,9 @@ def rising_at_ratios(percentiles: Sequence[RatioOfSides]) -> list[RatioOfSides]:
 
 
 def _nearest_rising(values: Sequence[float]) -> list[float]:
-    """Return the sequence nearest to these values, by squares, in which no value falls.
+    """Return the sequence nearest to these values, by squares, that never falls.
 
-    It is the minimax formula of isotonic regression: Barlow, Bartholomew, Bremner and Brunk,
+    This is the minimax formula of isotonic regression: Barlow, Bartholomew, Bremner and Brunk,
     "Statistical inference under order restrictions" (1972), 1.4.
     """
     ends = range(1, len(values) + 1)

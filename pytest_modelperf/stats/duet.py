@@ -1,8 +1,8 @@
 """The duet test: whether the second side is slower than the first by more than is allowed.
 
-Its data are differences of logs, one for each round, or for each group of rounds for a tail.
+Its data are differences of logs: one for each round, or for a tail, one for each group of rounds.
 `judge_sequence` makes all decisions, for any number of comparisons at once, so the simulation in
-the tests proves the code that runs. docs/statistics.md has the rule in words.
+the tests checks the code that runs. docs/statistics.md describes the rule.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
 # A detectable slowdown is found with this chance.
 POWER = 0.9
-# Modes are looked for from this many rounds on, and found wrongly with this chance.
+# The fewest rounds in which to look for modes, and the chance to find some wrongly.
 _FEWEST_FOR_MODES = 4
 _MODES_LEVEL = 0.05
 _MOST_ROUNDS = 10_000
@@ -55,7 +55,7 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
     `level` bounds the chance that a ratio of at most 1 + `tolerance` is called worse at any look.
     `pass_level` bounds the chance that a ratio of at least 1 + `tolerance` is called not worse.
-    `has_early_looks` claims that this is looked for after fewer rounds than an alarm.
+    `has_early_looks`: the looks for "not worse" begin after fewer rounds than those for an alarm.
     """
 
     tolerance: float = 0.03
@@ -70,12 +70,12 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
     @property
     def confidence(self) -> float:
-        """Confidence of the interval beside an alarm, which can fail on either side."""
+        """The confidence of the interval of an alarm, which can fail on either side."""
         return 1.0 - 2.0 * self.level
 
     @property
     def pass_confidence(self) -> float:
-        """Confidence of the interval beside a pass."""
+        """The confidence of the interval of a pass."""
         return 1.0 - 2.0 * self.pass_level
 
     @property
@@ -86,8 +86,8 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 class Schedule(Struct, frozen=True):
     """The looks for both questions: is it worse, and is it not worse.
 
-    `patience` is the number of rounds before which a ratio that looks improved does not pass, so
-    that the improvement can still be shown. After the last round there is nothing to wait for.
+    A ratio that looks improved does not pass before `patience` rounds, so that the improvement can
+    still be shown. After the last round it does not wait.
     """
 
     alarms: tuple[Look, ...]
@@ -95,9 +95,10 @@ class Schedule(Struct, frozen=True):
     patience: int = 0
 
     def in_order(self) -> Sequence[tuple[Look, bool]]:
-        """All looks in order, and whether each is for alarms; these come first after a round.
+        """Return all looks in order, and whether each is for alarms.
 
-        After the last round the planned looks come before the last ones, for their answers stand.
+        Looks for alarms come first after a round. After the last round, the planned looks come
+        before the last ones, because their answers are final.
         """
         looks = [(look, True) for look in self.alarms] + [(look, False) for look in self.passes]
         return sorted(looks, key=lambda each: (each[0].rounds, each[0].is_last))
@@ -112,7 +113,7 @@ class Bounds(Struct, frozen=True):
 
 
 class EndedSequences(Struct, frozen=True):
-    """How comparisons ended: the answers, and the looks that gave them with their bounds.
+    """The results of comparisons: the answers, and the looks that gave them with their bounds.
 
     `answer` is 1 for worse, -1 for not worse, -2 for better, and 0 for open. `rounds`, `units` and
     `level` belong to the look that decided, or to the last look for alarms of an open comparison.
@@ -137,10 +138,10 @@ _ANSWERS = {
 def judge_duet(
     pairs: Sequence[PairedTurns], rule: DuetRule, percent: float = MEDIAN, *, is_last: bool = False
 ) -> Decision:
-    """Decides from the rounds so far about this percentile.
+    """Judge this percentile by the rounds so far.
 
-    An answer of an earlier look stands. With `is_last` there are no further rounds, and the rest of
-    both error levels is spent.
+    The answer of an earlier look is final. `is_last` means that there are no further rounds, so
+    the rest of both error levels is spent.
     """
     differences = _differences(pairs, percent, rule.tolerance)
 
@@ -162,10 +163,10 @@ def judge_once_a_round(
     is_last: bool = False,
     tick_ns: float = 1.0,
 ) -> Decision:
-    """Decides from the rounds so far about a time that each side has once a round.
+    """Judge a time that each side has once a round, by the rounds so far.
 
-    `pairs` may lack the first of the `rounds`. An answer of an earlier look stands, as it does for
-    a percentile. The times are multiples of `tick_ns`.
+    `pairs` may lack the first of the `rounds`. The answer of an earlier look is final, as for a
+    percentile. The times are multiples of `tick_ns`.
     """
     values = differences_of_logs(pairs)
 
@@ -180,20 +181,20 @@ def judge_once_a_round(
 
 
 def once_a_round_looks_worse(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> bool:
-    """Whether such a figure would be called worse at the error level of passes."""
+    """Whether a time that is measured once a round would be worse at the error level of passes."""
     if len(pairs) < 2:
         return False
     return bool(find_bounds(differences_of_logs(pairs), rule.pass_level).low > rule.margin)
 
 
 def differences_of_logs(pairs: Sequence[tuple[float, float]]) -> Floats:
-    """The log ratio of each pair, the second over the first."""
+    """Return the log ratio of each pair, the second over the first."""
     before, after = (logs([pair[side] for pair in pairs]) for side in (0, 1))
     return after - before
 
 
 def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) -> bool:
-    """Whether a percentile would be called worse at the error level of passes."""
+    """Whether a percentile would be worse at the error level of passes."""
     differences = _differences(pairs, percent, rule.tolerance)
     if _count_units(pairs, differences, percent, len(pairs)) < 2:
         return False
@@ -203,9 +204,9 @@ def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) ->
 def judge_sequence(
     differences: Floats, schedule: Schedule, margin: float, least: float = 0.0
 ) -> EndedSequences:
-    """The answer for each row of differences, and the look that gave it first.
+    """Return the answer for each row of differences, and the look that gave it first.
 
-    No bound is nearer to its centre than `least`.
+    Every bound is at least `least` away from its centre.
     """
     count = len(differences)
     ended = EndedSequences(
@@ -239,7 +240,7 @@ def _keep(
     found: Bounds,
     answer: npt.NDArray[np.int_],
 ) -> None:
-    """Enters what a look found for these rows."""
+    """Store what a look found for these rows."""
     ended.answer[rows] = answer
     ended.rounds[rows], ended.units[rows], ended.level[rows] = look.rounds, look.units, look.level
     bounds = ended.bounds
@@ -256,7 +257,7 @@ def _widened(bounds: Bounds, least: float) -> Bounds:
 
 
 def find_bounds(differences: Floats, level: float) -> Bounds:
-    """The centre of each row, and bounds that are each wrong with the chance `level`.
+    """Return the centre of each row, and bounds that are each wrong with the chance `level`.
 
     A single row gives single numbers. The bounds are those of Wilcoxon's signed rank test, which is
     robust against a few disturbed rounds, or of the t test if there are too few rounds for ranks.
@@ -274,7 +275,7 @@ def _t_bounds(differences: Floats, level: float) -> Bounds:
 
 
 def _rank_bounds(differences: Floats, level: float) -> Bounds:
-    """The bounds at which the signed rank test would just not reject.
+    """Return the bounds at which the signed rank test would just not reject.
 
     Its statistic is the number of Walsh averages (the means of two differences, or of one with
     itself) above the bound: Hollander and Wolfe, "Nonparametric statistical methods", 3.3.
@@ -291,9 +292,9 @@ def _rank_bounds(differences: Floats, level: float) -> Bounds:
 
 @cache
 def _critical_rank_sum(count: int, level: float) -> int:
-    """The smallest sum of positive ranks that is reached with at most this chance.
+    """Return the smallest sum of positive ranks that is reached with at most this chance.
 
-    Each rank is positive with the chance 1/2. `scipy.stats.wilcoxon` counts the same, but takes a
+    Each rank is positive with the chance 1/2. `scipy.stats.wilcoxon` computes the same, but takes a
     second to import.
     """
     chances = np.ones(1)
@@ -312,12 +313,12 @@ class _Differences(Struct, frozen=True):
 
 
 def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
-    """Whether the medians of the sides differ in another way than the typical pair does.
+    """Whether the difference of the sides' medians is not that of the typical pair.
 
-    They do if inferences come in two kinds, and one side has the slow kind more often: the typical
-    pair has one of each kind, in either order. The difference must be shown and exceed the
-    tolerance, for it often occurs by chance. The kinds of a workload are its members, which are
-    paired by themselves.
+    This happens if inferences come in two kinds, and one side has the slow kind more often: the
+    typical pair has one of each kind, in either order. The difference must be shown and exceed the
+    tolerance, because it often occurs by chance. The kinds of a workload are its members, each of
+    which is paired on its own.
     """
     if len(pairs) < _FEWEST_FOR_MODES or pairs[0][0].mix is not None:
         return False
@@ -330,29 +331,29 @@ def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
 def typical_ratio_of_modes(
     pairs: Sequence[PairedTurns], tolerance: float, confidence: float
 ) -> float | None:
-    """The ratio of the typical pair where modes decide the median; None where they do not."""
+    """Return the ratio of the typical pair if modes decide the median, or else None."""
     return duet_ratio(pairs, confidence).value if has_modes(pairs, tolerance) else None
 
 
 def median_differences(pairs: Sequence[PairedTurns], tolerance: float) -> Floats:
-    """The difference of each round for the median: the typical pair, in which drift cancels.
+    """Return the difference of each round for the median: the typical pair, in which drift cancels.
 
-    For a model with modes it is the difference of the medians.
+    For a model with modes, it is the difference of the medians.
     """
     figure = difference_of_medians if has_modes(pairs, tolerance) else paired_difference
     return np.array([figure(pair) for pair in pairs], dtype=np.float64)
 
 
 def _differences(pairs: Sequence[PairedTurns], percent: float, tolerance: float) -> _Differences:
-    """The differences of a percentile; the median has one for each round.
+    """Return the differences of a percentile. The median has one for each round.
 
-    For a tail, neighbouring rounds are grouped until each side has as many samples as have one
-    beyond the percentile. The rest waits for further rounds.
+    For a tail, neighbouring rounds are grouped until each side has enough samples to expect one
+    beyond the percentile. The remaining rounds wait for further ones.
     """
     if percent == MEDIAN:
         return _Differences(median_differences(pairs, tolerance), range(1, len(pairs) + 1))
     share = percent / 100.0
-    # Without the slack, 1 / (1 - 0.95) is a little more than 20.
+    # The slack is needed because 1 / (1 - 0.95) is a little more than 20.
     least = math.ceil(1.0 / (1.0 - share) - 1e-6)
     differences: list[float] = []
     ends: list[int] = []
@@ -375,7 +376,7 @@ def _differences(pairs: Sequence[PairedTurns], percent: float, tolerance: float)
 
 
 def plan_schedule(rule: DuetRule) -> Schedule:
-    """The looks of a comparison with all its rounds, and one difference for each round."""
+    """Return the looks of a comparison with all its rounds, and one difference for each round."""
     alarms = spend_level(rule.looks, rule.looks, rule.level)
     passes = spend_level(rule.pass_looks, rule.pass_looks, rule.pass_level, power=SOONER)
     return Schedule(alarms, passes, patience=alarms[0].rounds if alarms else 0)
@@ -384,9 +385,9 @@ def plan_schedule(rule: DuetRule) -> Schedule:
 def _schedule(
     taken: int, units_after: Callable[[int], int], rule: DuetRule, *, is_last: bool
 ) -> Schedule:
-    """The looks that are due after the `taken` rounds.
+    """Return the looks that are due after the `taken` rounds.
 
-    `units_after` returns how many differences a number of rounds has.
+    `units_after` returns the number of differences after a number of rounds.
     """
 
     def spend(planned: tuple[int, ...], level: float, **power: float) -> tuple[Look, ...]:
@@ -405,7 +406,7 @@ def _schedule(
 def _count_units(
     pairs: Sequence[PairedTurns], differences: _Differences, percent: float, rounds: int
 ) -> int:
-    """The number of differences of these rounds; 0 if the samples do not support the tail."""
+    """Count the differences of these rounds, or return 0 if the samples do not support the tail."""
     if percent != MEDIAN and _fewest_samples(pairs[:rounds]) < needed_samples(percent):
         return 0
     return bisect.bisect_right(differences.ends, rounds)
@@ -416,7 +417,7 @@ def _fewest_samples(pairs: Sequence[PairedTurns]) -> int:
 
 
 def _undecided(values: Floats, rounds: int, rule: DuetRule) -> Decision:
-    """The decision before the first look."""
+    """Return the decision before the first look."""
     return Decision(
         answer=RatioAnswer.OPEN,
         confidence=rule.confidence,
@@ -427,7 +428,7 @@ def _undecided(values: Floats, rounds: int, rule: DuetRule) -> Decision:
 
 
 def _with_needs(found: Decision, pairs: Sequence[PairedTurns], percent: float) -> Decision:
-    """The decision before the first look at a tail, with the samples that it lacks."""
+    """Return the decision before the first look at a tail, with the samples that it needs."""
     samples, needed = _fewest_samples(pairs), needed_samples(percent)
     if samples >= needed:
         return found
@@ -438,26 +439,26 @@ def _with_needs(found: Decision, pairs: Sequence[PairedTurns], percent: float) -
 def judge_differences(
     differences: Floats, schedule: Schedule, rule: DuetRule, least: float = 0.0
 ) -> Decision:
-    """The decision of one comparison, with its interval and what it could have shown."""
+    """Return the decision of one comparison, with its interval and what it could have shown."""
     ended = judge_sequence(differences[np.newaxis], schedule, rule.margin, least)
     answer = _ANSWERS[int(ended.answer[0])]
     rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
     centre, low, high = (
         float(values[0]) for values in (ended.bounds.centre, ended.bounds.low, ended.bounds.high)
     )
-    # The standard deviation at which a t interval would be this wide. For an interval by ranks,
-    # disturbed rounds do not count in it.
+    # The standard deviation at which a t interval would be this wide. If the interval is by ranks,
+    # it ignores disturbed rounds.
     seen_by = find_bounds(differences[:units], level)
     critical = float(t_critical(level, units - 1))
     spread = float(seen_by.high - seen_by.low) / 2.0 / critical * math.sqrt(units)
     has_passed = answer is RatioAnswer.NOT_WORSE
-    # Rounds that are too few for an alarm show no slowdown, however large, and an interval at the
-    # level of passes does not explain why there was none.
+    # Too few rounds for an alarm cannot show any slowdown, however large, and an interval at the
+    # level of passes does not explain why there was no alarm.
     has_interval = answer is not RatioAnswer.OPEN or bool(schedule.alarms)
     alarm_level = rule.level if has_passed or not has_interval else level
     seen = _shift(spread, alarm_level, units)
     needed, distance = None, abs(centre - rule.margin)
-    # No number of rounds tells a ratio from the allowed one that the clock does not tell from it.
+    # If the clock cannot distinguish a ratio from the allowed one, more rounds do not help.
     if answer is RatioAnswer.OPEN and distance > least:
         is_low = centre < rule.margin and schedule.passes
         nearest = schedule.passes[-1].level if is_low else alarm_level
@@ -478,7 +479,7 @@ def judge_differences(
 
 
 def _units_to_decide(spread: float, units: int, level: float, distance: float) -> int | None:
-    """How many differences would decide a ratio at this distance from the allowed one."""
+    """Return how many differences would decide a ratio at this distance from the allowed one."""
     counts = range(units + 1, _MOST_ROUNDS)
     fewest = bisect.bisect_left(
         counts, 1, key=lambda count: _shift(spread, level, count) <= distance
@@ -487,5 +488,5 @@ def _units_to_decide(spread: float, units: int, level: float, distance: float) -
 
 
 def _shift(spread: float, level: float, count: int) -> float:
-    """The distance from the allowed ratio that a t test of this size sees with `POWER`."""
+    """Return the distance from the allowed ratio that a t test of this size finds with `POWER`."""
     return shift_to_detect(level, POWER, count) * spread

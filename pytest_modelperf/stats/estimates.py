@@ -1,7 +1,7 @@
 """Percentiles and ratios of measured times, with intervals whose unit is the round.
 
 Inferences in one session resemble each other far more than two sessions do. An interval that treats
-them as independent is too narrow by a factor. docs/measuring.md has the rules, and how often they
+them as independent is several times too narrow. docs/measuring.md has the rules, and how often they
 were found to hold.
 """
 
@@ -39,9 +39,9 @@ PairedTurns: TypeAlias = tuple[Turns, Turns]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 MEDIAN = 50.0
-# If at least this share of the pairs of a round was undisturbed, only these pairs count.
+# If at least this share of a round's pairs was undisturbed, only these pairs count.
 _UNDISTURBED_SHARE = 0.6
-# A turn that waited for so many times the typical turn counts half as much as one that did not.
+# A turn that waited for this share of the typical turn counts half as much as one without waiting.
 _LONG_WAIT = 0.05
 # The quantile of the undisturbed turns that counts if few pairs were undisturbed, and the fewest
 # turns of a side for it.
@@ -51,23 +51,23 @@ _FEWEST_UNDISTURBED = 4
 _SHORTEST_NS = 0.5
 # Bounds from two very different rounds can exceed every float.
 _LARGEST_LOG = 700.0
-# Where a run would see only larger changes than this, nobody needs to know how large.
+# If a run could see only changes larger than this, their exact size does not matter.
 _LARGEST_CHANGE = 10.0
-# The counts of samples that a percentile can need.
+# The numbers of samples that a percentile can need.
 _COUNTS = range(2, 1 << 20)
 
 
 @cache
 def needed_samples(percent: float, confidence: float = 0.99) -> int:
-    """The fewest samples that support a percentile.
+    """Return the fewest samples that support a percentile.
 
-    With this confidence, at least two of them lie above the percentile: the smallest n with
+    With this confidence, at least two of them are above the percentile: the smallest n with
     P(at most 1 of n above) <= 1 - confidence. This is the rule of MLPerf
     (mlcommons/inference_policies, inference_rules.adoc, "Early Stopping Criterion") for one query
     above the reported latency, with its tolerance d = 0.
     """
     above = 1.0 - percent / 100.0
-    # The chance falls with each further sample.
+    # Bisection works because the chance falls with each further sample.
     fewest = bisect.bisect_left(
         _COUNTS, 1, key=lambda count: binomial_chance(1, count, above) <= 1.0 - confidence
     )
@@ -75,7 +75,7 @@ def needed_samples(percent: float, confidence: float = 0.99) -> int:
 
 
 def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95) -> Latency:
-    """The latency of these rounds."""
+    """Summarize the latency of these rounds."""
     pooled = _pool(rounds)
     return Latency(
         batch_size=batch_size,
@@ -92,7 +92,7 @@ def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95
 def estimate_percentile(
     rounds: Sequence[Times], percent: float, confidence: float = 0.95
 ) -> Percentile:
-    """A percentile of the samples of all rounds, with an interval by rounds."""
+    """Estimate a percentile of the samples of all rounds, with an interval by rounds."""
     pooled = _pool(rounds)
     needed = needed_samples(percent)
     if len(pooled) < needed:
@@ -105,7 +105,7 @@ def estimate_percentile(
 
 
 def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
-    """The ratio of the second side to the first, with its t interval.
+    """Return the ratio of the second side to the first, with its t interval.
 
     It is the geometric mean of the ratios of the rounds.
     """
@@ -113,7 +113,7 @@ def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
 
 
 def round_ratios(pairs: Sequence[PairedTurns]) -> tuple[float, ...]:
-    """The time after relative to before in each round, paired by turns."""
+    """Return the time after relative to before in each round, paired by turns."""
     return tuple(map(bounded_exp, _round_differences(pairs).tolist()))
 
 
@@ -123,10 +123,10 @@ def detectable_change(
     power: float = 0.9,
     rounds: int | None = None,
 ) -> float:
-    """The relative slowdown that a one-sided t test at `level` detects with this power.
+    """Return the relative slowdown that a one-sided t test at `level` detects with this power.
 
-    The test has `rounds` rounds, or as many as `pairs`, which vary as `pairs` do. The slowdown is
-    infinite for one round, whose spread is unknown, and where it would be tenfold and more.
+    The test has `rounds` rounds (by default those of `pairs`), which vary as `pairs` do. The
+    slowdown is infinite for one round, whose spread is unknown, and if it is more than tenfold.
     """
     count = len(pairs) if rounds is None else rounds
     if min(count, len(pairs)) < 2:
@@ -137,10 +137,10 @@ def detectable_change(
 
 
 def resolution(pairs: Sequence[PairedTurns]) -> float:
-    """The log of the smallest ratio that the clock tells from 1.
+    """Return the log of the smallest ratio that the clock distinguishes from 1.
 
-    Times are multiples of its tick. So rounds that agree exactly are no proof that the sides do.
-    The first round tells about how long an inference takes.
+    Times are multiples of its tick. So rounds that agree exactly do not prove that the sides do.
+    The first round shows about how long an inference takes.
     """
     if not pairs:
         return 0.0
@@ -149,12 +149,12 @@ def resolution(pairs: Sequence[PairedTurns]) -> float:
 
 
 def log_of_tick(tick_ns: float, time_ns: float) -> float:
-    """The log of the ratio between a time and the same with one tick more."""
+    """Return the log of the ratio by which one more tick changes a time."""
     return math.log1p(tick_ns / max(time_ns, _SHORTEST_NS))
 
 
 def describe_spread(rounds: Sequence[Times]) -> LatencySpread:
-    """How much the inferences of one session vary, and how much the medians of sessions vary."""
+    """Return how much the inferences of one session vary, and the medians of sessions."""
     medians = logs([float(np.median(times)) for times in rounds])
     within = [float(logs(times).std(ddof=1)) for times in rounds if len(times) > 1]
     return LatencySpread(
@@ -164,17 +164,17 @@ def describe_spread(rounds: Sequence[Times]) -> LatencySpread:
 
 
 def rate_of_rounds(rates: Sequence[float], confidence: float) -> Ratio:
-    """The geometric mean of the rates of the rounds."""
+    """Return the geometric mean of the rates of the rounds."""
     return _typical(logs(rates), confidence)
 
 
 def ratio_of_rounds(before: Sequence[float], after: Sequence[float], confidence: float) -> Ratio:
-    """The ratio of two figures that were measured once in each of the same rounds."""
+    """Return the ratio of two figures that were measured once in each of the same rounds."""
     return _typical(logs(after) - logs(before), confidence)
 
 
 def typical_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
-    """The t interval of the mean of the logs of figures that were measured once a round."""
+    """Return the t interval of the mean of the logs of figures that were measured once a round."""
     seen = logs(values)
     centre, half = float(seen.mean()), _t_half_width(seen, confidence)
     return bounded_exp(centre - half), bounded_exp(centre + half)
@@ -183,7 +183,7 @@ def typical_interval(values: Sequence[float], confidence: float) -> tuple[float,
 def effective_samples(
     rounds: Sequence[Times], value: float, share: float, confidence: float
 ) -> float:
-    """The number of independent samples that would vary around this quantile like these rounds."""
+    """Return how many independent samples would vary around this quantile like these rounds."""
     sizes = np.array([len(times) for times in rounds])
     below = np.array([np.count_nonzero(np.asarray(times) <= value) for times in rounds])
     count, total = len(rounds), int(sizes.sum())
@@ -192,16 +192,16 @@ def effective_samples(
     independent = share * (1.0 - share) / variance if variance > 0.0 else math.inf
     upper = (1.0 + confidence) / 2.0
     few_rounds = t_quantile(upper, total - 1) / t_quantile(upper, count - 1)
-    # More independent samples than were taken, or less than one, occur by chance.
+    # By chance, the result can exceed the number of samples, or be below one.
     return min(max(independent * float(few_rounds) ** 2, 1.0), float(total))
 
 
 def paired_difference(pair: PairedTurns) -> float:
-    """The difference of logs of one round, second side minus first.
+    """Return the difference of logs of one round, second side minus first.
 
     It is the median over the pairs of turns. Only the switches and the waits determine which turns
     count, never how long the model ran, so the choice favours no side. docs/statistics.md has the
-    figures behind it. For a workload it is the difference of the time of one pass.
+    figures behind it. For a workload, it is the difference of the time of one pass.
     """
     before, after = pair
     if before.mix is not None:
@@ -223,9 +223,9 @@ def paired_difference(pair: PairedTurns) -> float:
 
 
 def _difference_of_pass(pair: PairedTurns, members: Members) -> float:
-    """The log of the ratio of a pass: members count by their share of the time.
+    """Return the log ratio of a pass, in which members count by their share of the time.
 
-    Each has a difference of its own, between inferences of one kind. A member that did not run in
+    Each member has its own difference, between inferences of one kind. A member that did not run in
     this round is left out.
     """
     before_ns = after_ns = 0.0
@@ -240,9 +240,10 @@ def _difference_of_pass(pair: PairedTurns, members: Members) -> float:
 
 
 def _difference_of_calm(pair: PairedTurns) -> float:
-    """The difference of logs of a disturbed round: turns count the less, the longer they waited.
+    """Return the difference of logs of a disturbed round.
 
-    Neighbouring turns were disturbed differently, so each side has a median of its own.
+    The longer a turn waited, the less it counts. Neighbouring turns were disturbed differently, so
+    each side has a median of its own.
     """
     usual_ns = float(np.median([side.running_ns for side in pair]))
     medians = []
@@ -254,7 +255,7 @@ def _difference_of_calm(pair: PairedTurns) -> float:
 
 
 def _weighted_median(values: Floats, weights: Floats) -> float:
-    """The median in which each value counts as much as its weight; with equal ones the usual."""
+    """Return the median with weights. With equal weights it is the usual one."""
     order = np.argsort(values)
     weight = weights[order]
     middle = np.cumsum(weight) - weight / 2.0
@@ -262,19 +263,19 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
 
 
 def difference_of_medians(pair: PairedTurns) -> float:
-    """The log of the ratio of the medians of one round, second side over first."""
+    """Return the log of the ratio of the medians of one round, second side over first."""
     old, new = _own_logs(pair)
     return float(np.median(new) - np.median(old))
 
 
 def _own_logs(pair: PairedTurns) -> tuple[Floats, Floats]:
-    """The logs of the times of both sides, without the waiting if both know it."""
+    """Return the logs of the times of both sides, without the waiting if it is known for both."""
     before, after = _own_times(pair)
     return logs(before), logs(after)
 
 
 def _own_times(pair: PairedTurns) -> tuple[Times, Times]:
-    """The times of both sides, without the waiting if both know it."""
+    """Return the times of both sides, without the waiting if it is known for both."""
     before, after = pair
     if before.running_ns is not None and after.running_ns is not None:
         return before.running_ns, after.running_ns
@@ -290,26 +291,27 @@ def bounded_exp(value: float) -> float:
 
 
 def told_change(change: float) -> float:
-    """A change that could be seen; infinite where it is so large that it tells nothing."""
+    """Return a change that could be seen, or infinity if it is too large to be useful."""
     return change if change <= _LARGEST_CHANGE else math.inf
 
 
 @cache
 def shift_to_detect(level: float, power: float, count: int) -> float:
-    """The shift, in standard deviations, that a t test of this size detects with this power.
+    """Return the shift, in standard deviations, that a t test of this size detects with this power.
 
-    The cases of a run share their levels and often have as many rounds, and one value takes 50 us.
+    It is cached because a value takes 50 us, and the cases of a run share their levels and often
+    the number of rounds.
     """
     freedom = count - 1
-    # The noncentrality at which a noncentral t is below the critical value with chance 1 - power.
+    # The noncentrality for which a noncentral t is below the critical value with chance 1 - power.
     noncentral = scipy.special.nctdtrinc(freedom, 1.0 - power, t_critical(level, freedom))
     return float(noncentral) / math.sqrt(count)
 
 
 def _typical(seen: Floats, confidence: float, least: float = 0.0) -> Ratio:
-    """The mean of logs and its t interval, as ratios; a single value has no interval.
+    """Return the mean of logs and its t interval, as ratios. A single value has no interval.
 
-    No side of the interval is shorter than `least`.
+    Each side of the interval has at least the length `least`.
     """
     centre = float(seen.mean())
     if len(seen) < 2:
@@ -330,7 +332,7 @@ def _t_half_width(values: Floats, confidence: float) -> float:
 def _interval(
     rounds: Sequence[Times], pooled: Floats, value: float, share: float, confidence: float
 ) -> tuple[float, float]:
-    """The interval of a quantile of samples that come in rounds.
+    """Return the interval of a quantile of samples that come in rounds.
 
     The mean of the quantiles of the rounds is not the quantile of all samples, and resampling few
     rounds underestimates a tail. So the interval is the one for surveys of clusters: Woodruff,

@@ -1,9 +1,9 @@
 """Levels of a series, and the errors that some of them have in common.
 
-A level is measured relative to a baseline, which an earlier measurement linked to the baseline
-before. So all levels of a baseline share the errors of the links up to it. The baselines are a
-tree: where an older one comes back, its next link begins another branch, and levels on two branches
-share the errors only up to the place where these part.
+A level is measured relative to a baseline, which an earlier measurement linked to the previous
+baseline. So all levels of a baseline share the errors of the links up to it. The baselines are a
+tree: if an older one comes back, its next link begins another branch. Levels on two branches share
+the errors only up to the point at which the branches part.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _LEAST_SHARE = 0.5
 
 
 def moderated(variances: Sequence[float]) -> list[float]:
-    """The variances of the measurements of a series, none of them far below the typical one.
+    """Increase variances that are far below the typical one of their series.
 
     A few rounds can agree by chance. One such measurement in a hundred would outweigh all its
-    neighbours, and be sure of a change that is none. Exact ones stay exact: an unchanged model has
-    no error.
+    neighbours, and show a change that does not exist. Exact ones stay exact, because an unchanged
+    model has no error.
     """
     noisy = [each for each in variances if each > 0.0]
     least = _LEAST_SHARE * median(noisy) if noisy else 0.0
@@ -30,23 +30,23 @@ def moderated(variances: Sequence[float]) -> list[float]:
 
 
 class LinkedBaselines(Struct, frozen=True):
-    """The baselines of a series; number 0 is the first of all.
+    """The baselines of a series, with the number 0 for the first.
 
-    `parents` has the number of the baseline that each is linked to, which is smaller, and
-    `variances` the error of all links between each and the first one.
+    `parents[i]` is the number of the earlier baseline to which baseline i is linked.
+    `variances[i]` is the summed variance of all links from there back to baseline 0.
     """
 
     parents: list[int] = field(default_factory=lambda: [0])
     variances: list[float] = field(default_factory=lambda: [0.0])
 
     def add(self, parent: int, variance: float) -> int:
-        """Adds a baseline by a link of this variance, and returns its number."""
+        """Add a baseline by a link of this variance, and return its number."""
         self.parents.append(parent)
         self.variances.append(self.variances[parent] + variance)
         return len(self.parents) - 1
 
     def variances_from(self, start: int) -> Sequence[float]:
-        """The error of the links between this baseline and each one."""
+        """Return the variance of the links between this baseline and each one."""
         way = {0, start}
         place = start
         while place:
@@ -63,8 +63,9 @@ class LinkedBaselines(Struct, frozen=True):
 class Levels(Struct, frozen=True):
     """The levels of a series, and the errors of their measurements as `variances`.
 
-    `baselines` has the number of the baseline that each was measured against. `are_links` tells
-    which points measured a later baseline: theirs is that one, for its error is that of the point.
+    `baselines` has the number of the baseline that each was measured against. `are_links` marks the
+    points that measured a later baseline. Their number is that of the later baseline, because its
+    link has the error of the point.
     """
 
     values: Sequence[float] = ()
@@ -83,5 +84,5 @@ class Levels(Struct, frozen=True):
         )
 
     def own_variance(self, place: int) -> float:
-        """The error of a point that none of the links has."""
+        """Return the variance of a point that it does not share with a link."""
         return 0.0 if self.are_links[place] else self.variances[place]

@@ -14,14 +14,14 @@ from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.estimates import Floats
 
 LOOKS = (6, 9, 13, 18, 25, USUAL_ROUNDS)
-# An unchanged model may pass before an alarm may be raised.
+# An unchanged model may pass at these looks, before an alarm is possible.
 EARLY_LOOKS = (4, 5)
-# The power of the share of the rounds that is the spent share of the level.
+# The spent share of the level is the share of the rounds to this power.
 IN_PROPORTION, SOONER = 1.0, 0.5
-# Each look has about this many times the rounds of the one before.
+# Each look has about this many times the rounds of the previous one.
 _STEP = 1.4
-# The chance beyond this distance from a bound is negligible. This many nodes resolve even two looks
-# that differ in one round of two hundred.
+# The chance beyond `_FAR` from a bound is negligible. `_NODES` nodes resolve even two looks that
+# differ in one round of two hundred.
 _FAR = 9.0
 _NODES = 200
 
@@ -29,7 +29,7 @@ _NODES = 200
 class Look(Struct, frozen=True):
     """One test of the first `units` differences, after `rounds`, at its own error level.
 
-    `is_last` is set for the look after the last round, which spends what is left of the level.
+    `is_last` is set for the look after the last round, which spends the rest of the level.
     """
 
     rounds: int
@@ -39,7 +39,7 @@ class Look(Struct, frozen=True):
 
 
 def plan_looks(max_rounds: int) -> tuple[int, ...]:
-    """The rounds after which to look: the usual ones, and further ones if more are allowed."""
+    """Return the rounds after which to look: the usual ones, and later ones if they are allowed."""
     looks = [look for look in LOOKS if look < max_rounds]
     while len(looks) >= len(LOOKS) and looks[-1] * _STEP**1.5 < max_rounds:
         looks.append(round(looks[-1] * _STEP))
@@ -47,12 +47,12 @@ def plan_looks(max_rounds: int) -> tuple[int, ...]:
 
 
 def plan_early_looks(max_rounds: int) -> tuple[int, ...]:
-    """The looks at which a model may pass: some early ones, and the usual ones."""
+    """Return the looks at which a model may pass: some early ones, and the usual ones."""
     return (*(look for look in EARLY_LOOKS if look < max_rounds), *plan_looks(max_rounds))
 
 
 def share_level(parts: int, run_level: float = 0.01) -> float:
-    """The error level of each of this many parts, so that a run errs with at most `run_level`."""
+    """Return the level of each of this many parts, so that a run errs with at most `run_level`."""
     return run_level / max(parts, 1)
 
 
@@ -64,12 +64,11 @@ def spend_level(
     last_rounds: int | None = None,
     power: float = IN_PROPORTION,
 ) -> tuple[Look, ...]:
-    """The looks at the `planned` rounds that have `units`, and one more after the last round.
+    """Return the looks at the `planned` rounds that have `units`, and perhaps one last look.
 
-    `units` may be shorter than `planned`: a running comparison has not come to all looks. With
-    `last_rounds` it ended after this many; the rest of the level is then spent on one last look,
-    with the number of units at the end of `units`. The spent share of the level is the share of the
-    rounds raised to `power`.
+    `units` may be shorter than `planned`, because a running comparison has not reached all looks.
+    If it ended after `last_rounds`, the rest of the level is spent on one last look, with the last
+    number in `units`. The spent share of the level is the share of the rounds raised to `power`.
     """
     stages = [
         (rounds, count, (rounds / planned[-1]) ** power, False)
@@ -93,19 +92,19 @@ def spend_level(
 
 
 def _is_too_strict(units: int, level: float) -> bool:
-    """Whether so few units can show nothing at this level.
+    """Whether this number of units is too small to show anything at this level.
 
-    Sessions can come in two equally frequent kinds, a faster and a slower one. With this chance all
-    units have the slower kind on the same side, and agree perfectly.
+    Sessions can come in two equally frequent kinds, a faster and a slower one. With the chance
+    4^-units, all units have the slower kind on the same side, and agree perfectly.
     """
     return 4.0**-units > level
 
 
 def _nominal_level(before: Look | None, units: int, budget: float) -> float:
-    """The level of a look that errs with the chance `budget` if the look before did not.
+    """Return the level of a look that errs with the chance `budget` if the previous look did not.
 
     The statistics of two looks are correlated by the root of the share of their common units. Using
-    only the look before, and not all earlier ones, errs on the safe side.
+    only the previous look, and not all earlier ones, errs on the safe side.
     """
     if before is None:
         return budget
@@ -117,7 +116,7 @@ def _nominal_level(before: Look | None, units: int, budget: float) -> float:
     bound = float(scipy.special.ndtri(1.0 - before.level))
 
     def density(score: Floats) -> Floats:
-        """The density of this score if the look before was below its bound."""
+        """Return the density of this score if the previous look was below its bound."""
         kept: Floats = scipy.special.ndtr((bound - shared * score) / own)
         return kept * np.exp(-(score**2) / 2.0) / math.sqrt(2.0 * math.pi)
 
@@ -133,7 +132,7 @@ def _nominal_level(before: Look | None, units: int, budget: float) -> float:
 
 @cache
 def _nodes() -> tuple[Floats, Floats]:
-    """The places from 0 to `_FAR` at which a density is evaluated, and their weights."""
+    """Return the places from 0 to `_FAR` at which to evaluate a density, and their weights."""
     places, weights = np.polynomial.legendre.leggauss(_NODES)
     return (places + 1.0) * _FAR / 2.0, weights * _FAR / 2.0
 
@@ -146,18 +145,18 @@ _RESERVE = 0.1
 
 
 class SearchLevels(Struct, frozen=True):
-    """The error levels of the comparisons of one search among so many versions."""
+    """The error levels of the comparisons of one search among a number of versions."""
 
     versions: int
     level: float
 
     @property
     def planned(self) -> int:
-        """The comparisons if each shows something: both ends, the halvings, and the found pair."""
+        """The comparisons if each is decided: both ends, the halvings, and the found pair."""
         return 2 + math.ceil(math.log2(max(self.versions - 1, 1)))
 
     def of(self, number: int) -> float:
-        """The level of the comparison with this number, from 1."""
+        """Return the level of the comparison with this number, from 1."""
         beyond = number - self.planned
         if beyond <= 0:
             return share_level(self.planned, (1.0 - _RESERVE) * self.level)
@@ -165,13 +164,13 @@ class SearchLevels(Struct, frozen=True):
 
 
 def series_share(number: int) -> float:
-    """The share of the member with this number, from 1, of a series whose sum is 1.
+    """Return the term with this number, from 1, of a series whose sum is 1.
 
-    These are Euler's terms of the inverse squares.
+    The series is Euler's sum of the inverse squares, divided by its value.
     """
     return 6.0 / (math.pi * number) ** 2
 
 
 def middle_change(ratio: float) -> float:
-    """The relative change halfway to this ratio on a logarithmic scale."""
+    """Return the relative change halfway to this ratio on a logarithmic scale."""
     return math.sqrt(ratio) - 1.0

@@ -1,8 +1,8 @@
 """Workloads, whose inferences differ: the time of one pass, and that of each member.
 
-A pass is every member as often as its weight says. A slower member that is rare hardly moves the
-median of all inferences, and a member that takes most of the time decides alone. So a pass is
-judged by its whole time, each member by its own inferences, and both share the error levels.
+A pass runs each member as often as its weight. A slower member that is rare hardly moves the median
+of all inferences, and a member that takes most of the time decides alone. So a pass is judged by
+its whole time, each member by its own inferences, and both share the error levels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_modelperf.stats.estimates import (
 from pytest_modelperf.stats.looks import share_level
 from pytest_modelperf.stats.records import Members, Percentile, Turns
 
-# The share of the error level that the time of a pass has; the members have the rest.
+# The share of the error level for the time of a pass. The members have the rest.
 _PASS_SHARE = 0.5
 
 
@@ -53,7 +53,7 @@ class MixtureLatency(Struct, frozen=True, kw_only=True):
 
     @property
     def inferences(self) -> int:
-        """The inferences of one pass."""
+        """The number of inferences in one pass."""
         return sum(member.weight for member in self.members)
 
     @property
@@ -65,7 +65,7 @@ class MixtureLatency(Struct, frozen=True, kw_only=True):
 
 
 def summarize_mixture(rounds: Sequence[Turns], confidence: float) -> MixtureLatency | None:
-    """The times of a workload; None if this is not one, or before each member has run."""
+    """Summarize a workload, or return None if it is not one or if a member has not run yet."""
     members = members_of(rounds)
     if members is None:
         return None
@@ -78,7 +78,7 @@ def summarize_mixture(rounds: Sequence[Turns], confidence: float) -> MixtureLate
     low_ns = high_ns = None
     if len(rounds) > 1:
         passes = [_pass_ns(each, members, medians) for each in rounds]
-        # Disturbed rounds move their mean, which is not the figure, and widen its interval.
+        # Disturbed rounds move the mean of the passes, so only the width of its interval is used.
         centre = bounded_exp(float(logs(passes).mean()))
         low_ns, high_ns = (
             total_ns * bound / centre for bound in typical_interval(passes, confidence)
@@ -102,13 +102,13 @@ def summarize_mixture(rounds: Sequence[Turns], confidence: float) -> MixtureLate
 
 
 def members_of(rounds: Sequence[Turns]) -> Members | None:
-    """The members of a workload; None if this is not one."""
+    """Return the members of a workload, or None if this is not one."""
     mix = rounds[0].mix if rounds else None
     return None if mix is None else mix.members
 
 
 def _pass_ns(turns: Turns, members: Members, usual_ns: Sequence[float]) -> float:
-    """The time of a pass by one round; a member that did not run in it has its usual time."""
+    """Return the time of a pass in one round. A member that did not run has its usual time."""
     found = [turns.of_member(place).times_ns for place in range(len(members))]
     medians = [
         float(np.median(times)) if times else usual
@@ -149,9 +149,9 @@ class MixtureAnswer(Struct, frozen=True):
 def judge_mixture(
     pairs: Sequence[PairedTurns], rule: DuetRule, *, is_last: bool = False
 ) -> MixtureAnswer | None:
-    """Decide from the rounds so far; None if this is not a workload.
+    """Judge a workload by the rounds so far, or return None if this is not one.
 
-    An answer of an earlier look stands, as it does for a percentile.
+    The answer of an earlier look is final, as for a percentile.
     """
     members = members_of([before for before, _ in pairs])
     if members is None:

@@ -1,9 +1,9 @@
-"""How much longer the parts of a model take that changed, as a share of the whole model.
+"""How much longer the changed parts of a model take, as a share of the whole model.
 
-A part runs in each turn of a duet right after the whole model of its side. Its two sides differ by
-a few microseconds where the whole differs by as much and varies by a hundred times that. The shift
-of a round is what the parts of the second side take longer. It is divided by the time of the whole
-without disturbances, so a busy machine does not make a change look smaller.
+A part runs in each turn of a duet right after the whole model of its side. A difference of a few
+microseconds shows in its two sides, while the whole varies by a hundred times that. The shift of a
+round is the time that the parts of the second side take longer. It is divided by the undisturbed
+time of the whole, so that a busy machine does not make a change look smaller.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from pytest_modelperf.stats.duet import (
 from pytest_modelperf.stats.estimates import Floats, PairedTurns, bounded_exp
 from pytest_modelperf.stats.records import PartTurns, Turns
 
-# A part of which at least this share of the pairs was undisturbed counts these pairs alone.
+# If at least this share of a part's pairs was undisturbed, only these pairs count.
 _UNDISTURBED_SHARE = 0.5
-# The quantile of the whole's turns that stands for its time without disturbances.
+# The quantile of the whole's turns that counts as its undisturbed time.
 _CALM_SHARE = 0.25
-# The same of the times as they are, on several disturbed processors.
+# The same quantile for the raw times on several disturbed processors.
 _FAST_SHARE = 0.05
 _SHORTEST_NS = 0.5
-# From so many rounds on, the whole can contradict its parts, by more than this share of the model.
+# The fewest rounds after which the whole can contradict its parts, and the share of the model by
+# which they must differ.
 _FEWEST_TO_CONTRADICT = 3
 _SLACK = 0.01
 
@@ -46,9 +47,9 @@ class PartRound(Struct, frozen=True):
 
 
 class PartFigure(Struct, frozen=True):
-    """The typical times of one part, and how much longer it takes, with the bounds of that.
+    """The typical times of one part, and how much longer it takes, with bounds.
 
-    The bounds hold what it takes in place and alone, too.
+    The bounds include the shifts in place and alone.
     """
 
     before_ns: float
@@ -59,7 +60,7 @@ class PartFigure(Struct, frozen=True):
 
 
 def paired_shift(before: Turns, after: Turns) -> float:
-    """How much longer the second of two paired runs typically takes, in nanoseconds."""
+    """Return how much longer the second of two paired runs typically takes, in nanoseconds."""
     old, new = _own(before), _own(after)
     differences = new - old
     if before.switches is None or after.switches is None:
@@ -72,12 +73,12 @@ def paired_shift(before: Turns, after: Turns) -> float:
 
 
 def calm_ns(rounds: Sequence[PartRound]) -> float:
-    """The time of the whole model before the change, without disturbances."""
+    """Return the undisturbed time of the whole model before the change."""
     before = [each.whole[0] for each in rounds]
     if any(turns.unstalled_ns for turns in before):
-        # All turns of a slow model are disturbed, and the unstalled time is near the true one. Some
-        # turns of a fast model are not, and its unstalled time can be too short, by waits that
-        # began before the turn.
+        # All turns of a slow model are disturbed, and their unstalled time is near the true time.
+        # Some turns of a fast model are undisturbed, and its unstalled time can be too short,
+        # because of waits that began before the turn.
         unstalled = np.median(np.concatenate([_own(turns) for turns in before]))
         fast = np.quantile(np.concatenate([turns.times_ns for turns in before]), _FAST_SHARE)
         return max(min(float(unstalled), float(fast)), _SHORTEST_NS)
@@ -85,12 +86,12 @@ def calm_ns(rounds: Sequence[PartRound]) -> float:
 
 
 def undisturbed_ns(rounds_ns: Sequence[Sequence[float] | Floats]) -> float:
-    """The time that something takes in the less disturbed runs of a typical round."""
+    """Return the time of the less disturbed runs of a typical round."""
     return float(np.median([np.quantile(times_ns, _CALM_SHARE) for times_ns in rounds_ns]))
 
 
 def part_share(rounds: Sequence[PartRound]) -> float:
-    """The share of the model that its parts take, on the side where that is larger."""
+    """Return the share of the model's time in its parts, on the side where it is larger."""
     shares = []
     for number in (0, 1):
         whole = np.median([np.median(_own(each.whole[number])) for each in rounds])
@@ -103,9 +104,9 @@ def part_share(rounds: Sequence[PartRound]) -> float:
 
 
 def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool) -> Decision:
-    """Decides from the parts so far about the median of the model.
+    """Judge the median of the model by its parts in the rounds so far.
 
-    An answer must hold in place and alone, and the figure lies between them: see `_shifts`.
+    An answer must hold in place and alone, and the figure is between these two (see `_shifts`).
     """
     whole = calm_ns(rounds)
     tick_ns = max(turns.tick_ns for each in rounds for turns in each.whole)
@@ -128,7 +129,7 @@ def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool) -
 
 
 def _common_answer(one: Decision, other: Decision) -> RatioAnswer:
-    """The answer that both give; a ratio that is better is not worse either."""
+    """Return the answer that both give, where "better" includes "not worse"."""
     answers = {one.answer, other.answer}
     if answers == {RatioAnswer.BETTER, RatioAnswer.NOT_WORSE}:
         return RatioAnswer.NOT_WORSE
@@ -138,7 +139,7 @@ def _common_answer(one: Decision, other: Decision) -> RatioAnswer:
 class MedianAnswer(Struct, frozen=True):
     """The decision on the median of a model, and whether its parts gave it.
 
-    `contradiction` is the ratio of the whole model where that excludes what its parts show.
+    `contradiction` is the ratio of the whole model if that excludes what its parts show.
     """
 
     decision: Decision
@@ -149,10 +150,10 @@ class MedianAnswer(Struct, frozen=True):
 def judge_whole_and_parts(
     rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = False
 ) -> MedianAnswer:
-    """The decision by the parts, and by the whole where that contradicts them or alone decides.
+    """Judge by the parts, or by the whole if it contradicts them or alone decides.
 
-    Both can err, so each has half of the levels. Parts are not passed after the fewest rounds: some
-    more tell a small change with a small interval.
+    Both can err, so each has half of the levels. Parts have no early looks, because a few more
+    rounds can show a small change with a narrow interval.
     """
     half = replace(rule, level=rule.level / 2.0, pass_level=rule.pass_level / 2.0)
     pairs = [each.whole for each in rounds]
@@ -169,7 +170,7 @@ def judge_whole_and_parts(
 def _find_contradiction(
     pairs: Sequence[PairedTurns], parts: Decision, rule: DuetRule
 ) -> float | None:
-    """The ratio of the whole if its interval excludes that of its parts; None if it does not."""
+    """Return the ratio of the whole if its interval excludes that of its parts, or else None."""
     if len(pairs) < _FEWEST_TO_CONTRADICT or parts.ratio is None:
         return None
     found = find_bounds(median_differences(pairs, rule.tolerance), rule.level)
@@ -180,7 +181,7 @@ def _find_contradiction(
 
 
 def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure, ...]:
-    """The figures of each part; each bound is wrong with the chance `level`."""
+    """Return the figures of each part. Each bound is wrong with the chance `level`."""
     found = []
     for index in range(len(rounds[0].before)):
         pairs = [(each.before[index], each.after[index]) for each in rounds]
@@ -203,7 +204,7 @@ def part_figures(rounds: Sequence[PartRound], level: float) -> tuple[PartFigure,
 
 
 class Beyond(Struct, frozen=True):
-    """How much longer the whole takes than its parts tell, with the bounds of that."""
+    """How much longer the whole takes beyond the shifts of its parts, with bounds."""
 
     ns: float
     low_ns: float
@@ -211,10 +212,9 @@ class Beyond(Struct, frozen=True):
 
 
 class PartsAnswer(Struct, frozen=True):
-    """All that rounds tell in which parts ran beside the whole.
+    """All results of rounds in which parts ran with the whole.
 
-    `calm_ns` is the time of the whole before the change, without disturbances. A single round has
-    no figures.
+    `calm_ns` is the undisturbed time of the whole before the change. A single round has no figures.
     """
 
     median: MedianAnswer
@@ -224,7 +224,7 @@ class PartsAnswer(Struct, frozen=True):
 
 
 def judge_last(rounds: Sequence[PartRound], rule: DuetRule) -> PartsAnswer:
-    """The rounds of a duet judged after the last one; each bound has the level of the rule."""
+    """Judge the rounds of a duet after the last one. Each bound has the level of the rule."""
     median, before_ns = judge_whole_and_parts(rounds, rule, is_last=True), calm_ns(rounds)
     if len(rounds) == 1:
         return PartsAnswer(median, before_ns)
@@ -247,18 +247,18 @@ def _beyond(
 
 
 def _sums_of_shifts(made: PartRound) -> tuple[float, float, float]:
-    """How much longer all parts together took in a round: in place, alone, and the figure."""
+    """Return how much longer all parts took in a round: in place, alone, and the figure."""
     shifts = [_shifts(old, new) for old, new in zip(made.before, made.after, strict=True)]
     in_place, alone, figure = (sum(each) for each in zip(*shifts, strict=True))
     return in_place, alone, figure
 
 
 def _shifts(old: PartTurns, new: PartTurns) -> tuple[float, float, float]:
-    """How much longer a part took in a round: in place, alone, and the figure for the model.
+    """Return how much longer a part took in a round: in place, alone, and the model's figure.
 
-    In place all memory of a part was last used an inference ago, as its weights are in the model.
-    Alone it was used just before, as what its kernels hand on is in the model. So the figure takes
-    of the difference between both the share that has left the caches.
+    In place, all memory of a part was last used one inference ago, like its weights in the model.
+    Alone, it was used just before, like the results that its kernels pass on in the model. So the
+    figure is the shift alone, plus the share of the difference that has left the caches.
     """
     in_place = paired_shift(old.in_place, new.in_place)
     alone = paired_shift(old.alone, new.alone)
@@ -266,5 +266,5 @@ def _shifts(old: PartTurns, new: PartTurns) -> tuple[float, float, float]:
 
 
 def _own(turns: Turns) -> Floats:
-    """The times of turns, without waiting for a processor if that is known."""
+    """Return the times of turns, without waiting for a processor if that is known."""
     return np.asarray(turns.calm_ns, dtype=np.float64)

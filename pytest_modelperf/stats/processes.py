@@ -1,4 +1,4 @@
-"""Figures of separate processes: those that hardly vary, and stored times of an earlier day."""
+"""Judge figures of separate processes: those that hardly vary, and times of an earlier day."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pytest_modelperf.stats.looks import Look, spend_level
 from pytest_modelperf.stats.quantiles import t_critical
 
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
-# The pairs of processes after which a figure may pass, or an alarm may be raised.
+# The numbers of pairs after which a figure may pass, or an alarm is possible.
 PASS_LOOKS = (FEWEST_PAIRS, 4, 6, MOST_PAIRS)
 ALARM_LOOKS = (6, 9, MOST_PAIRS)
-# How far apart two processes of one model are at most, as a share.
+# The largest difference between two processes of one model, as a share.
 KINDS = 0.1
 
 
 def plan_processes(rule: DuetRule, pairs: int = MOST_PAIRS) -> Schedule:
-    """The looks that are due after so many pairs; all looks at a pass have the same level."""
+    """Return the looks that are due after `pairs`. All looks for a pass have the same level."""
     due = tuple(look for look in ALARM_LOOKS if look <= pairs)
     return Schedule(
         alarms=spend_level(ALARM_LOOKS, due, rule.level),
@@ -42,14 +42,14 @@ def plan_processes(rule: DuetRule, pairs: int = MOST_PAIRS) -> Schedule:
 
 
 def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Decision:
-    """Decides from pairs of processes, one a side; there are at least `FEWEST_PAIRS` of them.
+    """Judge at least `FEWEST_PAIRS` pairs of processes, one for each side.
 
-    It is asked after each pair until it has an answer.
+    The caller repeats this after each pair until there is an answer.
     """
     schedule = plan_processes(rule, len(pairs))
     found = judge_differences(differences_of_logs(pairs), schedule, rule)
     if found.rounds_needed is not None and found.rounds_needed > MOST_PAIRS:
-        # However long a run is, it takes no more pairs.
+        # A run never takes more pairs.
         found = replace(found, rounds_needed=None)
     return (found.is_open and _large_growth(pairs, rule, found)) or found
 
@@ -57,9 +57,9 @@ def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Dec
 def _large_growth(
     pairs: Sequence[tuple[float, float]], rule: DuetRule, found: Decision
 ) -> Decision | None:
-    """The decision if no two processes of one model could differ so much; None if they could.
+    """Return the decision if processes of one model cannot differ that much, or else None.
 
-    There is nothing left to chance, so the interval holds every quotient of two processes.
+    This does not depend on chance, so the interval contains every quotient of two processes.
     """
     before, after = ([pair[side] for pair in pairs] for side in (0, 1))
     kinds = 1.0 + KINDS
@@ -75,18 +75,18 @@ def _large_growth(
 
 
 FEWEST_PROCESSES = 5
-# Processes that were recorded one after the other may agree by chance, or because nothing disturbed
-# them. The spread over hours was at least this on every machine.
+# Processes that were recorded one after the other may agree by chance, or because the machine was
+# quiet. The spread over hours was at least this on every machine.
 _LEAST_SPREAD = 0.02
 
 
 def judge_stored(
     recorded_ns: Sequence[float], now_ns: float, tolerance: float, level: float
 ) -> Decision:
-    """Decides about today's median against the medians of the recorded processes.
+    """Judge today's median by the medians of the recorded processes.
 
     The bounds are the prediction interval of one further process. With fewer than
-    `FEWEST_PROCESSES` nothing is judged, and `rounds_needed` is this number.
+    `FEWEST_PROCESSES` the answer is open, and `rounds_needed` is this number.
     """
     count = len(recorded_ns)
     confidence = 1.0 - 2.0 * level

@@ -1,8 +1,8 @@
-"""The race of many candidates against one baseline, and what may be said of the fastest.
+"""The race of many candidates against one baseline, and what is shown about the fastest.
 
 In each duet of a race the candidate is the first side and the baseline the second, so that the
 ratio is the speedup of the candidate, and "worse" means that the baseline is slower.
-`docs/tuning.md` has the rule in words.
+`docs/tuning.md` describes the rule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FEWEST_PROMISING = 3
 
 
 class Standing(enum.Enum):
-    """How a candidate stands: `ALIKE` is shown to gain less than the least gain that matters."""
+    """The result of a candidate. `ALIKE` means that it gains less than the least that matters."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -49,9 +49,9 @@ _STANDINGS = {
 class RaceRule(Struct, frozen=True, kw_only=True):
     """The error levels of a whole race, and the least gain that matters.
 
-    `level` bounds the chance that any candidate is called faster that gains nothing, or slower that
-    loses nothing; `pass_level` the chance that any is called alike that gains more than
-    `least_gain`. All candidates of all stages share both. `rounds` is the most that one gets.
+    `level` bounds the chance that any candidate without a gain is called faster, or one without a
+    loss slower. `pass_level` bounds the chance that any candidate that gains more than `least_gain`
+    is called alike. All candidates of all stages share both. `rounds` is the most for each.
     """
 
     least_gain: float = 0.02
@@ -60,7 +60,7 @@ class RaceRule(Struct, frozen=True, kw_only=True):
     rounds: int = USUAL_ROUNDS
 
     def of_stage(self, candidates: int) -> DuetRule:
-        """The rule for each of so many candidates that race beside one another."""
+        """Return the rule for each of this many candidates that race together."""
         return DuetRule(
             tolerance=self.least_gain,
             level=share_level(candidates, self.level / _STAGES),
@@ -70,7 +70,7 @@ class RaceRule(Struct, frozen=True, kw_only=True):
 
     @property
     def of_confirmation(self) -> DuetRule:
-        """The rule for fresh rounds of a winner: any gain counts that is shown."""
+        """The rule for fresh rounds of a winner, in which any gain that is shown counts."""
         return replace(self.of_stage(MOST_CONFIRMED), tolerance=0.0)
 
 
@@ -79,9 +79,9 @@ def standing_of(decision: Decision) -> Standing:
 
 
 class Contest(Struct, frozen=True):
-    """The places of those that may be the fastest: the simplest of them, and the others.
+    """The places of the candidates that may be the fastest: the simplest one, and the others.
 
-    The others are to be shown faster than the simplest one, or are not worth their options.
+    The others must be shown faster than the simplest one, or are not worth their options.
     """
 
     simplest: int
@@ -89,10 +89,10 @@ class Contest(Struct, frozen=True):
 
 
 def find_contest(decisions: Sequence[Decision | None], sizes: Sequence[int]) -> Contest | None:
-    """Who may be the fastest of those shown to be faster, by intervals that overlap; None: nobody.
+    """Find the candidates that may be the fastest, or return None if none is shown faster.
 
-    `sizes` are the numbers of options that candidates set. A candidate without a decision did not
-    run.
+    Their intervals overlap with that of the best. `sizes` are the numbers of options that
+    candidates set. A candidate without a decision did not run.
     """
     faster = {
         place: decision
@@ -111,7 +111,7 @@ def find_contest(decisions: Sequence[Decision | None], sizes: Sequence[int]) -> 
 
 
 def find_promising(decisions: Sequence[Decision | None]) -> tuple[int, ...]:
-    """The places of open candidates that look faster, the fastest first."""
+    """Return the places of open candidates that look faster, the fastest first."""
     open_ones = {
         place: decision.ratio
         for place, decision in enumerate(decisions)
@@ -121,26 +121,26 @@ def find_promising(decisions: Sequence[Decision | None]) -> tuple[int, ...]:
 
 
 def has_contender(decisions: Sequence[Decision | None]) -> bool:
-    """Whether one is shown faster, or looks so after enough rounds."""
+    """Whether a candidate is shown faster, or looks faster after enough rounds."""
     is_shown = any(each is not None and standing_of(each) is Standing.FASTER for each in decisions)
     return is_shown or bool(find_promising(decisions))
 
 
 def _is_promising(decision: Decision) -> bool:
-    """Whether its rounds so far are worth fresh ones: one or two of them tell nothing."""
+    """Whether a candidate deserves fresh rounds. One or two rounds show too little."""
     is_likely = (decision.ratio or 0.0) > 1.0
     return decision.is_open and decision.rounds >= _FEWEST_PROMISING and is_likely
 
 
 def detectable_gain(decisions: Sequence[Decision | None]) -> float | None:
-    """The gain that each open candidate would have shown in nine of ten races; None if unknown."""
+    """Return the gain that each open candidate would have shown in nine of ten races, if known."""
     found = [each.detectable for each in decisions if each is not None and each.is_open]
     known = [gain for gain in found if gain is not None and math.isfinite(gain)]
     return max(known) if known and len(known) == len(found) else None
 
 
 def most_gain(decisions: Sequence[Decision | None]) -> float | None:
-    """The gain that no candidate exceeds, as far as their rounds show; None if one has no bound."""
+    """Return a bound on the gains of all candidates, or None if one of them has no bound."""
     highs = [each.high for each in decisions if each is not None]
     known = [high for high in highs if high is not None]
     if not known or len(known) < len(highs):

@@ -16,7 +16,7 @@ PERCENTS = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 class Members(Struct, frozen=True):
     """The members of a workload: their names, and how often each occurs in one pass.
 
-    A pass is every member as often as its weight says.
+    A pass runs each member as often as its weight.
     """
 
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class Members(Struct, frozen=True):
 
     @property
     def inferences(self) -> int:
-        """The inferences of one pass."""
+        """The number of inferences in one pass."""
         return sum(self.weights)
 
 
@@ -38,7 +38,7 @@ class Mix(Struct, frozen=True):
     turns: tuple[int, ...]
 
     def turned(self, first: int, count: int) -> Mix:
-        """So many turns from this one on; after the last comes the first."""
+        """Return `count` turns from `first` on, where the first turn follows the last."""
         length = len(self.turns)
         return Mix(self.members, tuple(self.turns[(first + at) % length] for at in range(count)))
 
@@ -48,9 +48,9 @@ class Turns(Struct, frozen=True, kw_only=True):
 
     `switches` is how often another process took a processor away during the inference. `running_ns`
     is the time of the inference without waiting for a processor. `unstalled_ns` is the time without
-    the longest wait of one of its threads, where several processors were disturbed. They are None
-    if the worker cannot measure them. `tick_ns` is the tick of the clock, of which the times are
-    multiples. `mix` is None unless the turns are those of a workload.
+    the longest wait of one of its threads, if several processors were disturbed. They are None if
+    the worker cannot measure them. The times are multiples of `tick_ns`, the tick of the clock.
+    `mix` is None unless the turns are those of a workload.
     """
 
     times_ns: tuple[int, ...]
@@ -62,11 +62,11 @@ class Turns(Struct, frozen=True, kw_only=True):
 
     @property
     def calm_ns(self) -> tuple[int, ...]:
-        """The times as far as they are known without waiting for a processor."""
+        """The times without waiting for a processor, as far as that is known."""
         return self.unstalled_ns or self.running_ns or self.times_ns
 
     def of_member(self, place: int) -> Turns:
-        """The turns of one member of a workload; all turns if this is not a workload."""
+        """Return the turns of one member of a workload, or all turns if this is not a workload."""
         if self.mix is None:
             return self
         own = [at for at, member in enumerate(self.mix.turns) if member == place]
@@ -86,9 +86,9 @@ class Turns(Struct, frozen=True, kw_only=True):
 class PartTurns(Struct, frozen=True, kw_only=True):
     """A part of a model in the turns of one side of a round.
 
-    `in_place` are its runs right after the whole model, with the caches as that leaves them;
-    `alone` are its runs without it. `cold_share` is the share of what its changed kernels read and
-    write that is in no cache when they run in the model.
+    `in_place` are its runs right after the whole model, with the caches as the model leaves them.
+    `alone` are its runs without the model. `cold_share` is the share of the data of its changed
+    kernels that is not in a cache when they run in the model.
     """
 
     in_place: Turns
@@ -99,8 +99,8 @@ class PartTurns(Struct, frozen=True, kw_only=True):
 class Percentile(Struct, frozen=True, kw_only=True):
     """A percentile of the latency, with its interval.
 
-    `value_ns` is None if there are fewer than `needed` samples. The interval is None then too, and
-    for a single round, whose spread is unknown.
+    `value_ns` is None if there are fewer than `needed` samples. Then the interval is None too. It
+    also is for a single round, whose spread is unknown.
     """
 
     percent: float
@@ -111,7 +111,7 @@ class Percentile(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`p50`, `p99.9`."""
+        """The name of the percentile: `p50`, `p99.9`."""
         return f"p{self.percent:g}"
 
     @property
@@ -132,7 +132,7 @@ class Percentile(Struct, frozen=True, kw_only=True):
         return max(self.high_ns - self.value_ns, self.value_ns - self.low_ns) / self.value_ns
 
     def scaled(self, factor: float) -> Percentile:
-        """The percentile so many times as long, its interval with it."""
+        """Return the percentile and its interval, multiplied by `factor`."""
         if self.value_ns is None:
             return self
         return replace(
@@ -144,7 +144,7 @@ class Percentile(Struct, frozen=True, kw_only=True):
 
 
 class Latency(Struct, frozen=True, kw_only=True):
-    """The time of an inference in steady state: `latency.p99_ms`, None if unsupported."""
+    """The time of an inference in steady state. `latency.p99_ms` is None if unsupported."""
 
     batch_size: int
     confidence: Confidence
@@ -160,7 +160,7 @@ class Latency(Struct, frozen=True, kw_only=True):
         return f"<latency: {p50}, samples: {self.samples}, rounds: {self.rounds}>"
 
     def percentile(self, percent: float) -> Percentile:
-        """The percentile of this number; ValueError if it is not among `percentiles`."""
+        """Return the percentile of this number. Raise ValueError if it is not in `percentiles`."""
         for each in self.percentiles:
             if each.percent == percent:
                 return each
@@ -233,7 +233,7 @@ class RoundSpread(Struct, frozen=True):
 
 
 class Ratio(Struct, frozen=True):
-    """How many times as long the second side took; a single round has no interval."""
+    """How many times as long the second side took. A single round has no interval."""
 
     value: float
     low: float | None
@@ -258,7 +258,7 @@ class LatencySpread(Struct, frozen=True, kw_only=True):
 class Growth(Struct, frozen=True, kw_only=True):
     """The bytes that memory grows by with each inference.
 
-    `low` and `high` are each wrong with half of what `confidence` leaves.
+    `low` and `high` are each wrong with the chance (1 - `confidence`) / 2.
     """
 
     inferences: int
@@ -277,7 +277,7 @@ class Growth(Struct, frozen=True, kw_only=True):
 
 
 class Slope(Struct, frozen=True, kw_only=True):
-    """The nanoseconds by which a step takes longer than the one before it, and their interval."""
+    """The nanoseconds by which a step takes longer than the previous one, and their interval."""
 
     ns_per_step: Figure
     low: float

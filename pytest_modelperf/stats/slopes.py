@@ -11,24 +11,24 @@ from msgspec import Struct
 from pytest_modelperf.stats.quantiles import standard_error, t_critical
 from pytest_modelperf.stats.records import Growth, Slope
 
-# The steps are divided into so many ranges. In each, the median leaves out disturbed inferences.
+# The steps are divided into this many ranges, whose medians ignore disturbed inferences.
 _RANGES = 16
 # The t quantile of fewer rounds makes any interval useless.
 _FEWEST_ROUNDS = 3
 
 
 class SteppedTimes(Struct, frozen=True):
-    """The times of a round, whose first is that of `first_step`; after the last step comes 0."""
+    """The times of a round. The first is that of `first_step`, and step 0 follows the last step."""
 
     first_step: int
     times_ns: Sequence[int]
 
 
 def slope_of(rounds: Sequence[SteppedTimes], steps: int, confidence: float) -> Slope | None:
-    """The slope of the time over the steps; None if too few rounds tell it.
+    """Return the slope of the time over the steps, or None if there are too few rounds.
 
-    It is that of the least squares through the medians of ranges of steps, each round and range a
-    point that weighs as much as it has times. Sessions differ, so the interval is that of the
+    It is the least squares slope through the medians of ranges of steps. Each range of a round is a
+    point with its number of times as weight. Sessions differ, so the interval is that of the
     jackknife over rounds: Efron and Stein, "The jackknife estimate of variance" (1981).
     """
     if steps < 2 or len(rounds) < _FEWEST_ROUNDS:
@@ -46,7 +46,7 @@ def slope_of(rounds: Sequence[SteppedTimes], steps: int, confidence: float) -> S
 
 
 def _sums(found: SteppedTimes, steps: int) -> list[float]:
-    """The weight of a round, and its weighted sums of x, t, x*x and x*t."""
+    """Return the weight of a round, and its weighted sums of x, t, x*x and x*t."""
     times = np.asarray(found.times_ns, np.float64)
     at = (found.first_step + np.arange(len(times))) % steps
     ranges = at * min(_RANGES, steps) // steps
@@ -59,7 +59,7 @@ def _sums(found: SteppedTimes, steps: int) -> list[float]:
 
 
 def _slope(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The slopes that rows of such sums give; not a number where all lie at one place."""
+    """Return the slopes from rows of such sums, or NaN if all points have the same x."""
     weight, x, t, xx, xt = np.moveaxis(sums, -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         slopes: npt.NDArray[np.float64] = (weight * xt - x * t) / (weight * xx - x * x)
@@ -69,19 +69,19 @@ def _slope(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 # -- how much memory grows with each inference, with its interval
 
 
-# The allocator of Linux asks for 128 KiB more than it needs: mallopt(3), M_TOP_PAD.
+# The allocator of Linux requests 128 KiB more than it needs: mallopt(3), M_TOP_PAD.
 _STEP_BYTES = 132 << 10
 
 
 def growth_of(sizes: Sequence[int], block: int, level: float) -> Growth:
-    """The growth, from the memory after each block of so many inferences.
+    """Return the growth, from the memory after each block of `block` inferences.
 
-    A leak of a few bytes grows the memory by steps, when the allocator asks for more. So the figure
-    is the mean of what the blocks add, and not the median, which is 0; its interval is that of the
+    A leak of a few bytes grows the memory in steps, when the allocator requests more. So the figure
+    is the mean of what the blocks add, and not the median, which is 0. Its interval is that of the
     t test, with the error `level` at each end. A single jump has a wide interval. If the memory
-    goes up and down around one size, what the blocks add varies more than the mean of it, so the
+    goes up and down around one size, what the blocks add varies more than its mean does, so the
     interval is too wide rather than too narrow. Less than a step of the allocator may be hidden, so
-    both ends are that much further out.
+    both ends are further out by that step.
     """
     added = np.diff(np.array(sizes, dtype=np.float64)) / block
     centre = float(added.mean())

@@ -16,22 +16,22 @@ from msgspec import Struct
 
 from pytest_modelperf.stats.spread import percentile_of
 
-# Low percentiles hardly change when other processes hold up some of the inferences.
+# Low percentiles hardly change if other processes hold up some of the inferences.
 _LOW_PERCENT = 5.0
-# The deviations of the logarithm of a slowdown: that of one process from others of its model, that
-# of the machine from the one of the recording, and that of a process for each of its processors
-# that others have: a thread that waits holds up the others. docs/parts.md says what they rest on.
+# Standard deviations of the logarithm of a slowdown: of one process from others of its model, of
+# the machine from that of the recording, and of a process for each of its processors that others
+# use, because a waiting thread holds up the other threads. docs/parts.md has the evidence.
 _PROCESSES = 0.05
 _MACHINES = 0.07
 _NEIGHBOURS = 0.15
-# The number of deviations that are explained. Each look has to exceed them.
+# The number of deviations that drift explains. A slowdown must exceed them in each look.
 _DEVIATIONS = 2.4
 
 
 class ShortLook(Struct, frozen=True):
     """A short run: its time as a multiple of the expected one, and how busy the machine was.
 
-    `taken` is how many of its processors others had meanwhile, on average.
+    `taken` is how many of its processors other processes had meanwhile, on average.
     """
 
     slowdown: float
@@ -39,9 +39,9 @@ class ShortLook(Struct, frozen=True):
 
 
 class MachineDrift(Struct, frozen=True):
-    """How much longer everything takes than when it was recorded, and how sure that is.
+    """How much longer everything takes than at the recording, and how uncertain that is.
 
-    Both are logarithms. By default both runs were on one machine, one right after the other.
+    Both are logarithms. The default is for two runs on one machine, one right after the other.
     """
 
     centre: float = 0.0
@@ -49,9 +49,10 @@ class MachineDrift(Struct, frozen=True):
 
     @classmethod
     def of(cls, others: Sequence[float]) -> MachineDrift:
-        """The drift since a recording, by the slowdowns of other models.
+        """Return the drift since a recording, by the slowdowns of other models.
 
-        It is their median, drawn towards 1 if they are few. Others that got faster explain nothing.
+        It is their median, moved towards 1 if they are few. It is never below 1, because a speedup
+        of others does not explain a slowdown.
         """
         weight = len(others) / (len(others) + (_PROCESSES / _MACHINES) ** 2)
         centre = weight * math.log(typical_slowdown(others))
@@ -61,7 +62,7 @@ class MachineDrift(Struct, frozen=True):
         return look.slowdown <= self.most(look.taken)
 
     def most(self, taken: float = 0.0) -> float:
-        """The largest slowdown that is explained."""
+        """Return the largest slowdown that drift explains."""
         spread = math.hypot(_PROCESSES, self.deviation, _NEIGHBOURS * max(taken, 0.0))
         return math.exp(self.centre + _DEVIATIONS * spread)
 
@@ -74,7 +75,7 @@ class Weighed(Struct, frozen=True):
 
 
 def weigh(looks: Iterable[ShortLook], drift: MachineDrift) -> Weighed:
-    """Weigh looks, at least one, one after the other: none is taken after one that is explained."""
+    """Weigh one or more looks in turn, and take no more after one that drift explains."""
     taken: list[float] = []
     for look in looks:
         taken.append(look.slowdown)
@@ -84,10 +85,10 @@ def weigh(looks: Iterable[ShortLook], drift: MachineDrift) -> Weighed:
 
 
 def low_time(rounds_ns: Iterable[Sequence[int]]) -> float:
-    """The time of an inference in the rounds of a process while little disturbs it."""
+    """Return the time of an inference in the less disturbed moments of a process's rounds."""
     return min(percentile_of(sorted(times_ns), _LOW_PERCENT) for times_ns in rounds_ns)
 
 
 def typical_slowdown(others: Sequence[float]) -> float:
-    """The median slowdown of other models; 1 without any."""
+    """Return the median slowdown of other models, or 1 without any."""
     return median(others) if others else 1.0

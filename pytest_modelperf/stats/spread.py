@@ -1,4 +1,4 @@
-"""How a list of times spreads, in plain Python: a stored profile is shown without numpy."""
+"""The spread of a list of times, in plain Python: showing a stored profile needs no numpy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from pytest_modelperf.stats.records import RoundSpread
 
-# Those that a chart of many rounds shows: the extremes, the quartiles, and two between.
+# The percentiles in a chart of many rounds: the extremes, the quartiles, and two between.
 _PERCENTS = (0, 5, 25, 50, 75, 95, 100)
 
 
 def percentile_of(ordered: Sequence[int], percent: float) -> float:
-    """A percentile of sorted times, by linear interpolation between two of them as in numpy."""
+    """Return a percentile of sorted times, by linear interpolation as in numpy."""
     place = percent / 100 * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
@@ -20,6 +20,6 @@ def percentile_of(ordered: Sequence[int], percent: float) -> float:
 
 
 def spread_of_round(times: Sequence[int]) -> RoundSpread:
-    """The spread of one round."""
+    """Return the spread of one round."""
     ordered = sorted(times)
     return RoundSpread(len(ordered), *(percentile_of(ordered, each) for each in _PERCENTS))

@@ -126,7 +126,7 @@ def run_passes(
             sides[-1].setup.policy,
             time.perf_counter_ns,
             tell,
-            random.Random(0),  # noqa: S311  # an order
+            random.Random(0),  # noqa: S311  # only an order
             lambda key: key.configuration,
         )
         machine = workers.machine or describe_machine()
@@ -165,7 +165,7 @@ class _Workers(Struct):
                     stack.push(own)
 
     def rig(self, key: SideConfiguration) -> Rig:
-        """The model of a side at one case, in its worker."""
+        """Return the model of a side at one case, in its worker."""
         case = key.configuration.case
         known = self._rigs.get((key.side, case))
         if known is None:
@@ -193,7 +193,7 @@ class _Workers(Struct):
         return self._workers[place][0]
 
     def end(self, key: SideConfiguration) -> None:
-        """Ends the worker in which this configuration failed."""
+        """End the worker in which this configuration failed."""
         place = self._place(key)
         _, stack = self._workers.pop(place, (None, ExitStack()))
         stack.close()
@@ -202,14 +202,14 @@ class _Workers(Struct):
                 del self._rigs[side, case]
 
     def _place(self, key: SideConfiguration) -> tuple[int, int]:
-        """Sides with the same setup share a worker."""
+        """Return the key of the worker, which sides with the same setup share."""
         setup = self.sides[key.side].setup
         first = next(side.index for side in self.sides if side.setup == setup)
         return first, key.configuration.case.cores
 
 
 class _Bench(Struct):
-    """One configuration as a bench to sample; its worker starts with its first round."""
+    """One configuration as a bench to sample, whose worker starts with its first round."""
 
     workers: _Workers
     key: SideConfiguration

@@ -39,16 +39,16 @@ class Configuration(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """`b1-c2`, or `b1-c2-s4` where several requests run at once."""
+        """`b1-c2`, or `b1-c2-s4` if several requests run at once."""
         return self.case.id if self.streams == 1 else f"{self.case.id}-s{self.streams}"
 
     @property
     def amounts(self) -> dict[str, int]:
-        """How much it has of each thing that can vary."""
+        """The amount of each thing that can vary."""
         return {BATCH: self.case.batch_size, CORES: self.case.cores, STREAMS: self.streams}
 
     def all_else(self, of: str) -> tuple[object, ...]:
-        """Everything about it except one thing."""
+        """Return everything about it except one thing."""
         rest = (amount for name, amount in self.amounts.items() if name != of)
         return self.case.dims, self.case.phase, *rest
 
@@ -72,7 +72,7 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> CaseState:
-        """Whether it was measured; if not, why."""
+        """The state of the configuration: measured, or why it was not."""
         if self.latency is not None:
             return CaseState.MEASURED
         return CaseState((self.outcome or Outcome.FAILED).value)
@@ -83,12 +83,12 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
 
     @property
     def median_ns(self) -> float:
-        """The best estimate of the median latency; infinite if it was not measured."""
+        """The best estimate of the median latency, infinite if it was not measured."""
         return math.inf if self.latency is None else self.latency.median_ns
 
     @property
     def latency_interval_ms(self) -> tuple[float, float] | None:
-        """The interval of the median latency; None if there are too few rounds."""
+        """The interval of the median latency, or None if there are too few rounds."""
         return None if self.latency is None else self.latency.percentile(50.0).interval_ms
 
 
@@ -114,7 +114,7 @@ CONFIGURATION = JsonObject(
 class SweetSpot(Struct, frozen=True, kw_only=True):
     """The id of the best configuration within a threshold, and of those that may be as good.
 
-    `best` is None if none is surely within. `equals` have a throughput that cannot be told from
+    `best` is None if none is surely within. `equals` have a throughput that may be the same as
     the best; `undecided` may be within the threshold or beyond.
     """
 
@@ -123,7 +123,7 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
     undecided: tuple[str, ...]
 
     def role(self, config_id: str) -> str | None:
-        """`best`, `equal` or `undecided`; None for any other configuration."""
+        """Return `best`, `equal` or `undecided`, or None for any other configuration."""
         if config_id == self.best:
             return "best"
         if config_id in self.equals:
@@ -145,7 +145,7 @@ class Scaling(Struct, frozen=True, kw_only=True):
 
     @property
     def efficiency(self) -> float | None:
-        """For cores: the gain as a share of a perfect gain; else None."""
+        """The gain as a share of a perfect gain, for cores only, otherwise None."""
         return self.gain.value / self.factor if self.of == CORES else None
 
 
@@ -222,7 +222,7 @@ class Sweep(Shown, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing at all could be measured."""
+        """Whether no configuration could be measured."""
         return all(point.latency is None for side in self.sides for point in side.points)
 
 
@@ -239,16 +239,16 @@ SWEEP = JsonDocument(
 
 
 def find_competing(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """The measured points of which one may be the best.
+    """Return the measured points of which one may be the best.
 
-    Where models generate, these are the steps alone, because a prefill takes many tokens at once.
+    If models generate, these are the steps alone, because a prefill takes many tokens at once.
     """
     steps = [point for point in points if point.configuration.case.is_step]
     return [point for point in steps or points if point.latency is not None]
 
 
 def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) -> SweetSpot:
-    """Finds the highest throughput among the points that are surely within the threshold."""
+    """Find the highest throughput among the points that are surely within the threshold."""
     within, undecided = [], []
     for point in find_competing(points):
         interval = point.latency_interval_ms
@@ -267,7 +267,7 @@ def _may_be_within(point: SweepPoint, threshold_ms: float) -> bool:
     interval = point.latency_interval_ms
     if interval is not None:
         return interval[0] <= threshold_ms
-    # Few samples or one round leave the median open; even the fastest sample may be too slow.
+    # With few samples or one round the median is unknown; even the fastest sample may be too slow.
     return point.latency is not None and point.latency.min_ms <= threshold_ms
 
 

@@ -94,7 +94,7 @@ _NS_PER_MS = 1e6
 
 
 def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None) -> Report:
-    """Every configuration, the best ones, scaling, the layers at the best, and the method."""
+    """Show every configuration, the best ones, scaling, the layers at the best, and the method."""
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     rule = [
         ("threshold", limit),
@@ -141,7 +141,7 @@ def _model_line(label: str, side: SweepSide) -> Line:
 
 
 def _closing(sweep: Sweep) -> Iterator[Line]:
-    """How it was measured, and notes."""
+    """Yield how it was measured, and notes."""
     if not sweep.has_failed:
         yield Line(word="how", text=_method(sweep))
     if sweep.machine is not None:
@@ -174,7 +174,7 @@ def _method(sweep: Sweep) -> str:
 
 
 def _failures(sweep: Sweep) -> Iterator[ReportBlock]:
-    """The configurations without a result and their reasons; the same reason is said once."""
+    """Yield the configurations without a result, grouped by their reasons."""
     for text in unmeasured_reasons(sweep):
         yield Failure(text)
 
@@ -195,7 +195,7 @@ def unmeasured_reasons(sweep: Sweep) -> Iterator[str]:
 
 
 def _outcome_word(point: SweepPoint) -> str:
-    """`measured`, `skipped` or `failed`."""
+    """Return `measured`, `skipped` or `failed`."""
     if point.latency is not None:
         return "measured"
     return (point.outcome or Outcome.FAILED).value
@@ -216,7 +216,7 @@ def _best_lines(sweep: Sweep) -> Iterator[Line]:
 
 
 def _best_of(sweep: Sweep, side: SweepSide, label: str) -> Iterator[Line]:
-    """The best of a side, what cannot be told from it, and what may be within the threshold."""
+    """Yield the best of a side, its equals, and those that may be within the threshold."""
     spot = side.spot
     whom = f" for {label}" if label else ""
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
@@ -247,7 +247,7 @@ def _best_of(sweep: Sweep, side: SweepSide, label: str) -> Iterator[Line]:
 
 
 def _typical(point: SweepPoint) -> str:
-    """`at 4.930 ms`, its median; with too few samples for that, `with a mean of 4.930 ms`."""
+    """Return `at 4.930 ms`, its median, or `with a mean of 4.930 ms` if samples are too few."""
     word = "at" if point.p50_ms is not None else "with a mean of"
     return f"{word} {format_ms(point.median_ns)} ms"
 
@@ -261,14 +261,14 @@ def _gives_more(side: SweepSide, config_id: str) -> bool:
 
 
 def _describe(point: SweepPoint) -> str:
-    """`b4-c2-s2, 812.3 items/s at 4.930 ms`."""
+    """Return `b4-c2-s2, 812.3 items/s at 4.930 ms`."""
     rate = None if point.throughput is None else point.throughput.value
     p50_ns = None if point.latency is None else point.latency.percentile(50.0).value_ns
     return f"{point.id}, {format_rate(rate)} items/s at {format_ms(p50_ns)} ms"
 
 
 def _change_at_best(sweep: Sweep) -> Iterator[Line]:
-    """B against A, if both models are best at the same configuration."""
+    """Compare B with A, if both models are best at the same configuration."""
     bests = {side.spot.best for side in sweep.sides}
     if len(sweep.sides) == 1 or len(bests) > 1:
         return
@@ -285,7 +285,7 @@ def _change_at_best(sweep: Sweep) -> Iterator[Line]:
 
 
 def _layer_sections(sweep: Sweep, wording: Wording) -> Iterator[Section]:
-    """The layers at the best: a text has the types, a page everything about them."""
+    """Yield the layers at the best: a text has the types, a page everything about them."""
     if sweep.comparison is not None:
         for case in sweep.comparison.cases:
             yield _compared_section(case, sweep.comparison, wording)
@@ -325,7 +325,7 @@ def _compared_section(case: CaseComparison, comparison: Comparison, wording: Wor
 
 
 def _profiled_blocks(profiled: CaseProfile) -> Iterator[ReportBlock]:
-    """The layers of the best, or why it has none."""
+    """Yield the layers of the best, or why it has none."""
     measured = profiled.measured
     if measured is None:
         yield Failure(f"{profiled.outcome.value}: {profiled.reason}")
@@ -339,7 +339,10 @@ def _profiled_blocks(profiled: CaseProfile) -> Iterator[ReportBlock]:
 
 
 def _rows(sweep: Sweep) -> Iterator[tuple[Cell, ...]]:
-    """All configurations of all sides, in the requested order; rows of B have ratios B over A."""
+    """Yield all configurations of all sides, in the requested order.
+
+    Rows of B have the ratios B over A.
+    """
     changes = {change.id: change for change in sweep.changes}
     for label, side in zip(LABELS, sweep.sides, strict=False):
         for point in side.points:
@@ -416,7 +419,7 @@ def _sweep_point(point: SweepPoint) -> Entry:
 
 
 def _cases_at_best(sweep: Sweep) -> list[Entry]:
-    """The layers at the best configuration that the sweep found."""
+    """Return the layers at the best configuration that the sweep found."""
     if sweep.comparison is not None:
         return [compared_case(each, 2) for each in shown_comparisons(sweep.comparison)]
     return [] if sweep.profile is None else [profile_case(case) for case in sweep.profile.cases]

@@ -45,13 +45,13 @@ _LEAST_DIMS = 12
 
 
 def labelled_sides(sweep: Sweep) -> list[tuple[str, SweepSide]]:
-    """The sides with their labels; a model alone needs none."""
+    """Return the sides with their labels. A model alone needs none."""
     labels = LABELS if len(sweep.sides) > 1 else ("",)
     return list(zip(labels, sweep.sides, strict=True))
 
 
 def format_limit(threshold_ms: float) -> str:
-    """`20 ms`, `0.5 ms`."""
+    """Return `20 ms` or `0.5 ms`."""
     return f"{threshold_ms:.6g} ms"
 
 
@@ -59,7 +59,7 @@ def format_limit(threshold_ms: float) -> str:
 
 
 def measured_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
-    """A table of each model, and one of the change between them."""
+    """Yield a table of each model, and one of the change between them."""
     if sweep.has_failed:
         return
     names = name_models([side.model for side in sweep.sides])
@@ -72,7 +72,7 @@ def measured_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
 
 
 def _side_rows(side: SweepSide, title: str, caption: str) -> Rows:
-    """A row for each measured configuration of a model."""
+    """Make a row for each measured configuration of a model."""
     points = [point for point in ordered_points(side.points) if point.latency is not None]
     table = table_of(
         title,
@@ -89,7 +89,7 @@ def _side_rows(side: SweepSide, title: str, caption: str) -> Rows:
 
 
 def _change_table(sweep: Sweep) -> Table:
-    """A row for each configuration of both sides with the change, from passes that ran both."""
+    """Make a row with the change for each configuration, from passes that ran both sides."""
     by_id = [{point.id: point for point in side.points} for side in sweep.sides]
     shown = {
         point.configuration.id: point.configuration
@@ -123,7 +123,7 @@ def _configuration_of(point: SweepPoint) -> Configuration:
 
 
 def ordered_points(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """By the phase of a generation and its lengths, then batch, cores and streams."""
+    """Sort by the phase of a generation and its lengths, then by batch, cores and streams."""
     return sorted(points, key=lambda point: _order(point.configuration))
 
 
@@ -133,7 +133,7 @@ def _order(configuration: Configuration) -> tuple[object, ...]:
 
 
 def _lengths(case: Case) -> tuple[bool, int, int]:
-    """The phase and the lengths of a generation: prefills come first."""
+    """Return the phase and the lengths of a generation. Prefills come first."""
     phase = case.phase
     if phase is None:
         return False, 0, 0
@@ -149,14 +149,14 @@ def _size_columns(where: Callable[[T], Configuration]) -> Iterator[FilledColumn[
 
 
 def _describe_sizes(case: Case) -> Iterator[str]:
-    """The sizes of dimensions, and the phase of a generation: `seq=64`, `prompt64-prefill`."""
+    """Yield the sizes of dimensions, and the phase: `seq=64`, `prompt64-prefill`."""
     yield from (f"{name}={size}" for name, size in case.dims)
     if case.phase is not None:
         yield case.phase.id
 
 
 def _median(point: SweepPoint) -> str:
-    """`4.930 ± 0.8 %`."""
+    """Return `4.930 ± 0.8 %`."""
     median = percentile_of(point, 50.0)
     if median is None:
         return ""
@@ -179,19 +179,19 @@ def percentile_of(point: SweepPoint, percent_: float) -> Percentile | None:
 
 
 def _rate(rate: Ratio | None) -> str:
-    """Items per second, and the larger side of the interval: `812.3 ± 0.8 %`."""
+    """Return items per second, and the larger side of the interval: `812.3 ± 0.8 %`."""
     return UNKNOWN if rate is None else f"{format_rate(rate.value)} ± {_half_width(rate)}"
 
 
 def _half_width(ratio: Ratio) -> str:
-    """The larger side of the interval, relative to the value."""
+    """Return the larger side of the interval, relative to the value."""
     if ratio.low is None or ratio.high is None or not ratio.value:
         return UNKNOWN
     return _share(max(ratio.high - ratio.value, ratio.value - ratio.low) / ratio.value)
 
 
 def _share(half_width: float | None) -> str:
-    """`0.8 %`; `?` if it is unknown, `>100 %` if it is wider than the value."""
+    """Return `0.8 %`, or `?` if it is unknown, or `>100 %` if it is wider than the value."""
     if half_width is None:
         return UNKNOWN
     return ">100 %" if half_width > 1 else percent(half_width)
@@ -204,7 +204,7 @@ def _interval(ratio: Ratio) -> str:
 
 
 def describe_ratio(ratio: Ratio) -> str:
-    """`+11.8 % (+10.2 … +13.1 %)`."""
+    """Return `+11.8 % (+10.2 … +13.1 %)`."""
     interval = _interval(ratio)
     change = signed_percent(ratio.value - 1)
     return f"{change} ({interval})" if interval else change
@@ -242,7 +242,7 @@ def scaling_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
 
 
 def _scaling_table(side: SweepSide, label: str) -> Table | None:
-    """The gain from more of each thing, with all else as in the best; None if nothing is known.
+    """Return the gain from more of each thing, with all else as in the best configuration.
 
     If there is no best, all else is as in the first configuration. The last column has the least
     and the largest gain if several configurations show it.

@@ -28,7 +28,7 @@ from pytest_modelperf.sweep.results import LOAD_SHARE, look_closer, sum_up
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of
 
-# The seconds of each configuration, unless the user says.
+# The seconds of each configuration, unless the user sets another number.
 SWEEP_SECONDS = 5.0
 # The precision of each median. A sweep looks for larger differences.
 _PRECISION = 0.02
@@ -51,10 +51,10 @@ class SweepRequest(Struct, frozen=True):
         watch: Watch = lambda _: None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> Sweep:
-        """Measures every configuration, and the best one in detail: its layers, or a comparison.
+        """Measure every configuration, and the best one in detail: its layers, or a comparison.
 
-        A configuration that fails gets a reason, and the others go on. `tell` is told how long all
-        of that may take, before it begins.
+        A configuration that fails gets a reason, and the others go on. If all of this may take
+        long, `tell` receives the longest time before it begins.
         """
         begun = time.monotonic()
         files = [open_model(each.source) for each in self.sides]
@@ -87,12 +87,12 @@ class SweepRequest(Struct, frozen=True):
             )
         return replace(swept, seconds=time.monotonic() - begun)
 
-    def split(self, extensions: Extensions) -> Parts[Sweep]:  # noqa: ARG002  # as all requests
-        """All of it, because its configurations run in turn and are compared."""
+    def split(self, extensions: Extensions) -> Parts[Sweep]:  # noqa: ARG002  # as in all requests
+        """Return the whole sweep as one part: its configurations run in turn and are compared."""
         facts = [model_facts(open_model(each.source), reads_all=True) for each in self.sides]
 
         def join(found: Sequence[Sweep | ModelPerfError]) -> Sweep:
-            """The sweep, whose models have other paths on the machine."""
+            """Return the sweep with our model files, which have other paths on the machine."""
             swept = only_result(found)
             profile, comparison = swept.profile, swept.comparison
             return replace(
@@ -118,7 +118,10 @@ def _coarser(setup: Setup) -> Setup:
 def _describe_plan(
     sides: Sequence[BoundSide], configurations: Sequence[Configuration], most_seconds: float
 ) -> str:
-    """How long a sweep may take. The detail of the best takes as long as a configuration."""
+    """Describe how long a sweep may take.
+
+    The detail of the best takes as long as a configuration.
+    """
     seconds, count = sides[-1].setup.policy.max_seconds, len(configurations)
     both = " of both models" if len(sides) > 1 else ""
     return (

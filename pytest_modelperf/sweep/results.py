@@ -93,9 +93,9 @@ def _point(side: BoundSide, configuration: Configuration, found: PassResults) ->
 def at_changes(
     sides: Sequence[Sequence[SweepPoint]], changes: Sequence[PointChange]
 ) -> list[list[SweepPoint]]:
-    """The points of both sides, moved so that each pair differs by its change.
+    """Move the points of both sides so that each pair differs by its change.
 
-    Other processes may have disturbed one side more, and then typical figures of all passes tell
+    Other processes may have disturbed one side more. Then the typical figures of all passes show
     another change than the passes do.
     """
     change_of = {change.id: change for change in changes}
@@ -122,7 +122,7 @@ def _moved(
 
 
 def _half_step(before: float | None, after: float | None, ratio: Ratio) -> float:
-    """By how much the second figure grows, and the first shrinks, until they have the ratio."""
+    """Return the factor that moves the second figure up and the first down to reach the ratio."""
     return math.sqrt(ratio.value * before / after) if before and after and ratio.value else 1.0
 
 
@@ -137,7 +137,7 @@ def _scaled(point: SweepPoint, factor: float, rate_factor: float) -> SweepPoint:
 
 
 def _rates(key: SideConfiguration, rounds: Sequence[Round]) -> list[float]:
-    """Items a second, round by round."""
+    """Return the items per second, round by round."""
     return [key.configuration.case.batch_size * made.block.per_second for made in rounds]
 
 
@@ -165,7 +165,7 @@ def _medians(rounds: Sequence[Round]) -> list[float]:
 def _scaling(
     side: int, configurations: Sequence[Configuration], found: PassResults, confidence: float
 ) -> Iterator[Scaling]:
-    """Compares each configuration with the one that has least of one thing and is else the same."""
+    """Compare each configuration with the one that has least of one thing, all else being equal."""
     for of in (BATCH, CORES, STREAMS):
         bases: dict[object, Configuration] = {}
         for each in sorted(configurations, key=lambda c: c.amounts[of]):
@@ -194,7 +194,7 @@ def _scaling(
 
 # The share of its time in which a configuration may be loaded. The rest is for measuring.
 LOAD_SHARE = 0.5
-# The share of its time that the detail has where the passes left none.
+# The share of its time that the detail has if the passes left none.
 _LEAST_SHARE = 0.25
 
 
@@ -206,9 +206,9 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
     extensions: Extensions,
     watch: Watch,
 ) -> Sweep:
-    """Adds the layers at the sweet spot of the last side, or without one at its quickest point.
+    """Add the layers at the sweet spot of the last side, or without one at its quickest point.
 
-    It takes as long as a configuration, or less where less time is left.
+    It takes as long as a configuration, or less if less time is left.
     """
     point = choose_point(swept.sides[-1])
     if point is None:
@@ -218,7 +218,7 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
     state = request.generations[0].state if request.generations else {}
     alone = replace(
         request,
-        # A model whose inputs share no batch cannot be given a size of it.
+        # A model whose inputs share no batch cannot be given a batch size.
         batch_sizes=(None if None in request.batch_sizes else case.batch_size,),
         cores=(case.cores,),
         # A dimension that does not vary may still be listed once for each case.
@@ -245,7 +245,10 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
 
 
 def choose_point(side: SweepSide) -> SweepPoint | None:
-    """The sweet spot of a side, or without one its quickest point; None if none was measured."""
+    """Return the sweet spot of a side, or its quickest point if it has no sweet spot.
+
+    The result is None if no point was measured.
+    """
     if side.spot.best is not None:
         return side.point(side.spot.best)
     measured = [point for point in side.points if point.latency is not None]
@@ -254,7 +257,7 @@ def choose_point(side: SweepSide) -> SweepPoint | None:
 
 
 def _shortened(setup: Setup, share: float) -> Setup:
-    """The setup with this share of its time, in which loading counts as in the passes."""
+    """Return the setup with this share of its time, in which loading counts as in the passes."""
     policy = setup.policy
     return replace(
         setup,

@@ -1,4 +1,4 @@
-"""Locks and safe opening of files, as the system has them."""
+"""Locks and safe opening of files, by the means of each system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_modelperf.systems.windows_files import WindowsFiles, load_msvcrt
 
 
 class Files(Protocol):
-    """How a system opens and locks files."""
+    """The way a system opens and locks files."""
 
     @property
     def moves_open_files(self) -> bool:
@@ -25,18 +25,21 @@ class Files(Protocol):
         ...
 
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
-        """The descriptor of a file; OSError with ELOOP for a link. A pipe is not waited for."""
+        """Open a file without waiting for a pipe, and return its descriptor.
+
+        Raise OSError with ELOOP for a link.
+        """
         ...
 
     def take_lock(self, descriptor: int) -> bool:
-        """Whether this process has the lock of an open file now, which ends with the process.
+        """Take the lock of an open file, and return whether this process has it now.
 
-        OSError if there are no locks.
+        The lock ends with the process. Raise OSError if there are no locks.
         """
         ...
 
     def share_lock(self, descriptor: int) -> None:
-        """Wait for the lock of an open file, which others may share; OSError if that fails."""
+        """Wait for the lock of an open file, which others may share; raise OSError on failure."""
         ...
 
     def sync_folder(self, folder: Path) -> None:
@@ -44,21 +47,21 @@ class Files(Protocol):
         ...
 
     def is_own(self, found: os.stat_result) -> bool:
-        """Whether a file belongs to this user, as far as the system tells."""
+        """Whether a file belongs to this user; true if the system cannot show it."""
         ...
 
     def user(self) -> str:
-        """A name that differs between the users of this machine."""
+        """Return a name that differs between the users of this machine."""
         ...
 
     def lock_holder(self, path: Path) -> int | None:
-        """The process that holds the lock of a file; None if the system does not tell."""
+        """Return the process that holds the lock of a file, or None if the system hides it."""
         ...
 
 
 def _find_files() -> Files:
     if sys.platform != "win32":
-        # A Python may lack the modules that this needs, whatever its platform is called.
+        # Even on POSIX systems, a Python may lack the modules that this needs.
         with suppress(ImportError):
             from pytest_modelperf.systems.posix_files import PosixFiles
 

@@ -1,7 +1,7 @@
 """The functions of Windows that Python has no module for, with the types of their arguments.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library. 64-bit
-Windows has one calling convention, so what serves for C libraries elsewhere serves for these.
+Windows has one calling convention, so the one that other systems use for C libraries works here.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def load_kernel32() -> Any:  # noqa: ANN401  # a library of C
-    """The library of Windows; None on another system."""
+    """Return the library of Windows, or None on another system."""
     try:
         library = ctypes.CDLL("kernel32")
     except OSError:

@@ -1,7 +1,7 @@
 """A process on Linux and macOS.
 
-Its source is sent to a worker with the agent's, so it needs only the standard library. macOS pins
-no process and has no /proc, so there some answers are None.
+Its source is sent to a worker with the agent's, so it needs only the standard library. macOS cannot
+pin a process and has no /proc, so some answers are None there.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 _KIB = 1024
 # prctl(PR_SET_PDEATHSIG): see prctl(2).
 _PR_SET_PDEATHSIG = 1
-# The slower kinds of processors where Intel combines kinds. Linux gives them the last numbers.
+# The slower kinds of processors, if an Intel CPU combines kinds. Linux gives them the last numbers.
 _SLOW = ("/sys/devices/cpu_atom/cpus", "/sys/devices/cpu_lowpower/cpus")
 
 
 class PosixProcess:
-    """A process as getrusage(2), sched_setaffinity(2) and /proc describe and steer it."""
+    """A process as getrusage(2), sched_setaffinity(2) and /proc describe and control it."""
 
     def __init__(self) -> None:
-        # Imported here: the source of this module goes to every system.
+        # Imported here, because the source of this module is sent to every system.
         self._resource: Any = import_module("resource")
         self._of_thread = getattr(self._resource, "RUSAGE_THREAD", None)
 
@@ -66,7 +66,7 @@ class PosixProcess:
         return int(self._resource.getrusage(self._of_thread).ru_nvcsw)
 
     def peak_bytes(self) -> int | None:
-        # A process on Linux inherits `ru_maxrss` from its parent; this file starts anew
+        # A process on Linux inherits `ru_maxrss` from its parent; this file starts at zero
         # (proc_pid_status(5)).
         told = _kib_after(b"VmHWM:", "/proc/self/status")
         if told is not None:
@@ -84,7 +84,7 @@ class PosixProcess:
 
 
 def _processors_in(path: str) -> frozenset[int]:
-    """The processors in a file such as `0-3,8`; none if it cannot be read."""
+    """Return the processors in a file such as `0-3,8`; empty if it cannot be read."""
     found: set[int] = set()
     with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
         for part in file.read().strip().split(","):
@@ -94,7 +94,7 @@ def _processors_in(path: str) -> frozenset[int]:
 
 
 def _kib_after(field: bytes, path: str) -> int | None:
-    """The bytes on the line of a system file that begins with `field`."""
+    """Return the bytes on the line of a system file that begins with `field`."""
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123
         for line in file:
             if line.startswith(field):

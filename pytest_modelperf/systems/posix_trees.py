@@ -22,7 +22,8 @@ class PosixTree:
         self._send(signal.SIGTERM, (os.killpg,))
 
     def pause(self) -> None:
-        # Elsewhere it would wait forever if this process were killed: see `PosixProcess.settle`.
+        # On other systems it would wait forever if this process were killed: see
+        # `PosixProcess.settle`.
         if sys.platform == "linux":
             self._send(signal.SIGSTOP, (os.killpg,))
 
@@ -31,18 +32,18 @@ class PosixTree:
             self._send(signal.SIGCONT, (os.killpg,))
 
     def kill(self) -> None:
-        # It may not lead a group yet.
+        # The process may not lead a group yet.
         self._send(signal.SIGKILL, (os.killpg, os.kill))
 
     def _send(self, number: int, ways: tuple[Callable[[int, int], None], ...]) -> None:
         for send in ways:
-            # It may have ended by now, and macOS refuses signals to ended processes.
+            # The process may have ended by now, and macOS refuses signals to ended processes.
             with suppress(OSError):
                 send(self._pid, number)
 
 
 class PosixTrees:
-    """Process groups: each begins in a session of its own."""
+    """Process groups, each in a session of its own."""
 
     def popen_options(self) -> Mapping[str, Any]:
         return {"start_new_session": True}

@@ -1,4 +1,4 @@
-"""The facts that a system tells a process of itself, and the settings that it lets it change.
+"""The facts that a system reports to a process about itself, and the settings it can change.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
@@ -16,52 +16,52 @@ from pytest_modelperf.systems.windows_process import WindowsProcess
 
 
 class OwnProcess(Protocol):
-    """How a system describes and steers the process that asks; None where it does not tell."""
+    """The current process as a system describes and controls it; unknown facts are None."""
 
     def settle(self) -> None:
-        """Prepare a process that only measures, as far as it has to do that itself."""
+        """Prepare a process that only measures, if the process has to do that itself."""
         ...
 
     def allowed_processors(self, thread: int = 0) -> list[int] | None:
-        """The processors that a thread may run on; 0: the one that asks."""
+        """Return the processors that a thread may run on; 0 is the calling thread."""
         ...
 
     def use_processors(self, processors: Collection[int]) -> None:
-        """Run on these alone; OSError if that fails."""
+        """Run on these processors only; raise OSError if that fails."""
         ...
 
     def siblings_of(self, processor: int) -> frozenset[int]:
-        """The processors that share a physical core with this one, itself included."""
+        """Return the processors that share a physical core with this one, including itself."""
         ...
 
     def slow_processors(self) -> frozenset[int]:
-        """The processors of a slower kind than others; empty where all are known as one kind."""
+        """Return the processors of a slower kind than others; empty if only one kind is known."""
         ...
 
     def switches_forced(self) -> int | None:
-        """How often another process took a processor away from this one."""
+        """Return how often another process took a processor away from this one."""
         ...
 
     def switches_of_thread(self) -> int | None:
-        """How often the thread that asks gave its processor up."""
+        """Return how often the calling thread gave up its processor."""
         ...
 
     def peak_bytes(self) -> int | None:
-        """The most memory that this process ever had."""
+        """Return the most memory that this process ever had."""
         ...
 
     def resident_bytes(self) -> int | None:
-        """The memory that this process has now."""
+        """Return the memory that this process has now."""
         ...
 
     def available_bytes(self) -> int | None:
-        """The memory of the machine that is available without swapping."""
+        """Return the memory of the machine that is available without swapping."""
         ...
 
 
 def _find_own_process() -> OwnProcess:
     if sys.platform != "win32":
-        # A Python may lack the module that this needs, whatever its platform is called.
+        # Even on POSIX systems, a Python may lack the module that this needs.
         with suppress(ImportError):
             return PosixProcess()
     return WindowsProcess(load_kernel32())

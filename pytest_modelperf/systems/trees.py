@@ -1,4 +1,4 @@
-"""Processes that are ended with all that they started, as the system can do it."""
+"""Processes that can be ended with all that they started, by the means of each system."""
 
 from __future__ import annotations
 
@@ -15,36 +15,39 @@ class Tree(Protocol):
     """A process and all that it started."""
 
     def ask_to_end(self) -> None:
-        """Have all of it end in good order, where the system has a way to ask."""
+        """Ask all of it to end in good order, if the system has a way to ask."""
         ...
 
     def pause(self) -> None:
-        """Have all of it wait, if the system would end it with this process even then."""
+        """Make all of it wait, if the system would still end it together with this process."""
         ...
 
     def resume(self) -> None:
-        """Have all of it go on."""
+        """Make all of it continue."""
         ...
 
     def kill(self) -> None:
-        """End all of it at once; nothing where it has ended."""
+        """End all of it at once; do nothing if it has ended."""
         ...
 
 
 class Trees(Protocol):
-    """How a system keeps a process and all that it started together."""
+    """The way a system keeps a process and all that it started together."""
 
     def popen_options(self) -> Mapping[str, Any]:
-        """The options of `Popen` for the head of a tree, which gets no Ctrl-C of the terminal."""
+        """Return the options of `Popen` for the head of a tree.
+
+        It does not get the terminal's Ctrl-C.
+        """
         ...
 
     def tree_of(self, pid: int) -> Tree:
-        """The tree of a process that was started with these options."""
+        """Return the tree of a process that was started with these options."""
         ...
 
 
 def _find_trees() -> Trees:
-    # A Python may lack the functions that this needs, whatever its platform is called.
+    # Even on POSIX systems, a Python may lack the functions that this needs.
     if sys.platform != "win32" and hasattr(os, "killpg"):
         from pytest_modelperf.systems.posix_trees import PosixTrees
 

@@ -8,13 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# Locks are mandatory for the bytes that they cover, so the byte is one that no content reaches.
-# The C runtime takes places of 31 bits.
+# Locks are mandatory for the bytes that they cover, so the locked byte is one that no content
+# reaches. The C runtime takes positions of 31 bits.
 _PLACE = 0x7FFF_FFF0
 
 
 def load_msvcrt() -> Any:  # noqa: ANN401  # a module that has types on Windows only
-    """The module of Windows; None on another system."""
+    """Return the module of Windows, or None on another system."""
     try:
         return import_module("msvcrt")
     except ImportError:
@@ -56,7 +56,7 @@ class WindowsFiles:
         raise OSError(errno.ENOLCK, "this Python has no locks that are shared")
 
     def sync_folder(self, folder: Path) -> None:
-        """NTFS writes the names of files to its journal; a folder cannot be opened to flush it."""
+        """Do nothing: NTFS journals file names, and a folder cannot be opened to flush it."""
 
     def is_own(self, found: os.stat_result) -> bool:  # noqa: ARG002  # each user has folders of its own
         return True
@@ -64,5 +64,5 @@ class WindowsFiles:
     def user(self) -> str:
         return os.environ.get("USERNAME", "user")
 
-    def lock_holder(self, path: Path) -> int | None:  # noqa: ARG002  # Windows does not tell
+    def lock_holder(self, path: Path) -> int | None:  # noqa: ARG002  # Windows does not show it
         return None

@@ -1,4 +1,4 @@
-"""A process on Windows, with a fallback for a system that tells nothing.
+"""A process on Windows, with a fallback for a system that reports nothing.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
@@ -17,18 +17,18 @@ _OF_ONE_CORE = 0
 
 
 class WindowsProcess:
-    """A process as kernel32 describes and steers it. Windows counts no switches of a process."""
+    """A process as kernel32 describes and controls it; Windows does not count its switches."""
 
     def __init__(self, kernel32: Any) -> None:  # noqa: ANN401  # a library of C
         self._kernel32 = kernel32
 
     def settle(self) -> None:
-        """Run before what a desktop does in the background."""
+        """Raise the priority above that of a desktop's background work."""
         if self._kernel32 is not None:
             self._kernel32.SetPriorityClass(self._own, _ABOVE_NORMAL_PRIORITY)
 
     def allowed_processors(self, thread: int = 0) -> list[int] | None:  # noqa: ARG002  # threads follow their process
-        """The processors of the mask, which has those of one group: 64 at most."""
+        """Return the processors of the mask, which has those of one group: 64 at most."""
         if self._kernel32 is None:
             return None
         own, of_system = ctypes.c_size_t(), ctypes.c_size_t()
@@ -77,11 +77,11 @@ class WindowsProcess:
         return self._kernel32.GetCurrentProcess()
 
     def _relations(self) -> Iterable[ProcessorRelation]:
-        """What the processors share with one another; empty where Windows does not tell."""
+        """Return what the processors share with one another; empty if Windows reports nothing."""
         if self._kernel32 is None:
             return ()
         nbytes = ctypes.c_uint32()
-        # Without a place to write to, it tells how much it would write.
+        # Without a buffer to write to, the function returns the size that it needs.
         self._kernel32.GetLogicalProcessorInformation(None, ctypes.byref(nbytes))
         relations = (ProcessorRelation * (nbytes.value // ctypes.sizeof(ProcessorRelation)))()
         if not self._kernel32.GetLogicalProcessorInformation(

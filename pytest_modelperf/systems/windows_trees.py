@@ -19,7 +19,7 @@ _EXIT_CODE = 1
 
 
 class WindowsTree:
-    """A process in a job, which the system ends when this process ends or lets go of it."""
+    """A process in a job, which the system ends when this process ends or closes the job."""
 
     def __init__(self, pid: int, kernel32: Any) -> None:  # noqa: ANN401  # a library of C
         self._pid = pid
@@ -28,20 +28,20 @@ class WindowsTree:
         self._is_open = self._job is not None
 
     def ask_to_end(self) -> None:
-        """Windows has no way to ask a process without a window."""
+        """Do nothing: Windows has no way to ask a process without a window."""
 
     def pause(self) -> None:
-        """Windows has no documented way to pause a process."""
+        """Do nothing: Windows has no documented way to pause a process."""
 
     def resume(self) -> None:
-        """Nothing was paused."""
+        """Do nothing: the process was never paused."""
 
     def kill(self) -> None:
         if self._is_open:
             self._kernel32.TerminateJobObject(self._job, _EXIT_CODE)
             self._close()
         elif self._job is None:
-            # On Windows this ends a process, whatever the signal is.
+            # On Windows this ends a process, whatever the signal.
             with suppress(OSError):
                 os.kill(self._pid, signal.SIGTERM)
 
@@ -55,7 +55,7 @@ class WindowsTree:
 
 
 class WindowsTrees:
-    """Job objects: each process gets one as soon as its number is known."""
+    """Job objects: each process gets one as soon as its id is known."""
 
     def __init__(self, kernel32: Any) -> None:  # noqa: ANN401  # a library of C
         self._kernel32 = kernel32
@@ -68,7 +68,7 @@ class WindowsTrees:
 
 
 def _job_of(pid: int, kernel32: Any) -> Any:  # noqa: ANN401  # a handle
-    """A new job with the process in it; None if the system refuses one."""
+    """Return a new job with the process in it, or None if the system refuses one."""
     job = kernel32.CreateJobObjectW(None, None)
     if not job:
         return None

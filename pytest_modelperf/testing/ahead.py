@@ -1,7 +1,7 @@
-"""Cases that need no measurement, settled together before the first test runs.
+"""Settling cases that need no measurement, all together before the first test runs.
 
-Making a plan is no measurement, so several workers make the plans of different models at the same
-time. What a plan does not settle is checked by its test, alone on the machine.
+Making a plan is not a measurement, so several workers make plans of different models at the same
+time. A case that its plan does not settle is checked by its test, alone on the machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker, SettledCheck
 from pytest_modelperf.testing.settled_cache import SettledCache
 
-# The share of the available memory that models may take while they are planned.
+# The share of the available memory that models may use while their plans are made.
 _MEMORY_SHARE = 0.5
 # This process reads the graph and the plan of each model, which takes about a quarter of the time.
 _MOST_WORKERS = 8
 
 
 class SettledAhead(Struct, frozen=True):
-    """A checker that knows the answers of some cases; `here` checks all others."""
+    """A checker with the results of settled cases. `here` checks all others."""
 
     here: Checker
     settled: dict[str, tuple[CaseCheck, SettledCheck]]
@@ -48,7 +48,7 @@ class SettledAhead(Struct, frozen=True):
     def check(self, check: CaseCheck) -> Checked:
         asked, found = self.settled.pop(check.test, (None, None))
         if asked is not None and found is not None and asked.is_same(check):
-            # A fixture may have written the model since.
+            # A fixture may have rewritten the model since then.
             with suppress(ModelPerfError):
                 found.require_unchanged()
                 return found.checked
@@ -67,7 +67,7 @@ class SettledAhead(Struct, frozen=True):
 def settle_ahead(
     checker: Checker, checks: Iterable[CaseCheck], cache: SettledCache | None
 ) -> SettledAhead:
-    """Settle what plans alone can settle of these checks, one for each test.
+    """Settle those checks that plans alone can settle. Each test has one check.
 
     The `cache` has the outcomes of earlier runs.
     """
@@ -95,7 +95,7 @@ def _settle_group(
     watch: Callable[[Progress], None],
     cache: SettledCache | None,
 ) -> Mapping[str, tuple[CaseCheck, SettledCheck]]:
-    """Settle cases of one number of cores, `places` of them at the same time."""
+    """Settle cases with the same number of cores, `places` of them at the same time."""
     settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
 
     def tell(done: int, step: str) -> None:
@@ -103,7 +103,7 @@ def _settle_group(
 
     available = OWN_PROCESS.available_bytes()
     time = SharedTime(None if available is None else round(_MEMORY_SHARE * available))
-    # Not in a thread beside others.
+    # Import what scipy needs here, before there are several threads.
     load_quantiles()
     with measuring_alone(lambda holder: tell(0, f"{WAITING} {holder}")), ExitStack() as stack:
         pool = ThreadPoolExecutor(places, "modelperf-plan")
@@ -111,7 +111,7 @@ def _settle_group(
         idle: SimpleQueue[SharedWorker] = SimpleQueue()
         for place in range(places):
             worker = SharedWorker(place, time)
-            # An interrupt ends the workers first, so that no thread waits for one.
+            # After an interrupt, the workers end first, so that no thread waits for one.
             stack.callback(worker.end)
             idle.put(worker)
 
@@ -120,7 +120,7 @@ def _settle_group(
             try:
                 with time.turn():
                     return _settle(checker, check, worker.rig, cache)
-            except Exception:  # noqa: BLE001  # its test meets the error, and reports it
+            except Exception:  # noqa: BLE001  # its test will report it
                 return None
             finally:
                 idle.put(worker)
@@ -138,7 +138,7 @@ def _settle_group(
 def _settle(
     checker: Checker, check: CaseCheck, start: StartRig, cache: SettledCache | None
 ) -> SettledCheck | None:
-    """The case as an earlier run settled it, or as its plan settles it now."""
+    """Settle a case from the cache of earlier runs, or by its plan now, if that is possible."""
     key, file = None, open_model(check.graph)
     if cache is not None:
         context = checker.context

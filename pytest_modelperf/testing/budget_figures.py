@@ -1,4 +1,4 @@
-"""The model of a check measured alone, for its budgets, and its speedup over another one."""
+"""Measuring a model alone for its budgets, and its speedup over another model."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from pytest_modelperf.text.escaping import printable
 
 
 def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | None:
-    """The profile of a run that lasts until the budgets are decided; None if nothing runs.
+    """Measure until the budgets are decided, or return None if nothing runs.
 
-    A new case without latency budgets is only shown, so a coarse measurement will do.
+    A new case without latency budgets is only shown, so a coarse measurement is enough.
     """
     if bound.context.is_static:
         return None
@@ -56,7 +56,7 @@ def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | Non
 
 
 def setup_for_limits(setup: Setup, gate: Gate) -> Setup:
-    """The setup in which one side runs until the limits of a gate are decided."""
+    """Return the setup that runs a model until the limits of a gate are decided."""
     policy = replace(setup.policy, tail_samples=gate.samples_needed)
     if gate.limits:
         policy = deciding_limits(policy, setup.stretch_seconds)
@@ -66,9 +66,9 @@ def setup_for_limits(setup: Setup, gate: Gate) -> Setup:
 
 
 def with_memory(bound: BoundCheck, profile: CaseProfile) -> CaseProfile:
-    """The profile with the peak of memory, if a budget limits it.
+    """Add the peak of memory to the profile if a budget limits it.
 
-    Two sides that shared a process have no peak of their own: one short run alone finds it.
+    Two sides that shared a process have no separate peaks, so the model runs briefly alone.
     """
     measured = profile.measured
     has_budget = any(b.figure.metric == "peak_rss_bytes" for b in bound.timed_budgets)
@@ -83,7 +83,7 @@ def with_memory(bound: BoundCheck, profile: CaseProfile) -> CaseProfile:
 
 
 def growth_for_budgets(bound: BoundCheck) -> Growth | None:
-    """The growth of memory, in a process of its own, if a budget limits it."""
+    """Measure the growth of memory in a separate process, if a budget limits it."""
     if not any(b.figure.metric == GROWTH for b in bound.timed_budgets):
         return None
     level = bound.check.gate.limit_level
@@ -91,7 +91,7 @@ def growth_for_budgets(bound: BoundCheck) -> Growth | None:
 
 
 def kernels_for_budgets(bound: BoundCheck) -> int | None:
-    """The number of kernels of the plan, if a budget limits it; None if the engine shows none."""
+    """Count the kernels of the plan if a budget limits them. None: the engine shows no plan."""
     if bound.context.is_static or not _has_source(bound, FigureSource.PLAN):
         return None
     model = prepare(bound.model)
@@ -101,7 +101,7 @@ def kernels_for_budgets(bound: BoundCheck) -> int | None:
 
 
 def installed_for_budgets(budgets: Sequence[Budget]) -> Mapping[str, InstalledSize]:
-    """The sizes of the distributions that budgets limit, by the names that they give."""
+    """Return the installed sizes of the distributions that budgets name."""
     return {
         name: installed_size(name)
         for budget in budgets
@@ -115,7 +115,7 @@ def _has_source(bound: BoundCheck, source: FigureSource) -> bool:
 
 
 def require_measured(profile: CaseProfile) -> CaseProfile:
-    """The profile; MeasureError if it has no measurement."""
+    """Return the profile, or raise MeasureError if it failed or was skipped."""
     if profile.outcome in {Outcome.FAILED, Outcome.SKIPPED} and profile.measured is None:
         raise MeasureError(profile.reason)
     return profile
@@ -125,10 +125,10 @@ def require_measured(profile: CaseProfile) -> CaseProfile:
 
 
 def judge_speedup(bound: BoundCheck) -> Metric | None:
-    """How many times as fast as another model or function it is, if a budget limits it.
+    """Judge the speedup over another model or function, if a budget limits it.
 
-    Both run in turn until the limit is decided. The model is the first side if it has to be faster:
-    the other side is then allowed to take longer, because a tolerance is never negative.
+    Both run in turn until the limit is decided. If the model has to be faster, it is the first
+    side and the other may take longer, because a tolerance is never negative.
     """
     budget = next(
         (b for b in bound.check.budgets if b.figure.source is FigureSource.OTHER_MODEL), None
@@ -184,7 +184,7 @@ def _function(name: str) -> Any:  # noqa: ANN401  # whatever has that name
 
 
 def speedup_metric(budget: Budget, p50: Metric | None, *, is_exchanged: bool) -> Metric:
-    """The metric of a speedup by the ratio of a duet, whose first side is it if `is_exchanged`."""
+    """Make the metric of a speedup from a duet. If `is_exchanged`, the model was its first side."""
     least, other = budget.limit, str(budget.companion)
     metric = Metric(
         budget.figure.metric,

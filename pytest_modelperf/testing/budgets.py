@@ -1,4 +1,4 @@
-"""The budgets of a case judged: over or within a limit only if the whole interval is."""
+"""Judging the budgets of a case: over or within a limit only if the whole interval is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _VERDICTS = {
     BudgetAnswer.WITHIN: Verdict.PASSED,
     BudgetAnswer.OPEN: Verdict.INCONCLUSIVE,
 }
-# Sums over layers; uncounted layers are missing in them.
+# Sums over layers. They lack the layers that could not be counted.
 _SUMMED = frozenset({"macs", "flops"})
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
@@ -51,11 +51,10 @@ _MEDIAN = 50.0
 class LimitedFigures(Struct, frozen=True):
     """The figures of a case that budgets limit. A Python function has no counts.
 
-    `observed` is what an earlier run of this very case completed of its counts.
-    `cache_bytes_per_token` is None for a case that generates nothing. `kernels` are those of the
-    plan of the engine. `installed` are the sizes of distributions by the names that budgets give
-    them. `items` are the times of the items of a generator by the metrics of budgets, a sequence
-    for each process.
+    `observed` are the counts of this case that an earlier run completed. `cache_bytes_per_token` is
+    None for a case that generates nothing. `kernels` is the number of kernels in the engine's plan.
+    `installed` are the sizes of distributions by their names in budgets. `items` are the times of
+    the items of a generator by metric, with one sequence per process.
     """
 
     counted: StaticProfile | None
@@ -71,13 +70,13 @@ class LimitedFigures(Struct, frozen=True):
 
 
 def time_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[TimeLimit, ...]:
-    """The limits that budgets set on the times of rounds."""
+    """Return the limits that budgets set on the times of rounds."""
     limits = (_time_limit(budget, batch_size) for budget in budgets)
     return tuple(limit for limit in limits if limit is not None)
 
 
 def _time_limit(budget: Budget, batch_size: int) -> TimeLimit | None:
-    """The limit on a time; None for another figure."""
+    """Return the limit of a budget of a time, or None for other figures."""
     figure = budget.figure
     if not figure.is_timed:
         return None
@@ -91,14 +90,14 @@ def _time_limit(budget: Budget, batch_size: int) -> TimeLimit | None:
 
 
 def static_budget_metrics(budgets: Sequence[Budget], figures: LimitedFigures) -> tuple[Metric, ...]:
-    """The budgets of counts and sizes. Counts that only a run can tell are bounds."""
+    """Judge the budgets of counts and sizes. Counts that need a run are judged by their bounds."""
     return tuple(_static(budget, figures) for budget in budgets if budget.figure.is_exact)
 
 
 def timed_budget_metrics(
     budgets: Sequence[Budget], figures: LimitedFigures, level: float
 ) -> tuple[Metric, ...]:
-    """The budgets of measured figures; nothing if the case did not run."""
+    """Judge the budgets of measured figures, if the case ran."""
     if figures.measured is None:
         return ()
     return tuple(_timed(budgets, figures, figures.measured, level))
@@ -107,7 +106,7 @@ def timed_budget_metrics(
 def budget_notes(
     budgets: Sequence[Budget], measured: Measurement | None, machine: str
 ) -> tuple[str, ...]:
-    """What a reader of the budgets has to know: how they were judged, and by which limits."""
+    """Return the notes on how budgets were judged, and by which limits."""
     notes = (
         few_rounds_note(budgets, measured),
         _slowest_note(budgets, measured),
@@ -117,7 +116,7 @@ def budget_notes(
 
 
 def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
-    """A note if there were too few rounds to show how much sessions differ."""
+    """Return a note if there were too few rounds to show how much sessions differ."""
     has_limit = any(
         budget.figure.is_latency and budget.figure.metric != SLOWEST for budget in budgets
     )
@@ -131,7 +130,7 @@ def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> 
 
 
 def _slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
-    """A note on what the slowest of some inferences shows of others, if a budget limits it."""
+    """Return a note on what the slowest inference says about others, if a budget limits it."""
     if measured is None or not any(budget.figure.metric == SLOWEST for budget in budgets):
         return None
     samples = sum(len(made.times_ns) for made in measured.rounds)
@@ -142,7 +141,7 @@ def _slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> st
 
 
 def _machine_note(budgets: Sequence[Budget], key: str) -> str | None:
-    """A note on the limits that are those of this machine, and by which pattern."""
+    """Return a note on limits that are special to this machine, and their patterns."""
     chosen = [
         f"{budget.word} by {pattern!r}" for budget in budgets for pattern, _ in budget.by_machine
     ]
@@ -150,7 +149,7 @@ def _machine_note(budgets: Sequence[Budget], key: str) -> str | None:
 
 
 class _Figure(Struct, frozen=True):
-    """A count or a size: the model takes no less if `is_least`, and no more if `is_most`."""
+    """A count or a size, which is a lower bound if `is_least` and an upper bound if `is_most`."""
 
     value: int | None
     is_least: bool = True
@@ -171,7 +170,7 @@ def _static(budget: Budget, figures: LimitedFigures) -> Metric:
 
 
 def _exact(budget: Budget, found: _Figure) -> Metric:
-    """A figure without an interval, compared as it is; inconclusive if it is not known."""
+    """Judge a figure without an interval. It is inconclusive if unknown or only a bound."""
     if found.value is None:
         verdict = Verdict.INCONCLUSIVE
     elif found.value > budget.limit:
@@ -182,7 +181,7 @@ def _exact(budget: Budget, found: _Figure) -> Metric:
 
 
 def _counted(name: str, figures: LimitedFigures) -> _Figure:
-    """The count that a run completed, now or earlier; without a run, the bound of the graph."""
+    """Return the count that a run completed, now or earlier, or the bound from the graph."""
     static = figures.counted
     if static is None:
         return _Figure(None)
@@ -204,7 +203,7 @@ def _timed(
         figure, limit = budget.figure, _time_limit(budget, figures.batch_size)
         decision = None if limit is None else limit.judge(measured.rounds, level, limited)
         if figure.metric == "peak_rss_bytes":
-            # The peak of one process has no interval.
+            # There is one process, so its peak has no interval.
             yield _exact(budget, _Figure(measured.peak_rss_bytes))
         elif figure.metric == GROWTH:
             yield _of_growth(budget, figures.growth)
@@ -220,7 +219,7 @@ def _timed(
         elif decision is not None:
             found = (decision.value, decision.low, decision.high)
             metric = _metric(budget, decision.answer, found, decision.confidence)
-            # Each round has one of these, and the first one is cold.
+            # Each round gives one of these, and the first round is cold.
             needed = decision.samples_needed
             yield replace(metric, rounds_needed=None if needed is None else needed + 1)
 
@@ -236,7 +235,7 @@ def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Me
     else:
         value, low, high = (None if ns is None else ns / unit_ns for ns in found)
     metric = _metric(budget, decision.answer, (value, low, high), decision.confidence)
-    # A figure without a value may have a bound.
+    # Even without a value, the lower bound may be known.
     has_bound = decision.value is None and decision.low is not None
     return replace(metric, detail=detail, least=low if has_bound else None)
 
@@ -250,7 +249,7 @@ def _of_misses(budget: Budget, decision: BudgetDecision) -> Metric:
 def item_metrics(
     budgets: Sequence[Budget], figures: LimitedFigures, level: float
 ) -> tuple[Metric, ...]:
-    """The budgets of the items of a generator."""
+    """Judge the budgets of the items of a generator."""
     return tuple(
         _of_items(budget, figures.items.get(budget.figure.metric, ()), level)
         for budget in budgets
@@ -270,7 +269,7 @@ def _of_items(budget: Budget, times_ns: Sequence[Sequence[int]], level: float) -
 def _with_needs(
     metric: Metric, decision: BudgetDecision, rounds: Sequence[Sequence[int]]
 ) -> Metric:
-    """The figure with the number of samples and of rounds that would decide it."""
+    """Add the number of samples and rounds that would decide the figure."""
     needed = decision.samples_needed
     if needed is None:
         return metric
@@ -283,7 +282,7 @@ def _with_needs(
 
 
 def _of_growth(budget: Budget, growth: Growth | None) -> Metric:
-    """The growth of memory; nothing is known of it where nothing of its own ran."""
+    """Judge the growth of memory. It is unknown if no separate process measured it."""
     if growth is None:
         return _exact(budget, _Figure(None))
     answer = compare_with_limit(growth.low, growth.high, budget.limit)
@@ -297,7 +296,7 @@ def _metric(
     found: tuple[float | None, float | None, float | None],
     confidence: float,
 ) -> Metric:
-    """A figure by its value and the ends of its interval."""
+    """Make a metric of a value and the ends of its interval."""
     value, low, high = found
     return Metric(
         budget.figure.metric,
@@ -319,5 +318,5 @@ def _limit_ns(budget: Budget, batch_size: int) -> float:
 
 
 def _rate(batch_size: int, value: float) -> float:
-    """Items a second of a latency in nanoseconds, and the other way round."""
+    """Convert a latency in nanoseconds to items per second, or the reverse."""
     return batch_size * _NS_PER_S / value if value else 0.0

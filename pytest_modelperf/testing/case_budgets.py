@@ -1,4 +1,4 @@
-"""The budgets of a case judged and added to its result, with drift and improvement."""
+"""Judging the budgets of a case, including drift and improvement, for its result."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _METRIC = HistoryMetric.P50
 
 
 class DriftFound(Struct, frozen=True):
-    """The figure of the drift, if it is judged, and notes on where it began or why it is not."""
+    """The metric of the drift if it is judged, and notes on its beginning or why it is not."""
 
     metrics: tuple[Metric, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def require_history(context: CheckContext, check: CaseCheck) -> None:
-    """UsageError for a budget of a drift in a check that has no history."""
+    """Raise UsageError for a budget of drift in a check without a baseline or a history."""
     if _budget(check) is None:
         return
     if check.baseline is None:
@@ -75,7 +75,7 @@ def _budget(check: CaseCheck) -> Budget | None:
 
 
 def judge_drift(bound: BoundCheck, result: CaseResult) -> DriftFound:
-    """The drift up to this run; nothing without such a budget, or if nothing ran."""
+    """Judge the drift up to this run, if there is such a budget and something ran."""
     context, budget = bound.context, _budget(bound.check)
     if budget is None or context.is_static:
         return DriftFound()
@@ -113,7 +113,7 @@ def _not_judged(reason: str, *metrics: Metric) -> DriftFound:
 
 
 def _judge_drift(bound: BoundCheck, budget: Budget, line: P50Line) -> DriftFound:
-    """The drift up to the point of this line, which no file has yet."""
+    """Judge the drift including this line, which is not written yet."""
     context = bound.context
     past = context.past_runs(str(bound.check.baseline), bound.machine.key)
     known = past.chains.get((line.case, line.engine))
@@ -149,7 +149,7 @@ def _judge_drift(bound: BoundCheck, budget: Budget, line: P50Line) -> DriftFound
 
 
 def _drift_notes(history: CaseHistory, drift: Drift) -> Iterator[str]:
-    """Since when the case costs more, and the steps since then."""
+    """Yield notes on when the case began to cost more, and on the steps since then."""
     runs = sum(point.date >= drift.start.date for point in history.points)
     yield (
         f"drift since {printable(drift.since)}, {name_place(drift.start)}: "
@@ -167,15 +167,15 @@ def _drift_notes(history: CaseHistory, drift: Drift) -> Iterator[str]:
 # -- the budget of an improvement
 
 
-# The figures of a baseline that an improvement is looked for in.
+# The figures in which an improvement over the baseline is looked for.
 _FIGURES = frozenset({"latency_p50", "macs", "params", "size_bytes"})
 _ORDER = (Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE, Verdict.PASSED)
 
 
 def improvement_metric(budgets: Sequence[Budget], compared: CaseComparison) -> Metric | None:
-    """The figure that became better by more than a budget allows, or the one that is nearest to it.
+    """Return the figure that improved by more than a budget allows, or is nearest to that.
 
-    None without such a budget, or if nothing was compared.
+    Return None without such a budget, or if nothing was compared.
     """
     budget = next((b for b in budgets if b.figure.source is FigureSource.BASELINE), None)
     if budget is None:
@@ -191,11 +191,11 @@ def improvement_metric(budgets: Sequence[Budget], compared: CaseComparison) -> M
 
 
 def _judge_improvement(metric: Metric, least: float, *, is_exact: bool) -> Metric:
-    """The improvement of one figure: too large only if its whole interval is."""
+    """Judge the improvement of one figure. It is too large only if its whole interval is."""
     ratio = metric.ratio
     low, high = (ratio, ratio) if is_exact else metric.interval or (None, None)
     verdict = Verdict.INCONCLUSIVE
-    # The interval of a figure that is not shown to be better has the error level of passes.
+    # Unless a figure is shown to be better, its interval has the error level of passes.
     is_sure = is_exact or metric.verdict is Verdict.IMPROVED
     if is_sure and high is not None and high < least:
         verdict = Verdict.OVER_BUDGET
@@ -210,7 +210,7 @@ def _judge_improvement(metric: Metric, least: float, *, is_exact: bool) -> Metri
         after_interval=None if is_exact else metric.interval,
         confidence=metric.confidence,
         detail=metric_title(metric.name),
-        # The duet ends when it is not worse, so it does not wait for this.
+        # The duet ends when the model is not worse. It does not run on to decide this.
         awaited=False,
     )
 
@@ -223,7 +223,7 @@ NOTHING_RAN = "budgets of figures that are measured are not judged, for nothing 
 
 
 def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
-    """The result with the verdicts of the budgets."""
+    """Add the verdicts of the budgets to the result."""
     if result.comparison.failure is not None:
         return replace(result, comparison=_without_reason(result.comparison))
     result = replace(result, profile=with_memory(bound, result.profile))
@@ -253,7 +253,7 @@ def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
 
 
 def with_run(comparison: CaseComparison, measured: Measurement | None) -> CaseComparison:
-    """The comparison of a case that ran alone, for its budgets."""
+    """Add the rounds and seconds of a case that ran alone for its budgets."""
     if measured is None:
         return comparison
     rounds, seconds = len(measured.rounds), measured.seconds
@@ -278,7 +278,7 @@ def _limited_figures(
 
 
 def _improvement(bound: BoundCheck, result: CaseResult) -> Metric | None:
-    """How much better than its baseline the case is, unless this run records it for that."""
+    """Judge the improvement over the baseline, unless this run records improved cases."""
     context = bound.context
     if context.against is not None or context.update is UpdateMode.IMPROVED:
         return None
@@ -286,17 +286,17 @@ def _improvement(bound: BoundCheck, result: CaseResult) -> Metric | None:
 
 
 def _insert(judged: tuple[Metric, ...], metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
-    """The metrics of budgets in front of the counts that are only shown."""
+    """Insert the metrics of budgets before the counts that are only shown."""
     is_shown = [not m.gated and not m.name.startswith("latency") for m in judged]
     place = is_shown.index(True) if True in is_shown else len(judged)
     return (*judged[:place], *metrics, *judged[place:])
 
 
 def _notes(bound: BoundCheck, result: CaseResult, counts: tuple[Metric, ...]) -> tuple[str, ...]:
-    """The notes of the comparison, and why a budget could not be judged."""
+    """Return the notes of the comparison, and those on budgets that could not be judged."""
     notes, counted = result.comparison.notes, result.profile.counted
     if counted is not None and any(metric.is_open for metric in counts):
-        # They name what only a run can count.
+        # The notes on the counts name the layers that only a run can count.
         notes = tuple(dict.fromkeys((*notes, *counted.notes)))
     budgets, measured = bound.check.budgets, result.profile.measured
     if bound.context.is_static and any(budget.figure.needs_run for budget in budgets):
@@ -307,10 +307,7 @@ def _notes(bound: BoundCheck, result: CaseResult, counts: tuple[Metric, ...]) ->
 
 
 def _without_reason(comparison: CaseComparison) -> CaseComparison:
-    """The comparison with the reason why the case is new as a note.
-
-    It explains no other verdict.
-    """
+    """Turn the reason why a case is new into a note, because it explains no other verdict."""
     if comparison.outcome is not Verdict.NEW:
         return comparison
     return replace(comparison, reasons=(), notes=(*comparison.reasons, *comparison.notes))

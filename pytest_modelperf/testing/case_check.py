@@ -1,4 +1,4 @@
-"""One case to check, what all checks of a run share, and both of them with the model bound."""
+"""One case to check, the state that all checks share, and both with the bound model."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ from pytest_modelperf.text.escaping import printable
 
 
 class ReadsBaselines(Protocol):
-    """A folder of baselines, or what was sent of one."""
+    """A folder of baselines, or the part of it that was sent to another machine."""
 
     def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
-        """The baseline of a model with the measurements on these machines; None means on all."""
+        """Read the baseline of a model, with its measurements on these machines or on all."""
 
 
 _Model = TypeVar("_Model")
@@ -64,16 +64,17 @@ _OtherModel = TypeVar("_OtherModel")
 
 
 class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
-    """One case that is to be checked, here or by another machine, which is sent it as it is.
+    """One case to check, on this machine or on another one, to which it is sent.
 
-    Here its model is the one that is used; `CaseCheck` is that type. On its way the model is a
-    digest. `request` makes exactly one case, which `case_id` names in the
-    baseline. `gate` has the error level of one judged figure. `baseline` names the folder of the
-    model's baseline; None: the case has only budgets. `measure` says whether it runs in turn with
-    its baseline although the engine runs the same kernels, and `sketches_outputs` whether the
-    baseline holds a sketch of its outputs, which judges those of now. `accept` is the command that
-    records the case. `machine` is the key or tag of the machine that has to run it. `keeps_profile`
-    is whether anybody reads the profile.
+    On this machine, `model` is the model itself, as in the type `CaseCheck`. A check that is sent
+    has no model, which travels by its digest. `request` makes exactly one case, which has the id
+    `case_id` in the baseline. `gate` has the error level of one judged figure. `baseline` names the
+    folder of the model's baseline, or is None for a case that has only budgets.
+
+    `measure` says whether the case runs in turn with its baseline even if the engine runs the same
+    kernels. With `sketches_outputs`, the baseline has a sketch of the outputs, and the current
+    outputs are compared with it. `accept` is the command that records the case. `machine` is the
+    key or tag of the machine that has to run it. `keeps_profile` says whether the profile is used.
     """
 
     test: str
@@ -92,32 +93,32 @@ class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
     keeps_profile: bool = False
 
     def of(self, model: _OtherModel, request: ProfileRequest, setup: Setup) -> CheckOf[_OtherModel]:
-        """The same check of the model in another form, with its request and setup there."""
+        """Return the same check of another form of the model, with the request and setup for it."""
         other = replace(self, model=model, request=request, setup=setup)
         return cast("CheckOf[_OtherModel]", other)
 
     @property
     def key(self) -> tuple[str, str]:
-        """The test, which may check several cases, and the case."""
+        """The test and the case. A test may check several cases."""
         return self.test, self.case_id
 
     def is_same(self, other: CheckOf[_Model]) -> bool:
-        """Whether it is that check of its test, which may check other models before."""
+        """Whether both are the same check of a test, which may check several models."""
         return self.request is other.request and self.gate == other.gate
 
     @property
     def is_function(self: CaseCheck) -> bool:
-        """Whether the model is Python code: nothing in it can be counted or stored."""
+        """Whether the model is Python code, which cannot be counted or stored."""
         return callable(self.model) or self.setup.engine.name == "callable"
 
     @property
     def is_bound_here(self: CaseCheck) -> bool:
-        """Whether only this process can measure it: a function, or a board behind a gateway."""
+        """Whether only this process can measure it: a function, or a model behind a gateway."""
         return self.is_function or self.setup.spec != LOCAL
 
     @property
     def graph(self: CaseCheck) -> ModelSource:
-        """The model; UsageError for Python code."""
+        """The model. Raises UsageError for Python code."""
         if self.is_function or callable(self.model):
             raise UsageError("a Python function has no graph: give the path of an ONNX model.")
         return self.model
@@ -127,13 +128,13 @@ CaseCheck: TypeAlias = CheckOf[TestedModel]
 
 
 class CheckContext(Struct, frozen=True, dict=True):
-    """Settings and tools that all checks of a run share.
+    """The settings and the state that all checks of a run share.
 
-    `against` is a path or a git ref whose model replaces the baseline, and `older` is that model if
-    it was sent along; `baseline_python` is the interpreter that the side before runs in, and
-    `baseline_requirements` the packages in it. `history` is the folder of the history. The
-    `slowdowns` are those of the cases so far that their plans settled, `unsettled` has the keys of
-    those that no plan settles, and `twins` the twin of the model that is recorded.
+    `against` is a path or a git ref whose model replaces the baseline. `older` is that model, if it
+    was sent to this machine. `baseline_python` is the interpreter for the side before, and
+    `baseline_requirements` are its packages. `history` is the folder of the history. `slowdowns`
+    are those of earlier cases that their plans settled. `unsettled` has the keys of cases that no
+    plan settles. `twins` keeps the twin of the model that is being recorded.
     """
 
     store: ReadsBaselines
@@ -160,7 +161,7 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     @property
     def option_before(self) -> str:
-        """The option that says what the side before runs on."""
+        """The option that selects the Python or the packages of the side before."""
         return (BASELINE_REQUIREMENT if self.baseline_requirements else BASELINE_PYTHON).flag
 
     @cached_property
@@ -172,7 +173,7 @@ class CheckContext(Struct, frozen=True, dict=True):
         return find_last_tag(self.root)
 
     def past_runs(self, name: str, machine: str) -> PastRuns:
-        """The history of a model on machines of this kind; UsageError if none is set."""
+        """Return a model's history on this kind of machine. Raise UsageError without a folder."""
         return self._read_past_runs(name, machine)
 
     @cached_property
@@ -183,7 +184,7 @@ class CheckContext(Struct, frozen=True, dict=True):
         return lru_cache(maxsize=1)(lambda name, machine: read_past_runs(store.file(name, machine)))
 
     def machine_of(self, setup: Setup) -> MachineFacts:
-        """The machine that cases run on with a setup; MeasureError if it cannot be reached."""
+        """Return the machine of a setup, or raise MeasureError if it cannot be reached."""
         if self.is_static or is_local(setup.spec):
             return self.machine
         if setup.spec not in self._machines:
@@ -192,30 +193,30 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     @cached_property
     def _machines(self) -> dict[str, MachineFacts]:
-        """Those that were reached, by their gateways."""
+        """The machines that were reached, by their gateways."""
         return {}
 
     def baseline(self, name: str, machine: str) -> Baseline | None:
-        """The baseline of a model, with what was recorded on machines of this kind."""
+        """Return the baseline of a model, with the recordings on this kind of machine."""
         return self._read_baseline(name, (machine,))
 
     def whole_baseline(self, name: str) -> Baseline | None:
-        """The baseline of a model, with what was recorded on machines of every kind."""
+        """Return the baseline of a model, with the recordings on all kinds of machines."""
         return self._read_baseline(name, None)
 
     @cached_property
     def _read_baseline(self) -> Callable[[str, Sequence[str] | None], Baseline | None]:
-        # The cases of a model come one after the other, and all are in one file.
+        # One is enough, as the cases of a model run in succession and share one file.
         return lru_cache(maxsize=1)(self.store.read)
 
     @cached_property
     def open_twin(self) -> Callable[[bytes], ModelFile]:
-        """Opens a twin, once for all cases of its model: they come one after the other."""
+        """The function that opens a twin. It keeps the last one for all cases of the same model."""
         return lru_cache(maxsize=1)(open_model)
 
 
 def baseline_of_case(stored: Baseline, case_id: str) -> Baseline:
-    """The part of a baseline for one case."""
+    """Return the part of a baseline for one case."""
     cases = tuple(case for case in stored.model.cases if case.id == case_id)
     machines = tuple(
         replace(machine, cases={key: c for key, c in machine.cases.items() if key == case_id})
@@ -225,7 +226,7 @@ def baseline_of_case(stored: Baseline, case_id: str) -> Baseline:
 
 
 class BoundCheck(Struct, frozen=True):
-    """One check with its model bound to the sizes of the case; nothing has run yet."""
+    """A check whose model is bound to the sizes of the case, before anything runs."""
 
     context: CheckContext
     check: CaseCheck
@@ -244,7 +245,7 @@ class BoundCheck(Struct, frozen=True):
         return cls(context, check, file, facts, model, place)
 
     def bind_older(self, source: ModelSource) -> Model:
-        """An older model at the sizes of the case, as far as it has dimensions of these names."""
+        """Bind an older model to the sizes of the case, for the dimensions that it also has."""
         older = open_model(source)
         request, _ = request_of_each(self.check.request, (older, self.file))
         return Model.bind(older, request.bindings_of(older)[0], request, self.context.extensions)
@@ -255,31 +256,31 @@ class BoundCheck(Struct, frozen=True):
 
     @property
     def counted(self) -> CaseProfile:
-        """The profile of the case without a run."""
+        """The static profile of the case, without a run."""
         return CaseProfile(self.case, self.model.static)
 
     @property
     def timed_budgets(self) -> list[Budget]:
-        """The budgets that need a run; none if nothing runs."""
+        """The budgets of measured figures. There are none if nothing runs."""
         if self.context.is_static:
             return []
         return [budget for budget in self.check.budgets if budget.figure.is_timed]
 
     @property
     def gate(self) -> Gate:
-        """The gate with the latency budgets of this case, and with what it measures."""
+        """The gate with the limits of this case's budgets, and its `measure`."""
         limits = time_limits(self.timed_budgets, self.case.batch_size)
         return replace(self.check.gate, limits=limits, measure=self.check.measure)
 
     @property
     def machine(self) -> MachineFacts:
-        """The machine that the case runs on."""
+        """The machine on which the case runs."""
         return self.context.machine_of(self.check.setup)
 
     def setup_before(self, stored: StoredCase | None = None) -> Setup:
-        """The setup of the side before, which may run in another Python of this machine.
+        """Return the setup of the side before, which may run in another Python of this machine.
 
-        That of a baseline takes the recorded version of the engine from the `stored` case.
+        For a baseline, the recorded version of the engine comes from the `stored` case.
         """
         python = self.context.baseline_python
         if python is not None:
@@ -292,17 +293,17 @@ class BoundCheck(Struct, frozen=True):
 
     @property
     def _installed_requirements(self) -> list[str]:
-        """The requirements that install the engine found here, one for each build of it."""
+        """The requirements of the engine that is installed here, one for each build of it."""
         builds = installed_builds(self.check.setup.engine.name)
         return [f"{package}=={version}" for package, version in builds.items()]
 
     def setup_with(self, requirements: Sequence[str]) -> Setup:
-        """The setup in an environment with these packages, which is made if there is none."""
+        """Return the setup in an environment with these packages, and make it if needed."""
         made = make_environment(requirements, on_progress=self.place.tell)
         return self._setup_in(str(made.python), BASELINE_REQUIREMENT.flag)
 
     def _setup_in(self, python: str, option: str) -> Setup:
-        """The setup in another Python of this machine; UsageError where the case runs elsewhere."""
+        """Return the setup in another local Python. Raise UsageError if the case runs elsewhere."""
         if not is_local(self.check.setup.spec):
             raise UsageError(
                 f"{option} is a Python of this machine, and the case runs through "
@@ -312,7 +313,7 @@ class BoundCheck(Struct, frozen=True):
         return replace(self.check.setup, spec=interpreter_spec(python, option))
 
     def _recorded(self, stored: StoredCase | None) -> str:
-        """The requirement for the recorded engine; UsageError if no version was recorded."""
+        """Return the requirement of the recorded engine, or raise UsageError if it is unknown."""
         engine = self.check.setup.engine.name
         version = None if stored is None else stored.engine_version
         if stored is None or version is None or stored.engine != engine:
@@ -325,10 +326,10 @@ class BoundCheck(Struct, frozen=True):
 
 
 class CaseResult(Struct, frozen=True):
-    """The result of a check: the comparison, and the profile and recording of the case.
+    """The result of a check: the comparison, the profile and the recording of the case.
 
-    `before` is the measurement of the other side; `observed` are counts that an earlier run of
-    the same model completed. `link` compares a recorded case with the baseline before.
+    `before` is the measurement of the other side. `observed` are counts that an earlier run of the
+    same model completed. `link` compares a recorded case with the previous baseline.
     """
 
     comparison: CaseComparison
@@ -340,7 +341,7 @@ class CaseResult(Struct, frozen=True):
 
     @property
     def counted(self) -> StoredStatic | None:
-        """The counts to show: completed by a run now or earlier, else from the graph alone."""
+        """The counts to show: completed by a run now or earlier, or from the graph alone."""
         counted = self.profile.counted
         if counted is None:
             return None

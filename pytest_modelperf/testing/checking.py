@@ -1,4 +1,4 @@
-"""One case checked: compared and held against its budgets, or recorded as the new baseline."""
+"""Checking one case: judged by its baseline and budgets, or recorded as the new baseline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pytest_modelperf.testing.upgrading import engine_change_of, judge_upgrade
 
 
 def record_check(bound: BoundCheck, *, runs_for_budgets: bool) -> CaseResult:
-    """The case with its recording, as a new case, and with a run that decides its budgets."""
+    """Record a case as a new one, and run it until its budgets are decided."""
     context, setup, name = bound.context, bound.check.setup, str(bound.check.baseline)
     new = CaseComparison(bound.case, (), (), outcome=Verdict.NEW)
     if context.is_static:
@@ -49,7 +49,7 @@ def record_check(bound: BoundCheck, *, runs_for_budgets: bool) -> CaseResult:
         recorded = record_case(name, model, twin, setup, context.today, bound.place)
         if bound.check.sketches_outputs:
             sketch = sketch_outputs(model, setup, bound.place)
-        # The processes of a recording are short, and budgets take the time that they need.
+        # The processes of a recording are too short to decide budgets.
         profile = measure_for_budgets(bound, is_new=True) if runs_for_budgets else None
     except MeasureError as error:
         return CaseResult(replace(new, failure=error.worded(setup.wording)), bound.counted)
@@ -61,7 +61,7 @@ def record_check(bound: BoundCheck, *, runs_for_budgets: bool) -> CaseResult:
 
 
 def _merge(profiles: Sequence[CaseProfile]) -> CaseProfile:
-    """The measurements of one case by several processes as one profile."""
+    """Merge the measurements of one case by several processes into one profile."""
     known = [profile.measured for profile in profiles if profile.measured is not None]
     rounds = tuple(made for measured in known for made in measured.rounds)
     first = profiles[0]
@@ -75,10 +75,10 @@ def _merge(profiles: Sequence[CaseProfile]) -> CaseProfile:
 
 
 class Checked(Struct, frozen=True):
-    """A checked case with its profile; `before` is the measurement of the other side.
+    """A checked case with its profile, and `before`, the measurement of the other side.
 
-    A case that another machine checked has a profile only if somebody reads it. `upgrade` is the
-    outcome of the engine that changed, if that was judged too.
+    Another machine sends the profile only if it is used. `upgrade` is the outcome for an upgrade of
+    the engine, if that was judged too.
     """
 
     outcome: CaseOutcome
@@ -124,15 +124,15 @@ class ChecksCases(Protocol):
 
 
 class Checker(Struct, frozen=True):
-    """Checks cases one after the other."""
+    """The checker that measures on this machine."""
 
     context: CheckContext
 
     def check(self, check: CaseCheck) -> Checked:
-        """A case judged or recorded.
+        """Judge or record a case.
 
-        TooFewCoresError if this machine cannot run it, another error if the model, what is asked
-        of it, or its baseline cannot be used.
+        Raise TooFewCoresError if this machine cannot run it, and other errors if the model, the
+        request or the baseline cannot be used.
         """
         check = self._with_limits_here(check)
         require_history(self.context, check)
@@ -151,9 +151,9 @@ class Checker(Struct, frozen=True):
         return checked if bound is None else _with_upgrade(checked, bound)
 
     def settle(self, check: CaseCheck, start: StartRig) -> SettledCheck | None:
-        """A case that passes without a measurement of its own; None for any other.
+        """Settle a case that passes without a measurement, or return None for others.
 
-        Ask `may_settle` before.
+        Call `may_settle` first.
         """
         context = self.context
         check = self._with_limits_here(check)
@@ -172,7 +172,7 @@ class Checker(Struct, frozen=True):
         return SettledCheck(checked, bound.file.seen_files)
 
     def may_settle(self, check: CaseCheck) -> bool:
-        """Whether a plan could be all that the check needs."""
+        """Whether a plan alone may be enough for the check."""
         context = self.context
         is_compared = check.baseline is not None and context.against is None
         is_plain = not (context.is_static or context.judges_upgrades or check.sketches_outputs)
@@ -180,14 +180,14 @@ class Checker(Struct, frozen=True):
         return is_compared and is_plain and not is_recorded and not check.is_bound_here
 
     def _with_limits_here(self, check: CaseCheck) -> CaseCheck:
-        """The check with the limits of the machine that it runs on."""
+        """Set the budgets of the check to the limits for its machine."""
         if not any(budget.by_machine for budget in check.budgets):
             return check
         key = self.context.machine_of(check.setup).key
         return replace(check, budgets=tuple(b.of_machine(key) for b in check.budgets))
 
     def measure(self, check: CaseCheck) -> CaseProfile:
-        """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""
+        """Measure a case alone, with its layers, or raise MeasureError if that fails."""
         if check.is_function:
             return run_function(self.context, check, self.context.watch)
         bound = BoundCheck.bind(self.context, check, self.context.watch)
@@ -196,13 +196,13 @@ class Checker(Struct, frozen=True):
         return require_measured(found.profile)
 
     def count(self, check: CaseCheck) -> CaseProfile:
-        """The static profile of a case; for a function only its case."""
+        """Return the static profile of a case. That of a function has no counts."""
         if check.is_function:
             return count_function(check)
         return BoundCheck.bind(self.context, check, self.context.watch).counted
 
     def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
-        """Two models side by side, by the gate of the second one."""
+        """Compare two models by the gate of the second one."""
         context, tolerances = self.context, after.gate.tolerances
         if context.is_static:
             counted = compare_cases(*self._count_both(before, after), tolerances)
@@ -210,7 +210,7 @@ class Checker(Struct, frozen=True):
         return compare_request(before, after).run(context.extensions, context.watch).cases[0]
 
     def _count_both(self, before: CaseCheck, after: CaseCheck) -> tuple[CaseProfile, CaseProfile]:
-        """The static profiles of two models, at the same sizes."""
+        """Return the static profiles of two models at the same sizes."""
         if before.is_function or after.is_function:
             return self.count(before), self.count(after)
         graphs, operators = (before.graph, after.graph), self.context.extensions.operators
@@ -219,25 +219,25 @@ class Checker(Struct, frozen=True):
 
 
 def compare_request(before: CaseCheck, after: CaseCheck) -> CompareRequest:
-    """The request to compare the models of two checks by the gate of the second one."""
+    """Make the request to compare the models of two checks by the gate of the second one."""
     old, new = (ModelRun(check.graph, check.setup) for check in (before, after))
     return CompareRequest(before=old, after=new, request=after.request, gate=after.gate)
 
 
 def _size_of(check: CaseCheck) -> int | None:
-    """The size of a model on disk; a function has none."""
+    """Return the size of a model on disk, or None for a function."""
     return None if check.is_function else size_on_disk(open_model(check.graph))
 
 
 def _judge_or_record(bound: BoundCheck) -> CaseResult:
-    """The result of a check; what is recorded depends on the update mode."""
+    """Judge or record a case, as the update mode says."""
     context, name = bound.context, bound.check.baseline
     try:
         machine = bound.machine
     except MeasureError as error:
         failure = error.worded(bound.check.setup.wording)
         return CaseResult(CaseComparison(bound.case, (), (), failure=failure), bound.counted)
-    # Read also where it will be replaced: a broken one is not overwritten by mistake.
+    # Read even if it will be replaced, so that a broken one is not overwritten by mistake.
     stored = None if name is None else context.baseline(name, machine.key)
     case = None if stored is None else stored.model.case(bound.case.id)
     is_recorded = context.update is UpdateMode.ALL or (
@@ -251,14 +251,14 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
     is_improved = result.comparison.verdict is Verdict.IMPROVED
     if name is not None and context.update is UpdateMode.IMPROVED and is_improved:
         recorded = record_check(bound, runs_for_budgets=False)
-        # Without a recording it has the failure.
+        # If there is no recording, `recorded` has the failure.
         has_failed = recorded.recording is None
         return recorded if has_failed else replace(result, recording=recorded.recording)
     return result
 
 
 def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
-    """The checked case with the change of its engine, and that judged, if it is to be."""
+    """Add the change of the engine to the checked case, and judge it if the run does so."""
     context, check = bound.context, bound.check
     key = context.machine.key
     stored = None if check.baseline is None else context.baseline(check.baseline, key)
@@ -273,7 +273,7 @@ def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
     bound = replace(bound, place=replace(bound.place, watch=stopwatch))
     result = judge_upgrade(bound, stored, change)
     judged = make_outcome(context, check, bound.facts, result, stopwatch.seconds)
-    # A new baseline records the installed version, and so accepts it.
+    # Recording a new baseline accepts the installed version.
     judged = replace(
         judged, accept=check.accept, advice=None, engine_change=change, is_upgrade=True
     )

@@ -1,4 +1,4 @@
-"""Checks the cases of a run on a cluster: submits them ahead, and waits for each in its test."""
+"""Checking the cases of a run on a cluster: submitted ahead, and awaited by their tests."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):
-    """A check for a machine, with the settings of its run that concern it.
+    """A check for a machine, with the settings of the run that concern it.
 
-    `check` has the model of `model`. `stored` is the baseline of the case, packed. With
-    `takes_layers`, the profile has times of layers.
+    `check` is without its model, which is in `model`. `stored` is the packed baseline of the case.
+    With `takes_layers`, the profile has the times of layers.
     """
 
     model: ModelRun
@@ -74,7 +74,7 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
         return self.check.request
 
     def run(self, extensions: Extensions, watch: Watch) -> Checked:
-        """The case, checked here."""
+        """Check the case on this machine."""
         checker = Checker(
             CheckContext(
                 store=SentBaseline(None if self.stored is None else _unpack(self.stored)),
@@ -85,7 +85,7 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
                 against=self.against,
                 older=None if self.older is None else Path(str(self.older.source)),
                 keeps_samples=self.keeps_samples,
-                # Nothing is read there: a recorded case is compared with the baseline before.
+                # The folder is never read: a path only means that a recorded case needs its link.
                 history=Path() if self.keeps_history else None,
                 watch=watch,
             )
@@ -96,22 +96,22 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
             checked = checker.check(check)
         outcome = checked.outcome
         if outcome.machine is None:
-            # Nothing ran, and whoever reads the answer knows no other machine.
+            # Nothing ran. The client could not find out which machine checked the case.
             checked = replace(checked, outcome=replace(outcome, machine=checker.context.machine))
         answer = checked if check.keeps_profile else Checked(checked.outcome, None)
         if self.takes_layers and not _has_layers(checked):
-            # On the same machine, so that the trace is of one.
+            # Measured on the same machine, so that the trace belongs to it.
             answer = replace(answer, profile=checker.measure(check), before=None)
         return answer
 
 
 class SentBaseline(Struct, frozen=True):
-    """The baseline that came with an order, in place of a folder of baselines."""
+    """The baseline that was sent with a job, in place of a folder of baselines."""
 
     baseline: Baseline | None
 
     def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:  # noqa: ARG002  # as a store
-        """The baseline with the measurements on these machines; None means on all."""
+        """Return the baseline with its measurements on these machines, or on all."""
         if self.baseline is None or machines is None:
             return self.baseline
         kept = tuple(each for each in self.baseline.machines if each.key in machines)
@@ -126,7 +126,7 @@ def check_request(
     older: Path | None,
     takes_layers: bool,
 ) -> CheckRequest:
-    """The check of a case as a machine makes it."""
+    """Make the request to check a case on a machine."""
     (case,) = check.request.split()
     return CheckRequest(
         model=ModelRun(check.graph, check.setup),
@@ -143,13 +143,13 @@ def check_request(
 
 
 def _has_layers(checked: Checked) -> bool:
-    """Whether its layers were timed; a case that failed needs none."""
+    """Whether its layers were timed, or are not needed because the case failed."""
     profile = checked.profile
     return checked.outcome.has_failed or (profile is not None and profile.has_layer_times)
 
 
 def _pack(stored: Baseline, case_id: str) -> bytes:
-    """The part of a baseline for one case; the samples take a third of their room."""
+    """Pack the part of a baseline for one case. This shrinks samples to a third."""
     return zlib.compress(msgspec.msgpack.encode(baseline_of_case(stored, case_id)))
 
 
@@ -160,18 +160,18 @@ def _unpack(data: bytes) -> Baseline:
 # -- checks the cases of a run on a cluster
 
 
-# How often it is shown where the jobs stand.
+# How often the status of the jobs is shown.
 _SHOWN_EVERY_S = 0.2
 
 _Result = TypeVar("_Result")
 
 
 class ClusterTerms(Struct, frozen=True, kw_only=True):
-    """How a run uses a cluster.
+    """The settings for the use of a cluster by a run.
 
-    `machines` are the keys and tags of those that it may use; none of them mean all. `plugins` are
-    the modules of extensions. `folder` is for models that are no files, and `kept` for older
-    models, until the run ends. `show` is called while a test waits.
+    `machines` are the keys and tags of machines that it may use. Without any, it may use all.
+    `plugins` are the modules of extensions. `folder` is for models that are not files. `kept` holds
+    older models until the run ends. `show` is called while a test waits.
     """
 
     folder: Path
@@ -183,14 +183,14 @@ class ClusterTerms(Struct, frozen=True, kw_only=True):
 
 
 class _Submitted(Struct, frozen=True):
-    """The check that a test is to begin with, and its answer."""
+    """The first check of a test, and the future of its answer."""
 
     check: CaseCheck
     future: Future[str]
 
 
 class ClusterChecker(Struct, frozen=True):
-    """Has the machines of a cluster check cases; what only this process has is measured here."""
+    """The checker that uses a cluster. Cases that only this process can measure run here."""
 
     here: Checker
     cluster: Cluster
@@ -206,17 +206,17 @@ class ClusterChecker(Struct, frozen=True):
     # -- ahead of the tests
 
     def require(self, checks: Iterable[CaseCheck]) -> None:
-        """ClusterError where no machine may run one of these, or has other software."""
+        """Raise ClusterError if no machine may run one of these checks, or if software differs."""
         by_engine: dict[str | None, set[tuple[str, ...]]] = {}
         for check in checks:
             if not check.is_bound_here:
                 by_engine.setdefault(check.setup.engine.name, set()).add(self._allowed(check))
-        # A run whose tests name models only while they run needs a machine too.
+        # A run needs a machine even if its tests name models only while they run.
         for engine, wanted in (by_engine or {None: {self.terms.machines}}).items():
             self.cluster.require(sorted(wanted), engine, self.terms.plugins)
 
     def submit(self, checks: Iterable[CaseCheck]) -> None:
-        """Have these checked, in this order; what is wrong with one is told by its test."""
+        """Submit these checks in order. If one is invalid, its test reports the error."""
         for check in checks:
             if check.test not in self._ahead and not check.is_bound_here:
                 with suppress(ModelPerfError):
@@ -224,7 +224,7 @@ class ClusterChecker(Struct, frozen=True):
                     self._ahead[check.test] = _Submitted(check, future)
 
     def finish(self, test: str) -> None:
-        """The test has ended: cancel what it did not wait for."""
+        """Cancel the check of a test that ended without waiting for it."""
         submitted = self._ahead.pop(test, None)
         if submitted is not None:
             submitted.future.cancel()
@@ -232,7 +232,7 @@ class ClusterChecker(Struct, frozen=True):
     # -- in the tests
 
     def check(self, check: CaseCheck) -> Checked:
-        """A case judged or recorded; MeasureError where its machines were lost."""
+        """Judge or record a case, or raise MeasureError if its machines were lost."""
         if check.is_bound_here:
             return _measured_here(self.here.check(_without_machine(check)), check)
         submitted = self._ahead.get(check.test)
@@ -244,7 +244,7 @@ class ClusterChecker(Struct, frozen=True):
         return replace(checked, outcome=of_model(checked.outcome, check.graph))
 
     def measure(self, check: CaseCheck) -> CaseProfile:
-        """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""
+        """Measure a case alone, with its layers, or raise MeasureError if that fails."""
         if check.is_bound_here:
             return self.here.measure(_without_machine(check))
         (case,) = check.request.split()
@@ -253,11 +253,11 @@ class ClusterChecker(Struct, frozen=True):
         return require_measured(self._carry_out(asked, title, names, Profile).cases[0])
 
     def count(self, check: CaseCheck) -> CaseProfile:
-        """The static profile of a case, counted here."""
+        """Return the static profile of a case, counted on this machine."""
         return self.here.count(check)
 
     def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
-        """Two models side by side on one machine, by the gate of the second one."""
+        """Compare two models on one machine, by the gate of the second one."""
         if before.is_bound_here or after.is_bound_here:
             return self.here.compare(_without_machine(before), _without_machine(after))
         (case,) = after.request.split()
@@ -274,7 +274,7 @@ class ClusterChecker(Struct, frozen=True):
         names: Sequence[str],
         kind: type[_Result],
     ) -> _Result:
-        """The result of a request on one of these machines; the title follows the model's name."""
+        """Run a request on one of these machines. Its name is the model's name and the title."""
         job = self._job(asked, title, names)
         job = replace(job, name=f"{job.models[-1].name} {title}")
         return from_text(self._wait(self.cluster.submit(job)), kind)
@@ -285,7 +285,7 @@ class ClusterChecker(Struct, frozen=True):
                 self.terms.show()
             return future.result()
         finally:
-            # An interrupt ends what nobody waits for any more.
+            # After an interrupt, the test no longer waits for the job, so cancel it.
             future.cancel()
 
     def _check_job(self, check: CaseCheck) -> Job:
@@ -321,7 +321,7 @@ class ClusterChecker(Struct, frozen=True):
         )
 
     def _older_model(self, check: CaseCheck) -> Path | None:
-        """The older model that the case is held against; None where its baseline is."""
+        """Return the older model to compare with, or None if that is the baseline."""
         against = self.context.against
         if against is None:
             return None
@@ -332,20 +332,20 @@ class ClusterChecker(Struct, frozen=True):
         return self._older[path]
 
     def _stored(self, check: CaseCheck) -> Baseline | None:
-        """The baseline with what was measured on every kind of machine."""
+        """Return the baseline, with the recordings on all kinds of machines."""
         return None if check.baseline is None else self.context.whole_baseline(check.baseline)
 
     def _allowed(self, check: CaseCheck) -> tuple[str, ...]:
         return allowed_names(check.machine, self.terms.machines)
 
     def _names(self, check: CaseCheck, stored: Baseline | None) -> tuple[str, ...]:
-        """The machines that may run a case: those of the kind of its baseline, if there are any."""
+        """Return the names of machines for a case: those of its baseline's kind, if any."""
         machines = () if stored is None else stored.machines
         kinds = {each.key for each in machines if each.cases.get(check.case_id) is not None}
         return names_of_kinds(self._allowed(check), kinds, self.cluster.machines)
 
     def _content(self, model: ModelSource) -> ModelContent:
-        """The content of a model; it is read again if its file is another one by now."""
+        """Return the content of a model. If its file has changed, read it again."""
         path = self._path_of(model)
         try:
             state = path.stat()
@@ -367,7 +367,7 @@ class ClusterChecker(Struct, frozen=True):
 
 
 def _without_machine(check: CaseCheck) -> CaseCheck:
-    """A check that this process alone can make; UsageError if it names a machine."""
+    """Return a check for this process, or raise UsageError if it names a machine."""
     if check.machine is None:
         return check
     if check.is_function:

@@ -1,6 +1,6 @@
 """The run of a pytest session with `--modelperf`.
 
-The plugin imports this in every run of every user, so it defines next to nothing.
+The plugin imports this module in every pytest run, so it defines almost nothing.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ RUN: pytest.StashKey[Run] = pytest.StashKey()
 
 
 def run_of(config: pytest.Config) -> Run | None:
-    """The run; None without --modelperf."""
+    """Return the run, or None without --modelperf."""
     return config.stash.get(RUN, None)

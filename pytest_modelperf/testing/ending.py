@@ -1,4 +1,4 @@
-"""The end of a run: baselines planned and written, and its reports."""
+"""The end of a run: planning and writing baselines, and writing reports."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Fidelity, UpdatePlan
     from pytest_modelperf.baselines.store import BaselineStore
 
-    # Baselines with the ids of their cases that no test uses.
+    # Baselines, each with the ids of its cases that no test uses.
     _Unused: TypeAlias = Sequence[tuple[Baseline, Sequence[str]]]
 
-# Runs that came to their end.
+# The exit codes of runs that were not interrupted.
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
 _WITHOUT_FAILURE = frozenset({pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
@@ -53,26 +53,26 @@ _NOT_PRUNED = (
     "nothing was pruned: only a run of all tests, of which none was ignored and all came to their "
     "end, knows which baselines are unused"
 )
-# The settings of pytest that decide which tests there are: one that is typed is not the project's.
+# The settings of pytest that select tests. A typed one may differ from the project's.
 _COLLECTING = frozenset({
     "collect_imported_tests", "norecursedirs", "python_classes", "python_files", "python_functions",
     "testpaths",
 })  # fmt: skip
-# A note names at most so many tests.
+# The most tests that one note names.
 _MOST_NAMED = 3
 
 
 class KnownTests(Struct):
-    """The tests of a run and their cases, whether they ran or not.
+    """The tests of a run and their cases, even if they did not run.
 
-    `tests` are those about a case, and `failed` are all that failed. `open` are tests that may name
-    cases while they run; `passed` are tests that came to their end, and `skipped` those that the
-    project skipped. `over` are all that ran or were skipped, and were torn down. `deselected`
-    counts what keeps cases unknown that may be in use: tests that were left out, files and models
-    that were ignored or could not be read, crashed workers. `left_out` are the models and the tests
-    of models among them, as far as they are known. `uncollected` are the files that could not be
-    collected, each with the reason. `projects` are the pyproject.toml that were seen
-    and not read.
+    `tests` are those with a case, and `failed` are all that failed. `open` are tests that may name
+    cases while they run. `passed` are tests whose call passed, and `skipped` those that the project
+    skipped. `over` are all tests that were torn down, whether they ran or were skipped.
+
+    `deselected` counts the reasons why used cases may be unknown: tests that were left out, files
+    and models that were ignored or could not be read, and crashed workers. `left_out` are the known
+    models and tests of models among them. `uncollected` are the files that could not be collected,
+    with the reasons. `projects` are the pyproject.toml files that were found but not read.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class KnownTests(Struct):
     projects: set[str] = field(default_factory=set)
 
     def deselect(self, items: Iterable[pytest.Item]) -> None:
-        """Count tests that were left out, and keep the names of those that may judge a model."""
+        """Count tests that were left out, and keep the ids of those that may judge a model."""
         for item in items:
             self.deselected += 1
             if may_judge(item):
@@ -100,10 +100,10 @@ class KnownTests(Struct):
             if case is not None:
                 self.tests.add(item.nodeid)
             if case is not None and case.origin is not None:
-                # The model decides which cases of its baseline they are.
+                # Only the model decides which cases of its baseline these are.
                 self.open.add(item.nodeid)
             elif case is not None and not case.is_function:
-                # Its test reports a model without a name for its baseline.
+                # If the model has no name for its baseline, its test reports that.
                 with suppress(UsageError):
                     conditions = (case.conditions, run.settings.engine_for(case.spec))
                     self._add_case((run.baseline_of(case), case.id), item, conditions)
@@ -111,7 +111,7 @@ class KnownTests(Struct):
                 self.open.add(item.nodeid)
 
     def _add_case(self, key: tuple[str, str], item: pytest.Item, conditions: object) -> None:
-        """Adds the case of a test; pytest.UsageError if another test runs that case differently."""
+        """Add a test's case. Raise pytest.UsageError if another test runs it differently."""
         first, known = self.cases.setdefault(key, (item.nodeid, conditions))
         if known != conditions:
             raise pytest.UsageError(
@@ -122,7 +122,7 @@ class KnownTests(Struct):
             )
 
     def as_message(self) -> dict[str, Any]:
-        """The message from a worker of pytest-xdist."""
+        """Return the message that a pytest-xdist worker sends."""
         return {
             "cases": [list(case) for case in sorted(self.cases)],
             "tests": sorted(self.tests),
@@ -133,7 +133,7 @@ class KnownTests(Struct):
         }
 
     def add_message(self, message: Mapping[str, Any]) -> None:
-        """Add the message of a worker. All workers collect the same tests, so most is known."""
+        """Add the message of a worker. All workers collect the same tests, so it adds little."""
         for folder, case_id in message["cases"]:
             self.cases.setdefault((folder, case_id), ("", None))
         self.tests |= set(message["tests"])
@@ -159,7 +159,7 @@ class RunEnding(Struct):
         exit_code: int,
         started: dt.datetime,
     ) -> None:
-        """Write baselines and reports; a failure is a problem that the summary shows."""
+        """Write baselines and reports. Failures are problems that the summary shows."""
         settings = self.run.settings
         plans: Sequence[UpdatePlan] = ()
         written: Sequence[UpdatePlan] = ()
@@ -208,7 +208,7 @@ class RunEnding(Struct):
             seconds=sum(outcome.seconds for outcome in outcomes),
             is_strict=settings.strict,
             tolerance=settings.tolerances.of(50.0),
-            # Plans that could not be written are among the problems.
+            # A plan that could not be written is among the problems.
             plans=tuple(written or plans),
             is_written=bool(written),
             unused=unused,
@@ -252,9 +252,9 @@ class RunEnding(Struct):
     def _noting_problems(
         self, baseline: str = "", lost: dict[str, str] | None = None
     ) -> Iterator[None]:
-        """Turn an error of one step into a problem, so that the next step is taken.
+        """Turn an error of one step into a problem, so that the next steps still run.
 
-        `lost` gets the baseline that is not stored, with the reason.
+        The baseline is added to `lost` with the reason.
         """
         try:
             yield
@@ -286,7 +286,7 @@ class RunEnding(Struct):
         from pytest_modelperf.baselines.recording import merge_recordings
 
         plans = []
-        # Each kind of machine has a file of its own.
+        # Each kind of machine has its own file.
         parts_of: dict[tuple[str, str | None], list[BaselineRecording]] = {}
         for recording in recordings:
             key = None if recording.machine is None else recording.machine.key
@@ -306,7 +306,7 @@ class RunEnding(Struct):
         return [plan_removal(stored, gone) for stored, gone in unused]
 
     def _write(self, plans: Sequence[UpdatePlan], lost: dict[str, str]) -> list[UpdatePlan]:
-        """Write the plans; return those that could be written, with what they changed."""
+        """Write the plans, and return those that were written, with their changes."""
         written = []
         for plan in plans:
             with self._noting_problems(plan.name, lost):
@@ -316,7 +316,7 @@ class RunEnding(Struct):
     def _write_programs(
         self, outcomes: Sequence[CaseOutcome], lost: dict[str, str], notes: list[str]
     ) -> None:
-        """Write the recorded programs; a note names those whose file changed."""
+        """Write the recorded programs, and note those whose file changed."""
         recorded = [(o.baseline, o.program) for o in outcomes if o.program is not None]
         if not recorded:
             return
@@ -336,7 +336,7 @@ class RunEnding(Struct):
     def _find_unused(
         self, outcomes: Sequence[CaseOutcome], known: KnownTests, notes: list[str]
     ) -> _Unused | None:
-        """The stored cases without a test; None if the run may not have seen all tests."""
+        """Return the stored cases without a test, or None if some tests may be unknown."""
         if not _selects_all(self.run.config, known):
             if self.run.settings.prune:
                 notes.append(_NOT_PRUNED)
@@ -358,7 +358,7 @@ class RunEnding(Struct):
         return found
 
     def _unused_programs(self, known: KnownTests) -> tuple[tuple[str, str], ...]:
-        """The folders of stored programs whose test is gone, each with the id of that test."""
+        """Return the folders of stored programs whose test is gone, with the ids of the tests."""
         from pytest_modelperf.baselines.program_store import program_names, read_program
 
         root = self.run.settings.baseline_dir
@@ -372,7 +372,7 @@ class RunEnding(Struct):
         return tuple(gone)
 
     def _remove_programs(self, programs: Sequence[tuple[str, str]]) -> Iterator[str]:
-        """Remove the baselines of programs; yield a note for each."""
+        """Remove the baselines of programs, and yield a note for each."""
         from pytest_modelperf.baselines.program_store import remove_program
 
         for name, test in programs:
@@ -385,7 +385,7 @@ class RunEnding(Struct):
     def _write_history(
         self, outcomes: Sequence[CaseOutcome], plans: Iterable[UpdatePlan], started: dt.datetime
     ) -> None:
-        """Add the cases to the history; `plans` are the updates of this run, written or not."""
+        """Add the cases to the history. `plans` are this run's updates, even unwritten ones."""
         folder = self.run.settings.history_folder
         if folder is not None:
             from pytest_modelperf.testing.history_lines import write_history
@@ -439,7 +439,7 @@ class RunEnding(Struct):
 
 
 def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
-    """A note of the tests that failed without an outcome, if others have outcomes."""
+    """Yield a note on the tests that failed without an outcome, if others have outcomes."""
     lost = sorted((known.tests & known.failed) - {outcome.test for outcome in outcomes})
     if outcomes and lost:
         named = shorten_list([*map(printable, lost)], _MOST_NAMED)
@@ -447,7 +447,7 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Itera
 
 
 def _uncollected(known: KnownTests) -> Iterator[str]:
-    """A note for each file that could not be collected, as it may have tests of models."""
+    """Yield a note for each file that could not be collected, as it may have tests of models."""
     found = list(known.uncollected.items())
     for file, reason in found[:_MOST_NAMED]:
         yield f"not tested: {printable(file)}: {reason.removeprefix(f'{printable(file)}: ')}"
@@ -457,19 +457,19 @@ def _uncollected(known: KnownTests) -> Iterator[str]:
 
 
 def _not_reached(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
-    """A note of the tests that did not end, without which a report looks like that of all tests."""
+    """Yield a note on tests that did not end. Without it, the report would look complete."""
     tests = known.tests | known.open
     left = len(tests - known.over - known.failed)
     if left:
         count = count_of(len(tests), "test")
         yield f"the run ended early: {left:,} of {count} of models did not end"
     elif outcomes and not tests:
-        # Workers of pytest-xdist that an interrupt ends do not tell which tests there were.
+        # After an interrupt, pytest-xdist workers do not report which tests there were.
         yield "the run ended early: tests of models may be missing"
 
 
 def _skipped(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
-    """A note of the tests with cases that the project itself skipped before one was judged."""
+    """Yield a note on tests of models that the project skipped before they judged a case."""
     skipped = known.skipped & (known.tests | known.open)
     tests = sorted(skipped - {outcome.test for outcome in outcomes})
     if tests:
@@ -479,7 +479,7 @@ def _skipped(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str
 
 
 def _functions_left_out(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
-    """A note of the functions that were not judged, or left out of what was asked for."""
+    """Yield notes on functions that were not judged, recorded, compared or sent."""
     for note in (NOTHING_JUDGED, NOTHING_RECORDED, NO_OLDER_VERSION, NOT_SENT):
         tests = [printable(o.test) for o in outcomes if note in o.comparison.notes]
         if tests:
@@ -487,7 +487,7 @@ def _functions_left_out(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
 
 
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
-    """A note of each recorded twin that is not trusted, and what helps."""
+    """Yield a note on each recorded twin that is not trusted, with a remedy."""
     for outcome in outcomes:
         recording = outcome.recording if outcome.is_recorded else None
         for case in () if recording is None else recording.cases:
@@ -499,7 +499,7 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
 
 
 def _remedy(fidelity: Fidelity) -> str:
-    """Advice: a longer look if noise left the case open, otherwise a change of the model."""
+    """Advise to keep the older model if its twin differs, or else to record with more time."""
     if fidelity.shows_difference:
         return (
             "keep the older model and name it with --modelperf-against, which runs it instead of "
@@ -509,7 +509,7 @@ def _remedy(fidelity: Fidelity) -> str:
 
 
 def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
-    """A note of each recorded case whose history may begin anew."""
+    """Yield a note on each recorded case whose curve in the history may begin again."""
     for outcome in outcomes:
         problem = None if outcome.link is None else outcome.link.problem
         if problem is not None and outcome.is_recorded:
@@ -520,7 +520,7 @@ def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
 
 
 def check_targets(settings: RunSettings, folder: Path, inputs: Iterable[Path]) -> None:
-    """UsageError for a report that cannot be written, before anything is measured."""
+    """Raise UsageError for a file that cannot be written, before anything is measured."""
     if settings.html is not None:
         from pytest_modelperf.report.html.render import check_html_extra
 
@@ -543,19 +543,19 @@ def check_targets(settings: RunSettings, folder: Path, inputs: Iterable[Path]) -
                 f"{report.flag} takes a file: standard output has the report of pytest."
             )
         targets[report.flag] = folder / target
-    # A folder of tests may have a report of an earlier run in it.
+    # Folders are excluded: a folder of tests may contain the report of an earlier run.
     check_report_files(targets, [path for path in inputs if not path.is_dir()])
 
 
 def in_github() -> bool:
-    """Whether this is a step of GitHub Actions, which reads what it prints."""
+    """Whether this is a step of GitHub Actions, which reads annotations from the output."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def path_in_repository(root: Path) -> str:
-    """The root of a run as GitHub names it: from the top of the repository, with slashes.
+    """Return the root of a run relative to the top of the repository, with slashes.
 
-    The workspace of a job is the repository, unless it was checked out into a folder below.
+    The workspace of a job is the repository, unless that was checked out into a subfolder.
     """
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or root)
     tops = [folder for folder in (workspace, root, *root.parents) if (folder / ".git").exists()]
@@ -564,25 +564,25 @@ def path_in_repository(root: Path) -> str:
 
 
 def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
-    """Whether all tests were collected, and all passed that may name cases while they run."""
+    """Whether all tests were collected, and those that name cases while they run all passed."""
     is_narrowed = (
         config.args_source is pytest.Config.ArgsSource.ARGS
         or config.invocation_params.dir != config.rootpath
         or not set(_whole_project(config)) <= set(config.args)
         or known.deselected
-        # It leaves tests out silently. Without pytest's cache the option does not exist.
+        # --lf leaves tests out silently. Without pytest's cache, the option does not exist.
         or config.getoption("lf", default=False)
         or any(
             setting.partition("=")[0] in _COLLECTING
             for setting in config.getoption("override_ini") or ()
         )
     )
-    # A test passes its call although subtests of it failed, or may pass some of them and not end.
+    # A test passes its call even if subtests failed. It may also pass some of them and not end.
     return not is_narrowed and known.open <= known.passed - known.failed
 
 
 def _whole_project(config: pytest.Config) -> Iterator[str]:
-    """What pytest collects where nothing is named. A plugin may have named something else."""
+    """Yield the paths that pytest collects by default. A plugin may have named others."""
     folder = config.invocation_params.dir
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         yield str(folder)

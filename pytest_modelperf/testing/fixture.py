@@ -38,16 +38,16 @@ _T = TypeVar("_T")
 _MARGIN = 8
 _PHASE = ", and phase='prefill' or phase='step'"
 _ENGINE_BEFORE = "engine_before"
-# The words of a comparison that runs in this process.
+# The arguments of a comparison that runs in this process.
 _WORDS_HERE = ("cores", "tolerance", "max_seconds", "warmup_seconds")
 
 
 class ModelPerf:
-    """The value of the fixture; a call with a model returns the profile of one case."""
+    """The value of the fixture. A call with a model returns the profile of one case."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        # The case of the call that runs, as soon as its model is read.
+        # The case of the current call, once its model is read.
         self._asked: SizedCase | None = None
 
     def __repr__(self) -> str:
@@ -56,13 +56,13 @@ class ModelPerf:
     def __call__(
         self, model: TestedModel, *, sparsity: bool = False, **words: Unpack[CaseWords]
     ) -> PerfProfile:
-        """The profile of a model at one case, held against the budgets of the test.
+        """Return the profile of one case of a model, and judge the budgets of the test.
 
-        `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
-        whole inputs as `name:dtype:shape`, `input_file` arrays; `prompt`, `generate`, `phase` and
-        `state` name a phase of a generation; `engine`, `engine_options`, `gateway`, `max_seconds`,
-        `warmup_seconds` and `min_seconds` say how it is run. With `sparsity` the weights are read.
-        The model runs when a figure is asked for that only a run tells.
+        `batch_size` and `cores` are numbers. `dims` sets the sizes of named dimensions, `inputs`
+        whole inputs as `name:dtype:shape`, and `input_file` arrays. `prompt`, `generate`, `phase`
+        and `state` name a phase of a generation. `engine`, `engine_options`, `gateway`,
+        `max_seconds`, `warmup_seconds` and `min_seconds` set how it runs. With `sparsity`, the
+        weights are read. Without budgets, the model runs only when you use a measured figure.
         """
         __tracebackhide__ = True
         return self._attempt(
@@ -90,12 +90,13 @@ class ModelPerf:
         sparsity: bool = False,
         **words: Any,
     ) -> PerfProfile | ProgramResult:
-        """Hold a model or a program against its baseline and the budgets of the test.
+        """Judge a model or a program by its baseline and the budgets of the test.
 
-        A model takes what calling the fixture takes, and `tolerance`, `measure` and `baseline`;
-        the result is its profile. A program is a callable with its arguments, and `each`,
-        `against`, `environment`, `paths`, `tolerance`, `outputs` and `cores` are for the check; the
-        result is its comparison. In a coroutine, write `await modelperf.check(...)`.
+        For a model, give the arguments of a call of the fixture, and `tolerance`, `measure` and
+        `baseline`. The result is its profile. For a program, give a callable and its arguments.
+        `each`, `against`, `environment`, `paths`, `tolerance`, `outputs` and `cores` are settings
+        of the check. The result is its comparison. In a coroutine, write
+        `await modelperf.check(...)`.
         """
         __tracebackhide__ = True
         if callable(model):
@@ -121,13 +122,13 @@ class ModelPerf:
         engine_before: str | None = None,
         **words: Unpack[CaseWords],
     ) -> CaseComparison:
-        """Two models side by side in a duet at one case, for a test to assert what it wants.
+        """Compare two models in a duet at one case, for your own assertions.
 
-        A side can be any callable, such as a torch module: then both run in this process. A
-        callable gets the `arguments` as they are, and an ONNX model gets them as its inputs, in
-        their order, or by name if there is one dict. `cores`, `tolerance`, `max_seconds` and
-        `warmup_seconds` say how. Of two ONNX models, `engine_before` runs the first one on another
-        engine, without `engine_options`.
+        If a side is a callable, such as a torch module, both run in this process. A callable gets
+        the `arguments` unchanged. An ONNX model gets them as its inputs, in order, or by name from
+        a single dict. `cores`, `tolerance`, `max_seconds` and `warmup_seconds` set how they run.
+        For two ONNX models, `engine_before` runs the first one on another engine, without
+        `engine_options`.
         """
         __tracebackhide__ = True
         is_here = callable(before) or callable(after)
@@ -139,7 +140,7 @@ class ModelPerf:
 
     @property
     def profile(self) -> PerfProfile:
-        """The profile of the case that the markers of the test name, as it was checked."""
+        """The profile of the case in the markers of the test, as it was checked."""
         __tracebackhide__ = True
         return _or_fail(self._run, self._of_markers)
 
@@ -211,7 +212,7 @@ class ModelPerf:
         cases = [self._case({"model": model, **shared}) for model in models]
         old, new = (run.case_check(self._item, case, has_baseline=False) for case in cases)
         if engine is not None:
-            # The options are those of the other engine.
+            # The options belong to the other engine.
             old = replace(old, setup=replace(old.setup, engine=engine, options={}))
         if not run.settings.static_only:
             new = run.spend_level(self._item, replace(new, budgets=()))
@@ -224,7 +225,7 @@ class ModelPerf:
         arguments: tuple[object, ...],
         words: Mapping[str, object],
     ) -> CaseComparison:
-        """Two sides in this process, of which at least one is a callable."""
+        """Compare two sides in this process, of which at least one is a callable."""
         from pytest_modelperf.programs.callables import ComparedPair, compare_callables
 
         unknown = [word for word in words if word not in _WORDS_HERE]
@@ -242,7 +243,7 @@ class ModelPerf:
         old, new = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
         function = old if callable(old) else new
         spec = read_spec({"model": function, **words}, "modelperf", self._find)
-        # For a single function a tolerance is an error, since it has no baseline.
+        # A tolerance is an error for a single function, which has no baseline, so it is set here.
         case = replace(cases_of(replace(spec, tolerances=None))[0], spec=spec)
         check = run.spend_level(self._item, run.case_check(self._item, case, has_baseline=False))
         pair = ComparedPair(
@@ -282,7 +283,7 @@ class ModelPerf:
         return self._find(os.fspath(model)) if isinstance(model, str | os.PathLike) else model
 
     def _case(self, words: Mapping[str, object], *, sparsity: bool = False) -> SizedCase:
-        """The one case that a call names."""
+        """Return the one case that a call names, or raise UsageError if it names several."""
         from pytest_modelperf.testing.program_check import require_run
 
         require_run(self._run.config)
@@ -302,7 +303,7 @@ class ModelPerf:
 
 
 class ProgramResult:
-    """The comparison of a program; a coroutine may await it."""
+    """The comparison of a program, which a coroutine may await."""
 
     def __init__(self, comparison: CaseComparison) -> None:
         self.comparison = comparison
@@ -316,13 +317,13 @@ class ProgramResult:
 
 
 class PerfProfile:
-    """The profile of one case: its static figures at once, the others when they are asked for."""
+    """The profile of one case. The model runs when a measured figure is first used."""
 
     def __init__(self, run: Run, check: CaseCheck, profile: CaseProfile) -> None:
         self._run = run
         self._check = check
         self._profile = profile
-        # A figure that is missing after that run stays missing.
+        # After one run alone, a missing figure stays missing.
         self._has_run_alone = False
 
     def __repr__(self) -> str:
@@ -334,7 +335,7 @@ class PerfProfile:
 
     @property
     def static(self) -> StaticProfile:
-        """The figures that follow from the graph alone; nothing runs for them."""
+        """The figures that follow from the graph alone, without a run."""
         __tracebackhide__ = True
         return _or_fail(self._run, lambda: self._profile.static)
 
@@ -345,7 +346,7 @@ class PerfProfile:
 
     @property
     def generation(self) -> GenerationFigures:
-        """The figures of a phase of a generation, measured; a plain case fails the test."""
+        """The measured figures of a phase of a generation. For other cases, the test fails."""
         __tracebackhide__ = True
         measured = replace(self._profile, measured=self._measured)
         return _or_fail(self._run, lambda: _generation_of(measured))
@@ -369,7 +370,7 @@ class PerfProfile:
 
     @property
     def layers(self) -> tuple[LayerRow, ...]:
-        """The layers in graph order with their times, then the times that belong to none."""
+        """The layers in graph order with their times, then times that belong to no layer."""
         __tracebackhide__ = True
         return self._with_layers.layers
 
@@ -420,7 +421,7 @@ def _generation_of(profile: CaseProfile) -> GenerationFigures:
 def _or_fail(
     run: Run, work: Callable[[], _T], note: Callable[[pytest.Item, str], None] | None = None
 ) -> _T:
-    """The result of `work`; an error fails or skips the test at its own line.
+    """Return the result of `work`. An error fails or skips the test at its own line.
 
     `note` keeps the failed model for the reports, with the message of the test.
     """

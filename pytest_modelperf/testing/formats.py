@@ -28,7 +28,7 @@ _PERCENTS = {50.0: "latency", 95.0: "latency-p95"}
 
 
 def dump_bencher_run(report: RunReport) -> str:
-    """The run as JSON text; a case that failed has no figures, and an upgrade none of the model."""
+    """Return the run as JSON text, without failed cases and upgrades of the engine."""
     named = name_models_of_tests(report.outcomes)
     return dump_bencher(
         {name: dict(_measures(outcome)) for name, outcome in named if not outcome.has_failed}
@@ -36,7 +36,7 @@ def dump_bencher_run(report: RunReport) -> str:
 
 
 def _measures(outcome: CaseOutcome) -> Iterator[tuple[str, BencherMetric]]:
-    """`latency` in nanoseconds and `throughput` are measures that every project of Bencher has."""
+    """Yield the measures of a case. Each Bencher project has `latency`, in ns, and `throughput`."""
     compared = outcome.comparison
     for name in ("p50", "p95"):
         ratio = ratio_to_baseline(compared, f"{LATENCY}{name}", is_static=outcome.latency is None)
@@ -90,7 +90,7 @@ _NO_COMMIT = {
 
 
 def dump_benchmarks(report: RunReport, version: str) -> str:
-    """The run as JSON text; `version` is the version of this package."""
+    """Return the run as JSON text. `version` is the version of this package."""
     document = {
         "machine_info": _machine(report.machine),
         "commit_info": _NO_COMMIT,
@@ -106,7 +106,7 @@ def dump_benchmarks(report: RunReport, version: str) -> str:
 
 
 def _machine(machine: MachineFacts | None) -> dict[str, object]:
-    """Facts that tell whether two runs can be compared. The name of the host is not among them."""
+    """Return facts that show if two runs are comparable. The name of the host is left out."""
     if machine is None:
         return {}
     return {
@@ -122,7 +122,7 @@ def _machine(machine: MachineFacts | None) -> dict[str, object]:
 
 
 def _benchmark(fullname: str, outcome: CaseOutcome) -> dict[str, object]:
-    """The benchmark of a case, which the readers of two runs match by its `fullname`."""
+    """Return the benchmark of a case. Tools match those of two runs by `fullname`."""
     return {
         "group": None,
         "name": _without_folders(fullname),
@@ -146,7 +146,7 @@ def _benchmark(fullname: str, outcome: CaseOutcome) -> dict[str, object]:
 
 
 def _without_folders(test: str) -> str:
-    """The name without folders, which does not depend on the other tests of a run."""
+    """Remove the folders, so that the name does not depend on the other tests of a run."""
     function, bracket, rest = test.partition("[")
     return f"{function.rpartition('/')[2]}{bracket}{rest}"
 
@@ -156,8 +156,8 @@ def _describe(times_ns: Sequence[int]) -> Mapping[str, float | int | str]:
     count, total = len(ordered), sum(ordered)
     mean = total / count
     deviation = stdev(ordered) if count > 1 else 0.0
-    # The median of each half; of an odd number, between the two ways to halve it. It is method 3 of
-    # https://en.wikipedia.org/wiki/Quartile#Computing_methods.
+    # The median of each half. For an odd number, it is between the two ways to halve it: method 3
+    # of https://en.wikipedia.org/wiki/Quartile#Computing_methods.
     low, high = map(float, np.quantile(ordered, (0.25, 0.75), method="hazen"))
     spread = high - low
     far = count - len(_between(mean - deviation, mean + deviation, ordered))
@@ -197,18 +197,18 @@ VERDICT_PROPERTY = f"{PREFIX}verdict"
 
 
 def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
-    """Pairs of name and value, without unknown values.
+    """Return pairs of name and value, without unknown values.
 
-    Times are in milliseconds, a change is relative: 0.118 is 11.8 % slower. No character is in
-    them that XML cannot hold.
+    Times are in milliseconds. A change is relative: 0.118 is 11.8 % slower. Characters that XML
+    cannot represent are escaped.
     """
     return tuple((f"{PREFIX}{name}", printable(value)) for name, value in _facts(outcome))
 
 
 def add_properties(properties: list[tuple[str, object]], outcomes: Sequence[CaseOutcome]) -> None:
-    """Add the properties of the worst outcome of a test to those that junit's XML has."""
+    """Add the properties of the worst outcome of a test to those of its JUnit entry."""
     worst = min(outcomes, key=rank_outcome)
-    # If a test runs again, the properties of its first run are there already.
+    # If a test runs again, the properties of its first run are still there.
     kept = [pair for pair in properties if not pair[0].startswith(PREFIX)]
     properties[:] = [*kept, *junit_properties(worst)]
 
@@ -231,7 +231,7 @@ def _facts(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
 
 def _figures(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
     metrics = [m for m in outcome.comparison.metrics if m.name.startswith(LATENCY)]
-    # Where a budget limits a time, too, that of its change is stored: the last one of a name.
+    # If a time has a budget and a change, keep that of the change: the last one of a name wins.
     limits_first = sorted(metrics, key=lambda metric: metric.limit is None)
     times_ms = {m.name: m.after for m in limits_first if m.after is not None}
     for percentile in () if outcome.latency is None else outcome.latency.percentiles:
@@ -263,14 +263,14 @@ def _change(metric: Metric) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: float) -> str:
-    """Six digits, without an exponent if possible."""
+    """Format a number with six digits, without an exponent if possible."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 # -- annotations of a run for GitHub Actions
 
 
-# GitHub shows so many of each kind in a step, and drops the others silently.
+# GitHub shows this many of each kind per step, and silently drops the others.
 MAX_OF_A_KIND = 10
 
 _TOP = "."
@@ -283,16 +283,16 @@ _KINDS = {
     Verdict.INCONCLUSIVE.value: _WARNING,
     Verdict.NEW.value: _NOTICE,
 }
-# A message stands beside a line of code, so it has only the first reasons.
+# GitHub shows the message next to a line of code, so it has only the first reasons.
 _MAX_REASONS = 3
 
 
 def github_annotations(report: RunReport, folder: str = _TOP) -> tuple[str, ...]:
-    """A line for each error of the run and each case to look at, to be printed as is.
+    """Return a line for each error of the run and each case to look at, to be printed as is.
 
-    The worst case is first. `folder` is the root of the run in the repository, from where GitHub
-    looks for files. Where more are of one kind than GitHub shows, the last of that kind says how
-    many.
+    The worst case is first. `folder` is the root of the run in the repository, because GitHub
+    resolves paths from its top. If there are more of one kind than GitHub shows, the last line of
+    that kind has the number of the others.
     """
     named = zip(report.outcomes, name_outcomes(report.outcomes), strict=True)
     worst_first = sorted(named, key=lambda pair: rank_outcome(pair[0]))
@@ -310,7 +310,7 @@ def github_annotations(report: RunReport, folder: str = _TOP) -> tuple[str, ...]
 
 
 def _kind(outcome: CaseOutcome, report: RunReport) -> str | None:
-    """The kind of annotation: an error if the test failed."""
+    """Return the kind of annotation, if any. In a strict run, each is an error."""
     kind = _KINDS.get(outcome.word)
     return _ERROR if kind is not None and report.is_strict else kind
 
@@ -342,10 +342,10 @@ def _command(kind: str, properties: dict[str, str], message: str) -> str:
 
 
 def _escape_data(text: str) -> str:
-    """The message of a command, which ends with its line; `escapeData` in GitHub's toolkit."""
+    """Escape the message of a command, which is one line, like `escapeData` of GitHub's toolkit."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:
-    """The value of a property, which ends with a comma or a colon; `escapeProperty` there."""
+    """Escape a property, which ends at a comma or colon, like `escapeProperty` of the toolkit."""
     return _escape_data(printable(text)).replace(":", "%3A").replace(",", "%2C")

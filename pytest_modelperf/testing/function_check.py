@@ -1,4 +1,4 @@
-"""Checks of Python functions: they have budgets, but no graph, baseline or older version."""
+"""Checks of Python functions, which have budgets but no graph, baseline or older version."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _MEMORY = "peak_memory_mb"
 
 
 class CheckedFunction(Struct, frozen=True):
-    """The result of a function, and the facts that are known of it as a model."""
+    """The result of a function, and its known facts as a model."""
 
     facts: ModelFacts
     result: CaseResult
 
 
 def check_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CheckedFunction:
-    """The result of a function, judged by its budgets alone."""
+    """Judge a function by its budgets alone."""
     is_static = context.is_static
     _require_times(check)
     found = _not_run(check) if is_static else _run(context, check, watch)
@@ -71,9 +71,9 @@ def _timed(check: CaseCheck) -> list[Budget]:
 
 
 def _require_times(check: CaseCheck) -> None:
-    """UsageError for budgets of figures that a function does not have.
+    """Raise UsageError for budgets of figures that a function does not have.
 
-    Its module is imported once, so no round but the first one has a time to load.
+    A function has no load time per round, because its module is imported only once.
     """
     for budget in check.budgets:
         if not budget.figure.is_of_code:
@@ -90,13 +90,13 @@ def _require_times(check: CaseCheck) -> None:
 
 
 def count_function(check: CaseCheck) -> CaseProfile:
-    """The profile of a function without a run: only its case."""
+    """Return the profile of a function without a run, which has only its case."""
     (size,), (cores,) = check.request.batch_sizes, check.request.cores
     return CaseProfile(Case(size or 1, cores), None)
 
 
 def run_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseProfile:
-    """The profile of the function of a check; MeasureError if it cannot be measured."""
+    """Measure the function of a check, or raise MeasureError if that fails."""
     return _run(context, check, watch).cases[0]
 
 

@@ -25,17 +25,17 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.outcomes import CaseOutcome
 
-# An unchanged model is as fast as its baseline, and so is one whose kernels are the same: both are
-# known without an interval.
+# An unchanged model, or one with the same kernels, is exactly as fast as its baseline, so the
+# interval has no width.
 _SAME = StoredRatio(ratio=1.0, low=1.0, high=1.0, confidence=0.99)
 
 
 def ratio_to_baseline(
     compared: CaseComparison, name: str, *, is_static: bool
 ) -> StoredRatio | None:
-    """The measured ratio; None if both sides did not run in turn, or its error is unknown.
+    """Return the ratio, or None if both sides did not run in turn or its error is unknown.
 
-    Stored times are of another day, so ratios to them are not chained.
+    Stored times are from another day, so ratios to them are not chained.
     """
     if compared.how is How.PLAN:
         return _SAME
@@ -50,7 +50,7 @@ def _measured_ratio(metric: Metric) -> StoredRatio | None:
     ratio, interval, confidence = metric.ratio, metric.interval, metric.confidence
     if ratio is None or interval is None or confidence is None:
         return None
-    # An infinite bound says nothing.
+    # An infinite or huge bound contains no information.
     if not all(1 / MOST_FACTOR < value < MOST_FACTOR for value in (ratio, *interval)):
         return None
     return StoredRatio(ratio=ratio, low=interval[0], high=interval[1], confidence=confidence)
@@ -79,11 +79,11 @@ def write_history(
     plans: Iterable[UpdatePlan],
     date: dt.datetime,
 ) -> None:
-    """Adds a line for each case with a baseline; `plans` are the updates of this run."""
+    """Add a line for each case with a baseline. `plans` are the updates of this run."""
     held = [
         outcome
         for outcome in outcomes
-        # A verdict on an engine is none on the model.
+        # An upgrade has a verdict on the engine, not on the model.
         if outcome.baseline is not None and not outcome.has_failed and not outcome.is_upgrade
     ]
     if not held:
@@ -102,7 +102,7 @@ def write_history(
 def _baselines_before(
     settings: RunSettings, outcomes: Iterable[CaseOutcome], plans: Iterable[UpdatePlan]
 ) -> Mapping[str, Baseline | None]:
-    """The baselines that the cases were compared with, before this run updated any."""
+    """Return the baselines that the cases were compared with, before this run's updates."""
     store = BaselineStore(settings.baseline_dir)
     before: dict[str, Baseline | None] = {}
     for plan in plans:
@@ -124,7 +124,7 @@ def _lines(
 def history_line(
     outcome: CaseOutcome, stored: StoredCase | None, run: RunConditions
 ) -> HistoryLine:
-    """The line of one case; `stored` is what it was compared with."""
+    """Make the line of one case. `stored` is the case of its baseline."""
     compared, link = outcome.comparison, outcome.link
     if link is not None and link.comparison is not None:
         compared = link.comparison
@@ -161,7 +161,7 @@ def history_line(
 
 
 def _digest(outcome: CaseOutcome, recorded: StoredCase | None, baseline: str | None) -> str | None:
-    """The digest of the checked model; None for a large one that nobody had to read whole."""
+    """Return the digest of the checked model, or None if its large file was not read in full."""
     if recorded is not None:
         return recorded.model_sha256
     return baseline if outcome.verdict is Verdict.UNCHANGED else outcome.model.sha256

@@ -1,4 +1,4 @@
-"""The hooks of a run that profiles models: its tests, what they tell, and its end."""
+"""The hooks of a run that profiles models: its tests, their reports, and its end."""
 
 from __future__ import annotations
 
@@ -85,21 +85,21 @@ if TYPE_CHECKING:
 _WIDTH = "modelperf_width"
 _ENCODING = "modelperf_encoding"
 _KNOWN = "modelperf_known"
-# The attribute of a test's report that holds the outcomes. They are text, because other plugins
-# pass reports on to other processes, each in its own way.
+# The attribute of a test's report with the outcomes. They are text, because other plugins send
+# reports to other processes, each in its own way.
 _ATTACHED = "modelperf_outcomes"
-# The attribute that holds the word behind a test, after the outcome that it belongs to.
+# The attribute with the word shown after a test, preceded by the outcome that it belongs to.
 _WORD = "modelperf_word"
-# How many of the outcomes of a test its reports have told.
+# The number of outcomes of a test that are already in its reports.
 _TOLD = pytest.StashKey[int]()
-# The words of pytest itself.
+# pytest's own words.
 _PLAIN_WORDS = ("PASSED", "FAILED", "ERROR")
 _INTERRUPTED = "interrupted while the run ended: all that it writes is written"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
 
 
 def start(config: pytest.Config) -> None:
-    """Start a run that profiles; pytest.UsageError for settings that cannot be used."""
+    """Start a run that profiles, or raise pytest.UsageError for invalid settings."""
     try:
         require_open_files()
         settings = read_run_settings(config)
@@ -145,7 +145,7 @@ def start(config: pytest.Config) -> None:
 
 
 class RunHooks:
-    """The plugin of one run."""
+    """The hooks of one run, as a plugin object."""
 
     def __init__(self, config: pytest.Config, settings: RunSettings) -> None:
         self.config = config
@@ -160,14 +160,14 @@ class RunHooks:
         above += [] if further is None else [further]
         self.known = KnownTests(projects=set(map(str, above)))
         self.ending = RunEnding(self.run)
-        # The number of `perf_case` markers that each test function had when it was read.
+        # The number of `perf_case` markers that each test function had when its cases were made.
         self.read_markers: dict[tuple[str, str], int] = {}
         self.has_words = True
-        # Why a worker of pytest-xdist runs no test.
+        # The reason why a pytest-xdist worker runs no test.
         self.refusal: str | None = None
-        # Whether the loop over the tests began, and nothing interrupted the session.
+        # Whether the loop over the tests began, and the session was not interrupted.
         self.is_whole = False
-        # While the tests run.
+        # Set while the tests run.
         self.cluster: ClusterRun | None = None
         self.junit = JunitEntries(config)
 
@@ -178,7 +178,7 @@ class RunHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makeitem(self, collector: pytest.Collector, obj: object) -> None:
-        """Have tests use the fixtures that their markers name, so that parameters are known."""
+        """Make tests use the fixtures that their markers name, so that parameters are known."""
         use_fixtures_named(collector, obj)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -194,19 +194,19 @@ class RunHooks:
             ids = case_ids(cases, printable(definition.nodeid))
         except ModelPerfError as error:
             if is_skipped(definition):
-                # The condition may be that the model is there.
+                # The skip condition may be that the model is missing.
                 return
             message = in_python(error)
             if definition.nodeid not in message:
                 message = f"{printable(definition.nodeid)}: {message}"
-            # pytest shows any other error with the frames of the plugin.
+            # pytest shows all other errors with the frames of the plugin.
             raise pytest.Collector.CollectError(message) from None
         self.read_markers[_function_key(definition)] = _count_case_markers(definition)
         if cases:
             metafunc.fixturenames.append(CASE_ARGUMENT)
             metafunc.parametrize(CASE_ARGUMENT, cases, ids=ids, indirect=True)
 
-    # Around all others, because a conftest may drop tests without a word.
+    # Outermost, because a conftest may drop tests without calling pytest_deselected.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
@@ -224,7 +224,7 @@ class RunHooks:
                 if not is_unread:
                     judged.append(item)
                 if is_unread or isinstance(item, UnreadableItem):
-                    # It stands for cases that are not known.
+                    # This test represents cases that are not known.
                     self.known.tests.add(item.nodeid)
                     self.known.deselected += 1
             self.known.add(self.run, items)
@@ -236,9 +236,9 @@ class RunHooks:
         return result
 
     def _is_skipped_unread(self, item: pytest.Item) -> bool:
-        """Whether a test is skipped that has a marker which was not read, or makes no cases.
+        """Whether a test has a marker that was not read or makes no cases, and is skipped.
 
-        pytest.UsageError for such a marker at a test that is not skipped.
+        Raise pytest.UsageError for such a marker on a test that is not skipped.
         """
         has_late_cases = self._has_late_cases(item)
         if not has_late_cases and (not has_markers(item) or case_of(item) is not None):
@@ -256,16 +256,17 @@ class RunHooks:
         )
 
     def _has_late_cases(self, item: pytest.Item) -> bool:
-        """Whether it has a `perf_case` marker that came when its cases were made already."""
+        """Whether a `perf_case` marker was added after the cases of the test were made."""
         if isinstance(item, pytest.Function):
             known = self.read_markers.get(_function_key(item), 0)
             return _count_case_markers(item) > known
         return isinstance(item, OnnxItem) and _count_case_markers(item) > 0
 
     def _refuse(self, message: str) -> None:
-        """Raise pytest.UsageError; a worker of pytest-xdist tells it by its first test.
+        """Raise pytest.UsageError, or let a pytest-xdist worker report it in its first test.
 
-        The process that reports learns of no such error, and fails over the tests that are left.
+        The main process of pytest-xdist would not see the error of a worker, and would fail because
+        of the remaining tests.
         """
         if not hasattr(self.config, "workerinput"):
             raise pytest.UsageError(message) from None
@@ -298,9 +299,9 @@ class RunHooks:
             return (yield)
 
     def _find_machines(self, items: Sequence[pytest.Item], stack: ExitStack) -> None:
-        """Give the cases to the cluster, which stays open until the stack is closed.
+        """Submit the cases to the cluster, which stays open until the stack is closed.
 
-        ModelPerfError where a case has no machine, before anything runs.
+        Raise ModelPerfError if a case has no machine, before anything runs.
         """
         cases = [case for case in map(case_of, items) if case is not None]
         for case in cases:
@@ -316,7 +317,7 @@ class RunHooks:
                 reporter.write_line(self.cluster.describe())
 
     def _settle_ahead(self, items: Sequence[pytest.Item]) -> None:
-        """Settle the cases together that need no measurement."""
+        """Settle all cases that need no measurement together."""
         judges = self.cluster is None and self.settings.runs_beside_baselines
         if judges and any(map(case_of, items)):
             self.run.settle_ahead(items)
@@ -331,7 +332,7 @@ class RunHooks:
         item.stash[_TOLD] = 0
         self.run.begin(item)
 
-    # After all others: then the fixtures of the test have their values.
+    # Last, so that the fixtures of the test have their values.
     @pytest.hookimpl(trylast=True, specname="pytest_runtest_setup")
     def pytest_find_late_case(self, item: pytest.Item) -> None:
         __tracebackhide__ = _is_of_user
@@ -368,7 +369,7 @@ class RunHooks:
         self.live.clear()
         outcomes = item.stash.get(OUTCOMES, [])
         told = item.stash.get(_TOLD, 0)
-        # Fixtures may check models before and after the test itself.
+        # Fixtures may also check models, before and after the test itself.
         is_told = len(outcomes) > told and (call.when != "setup" or call.excinfo is not None)
         report = yield
         if is_told:
@@ -378,7 +379,7 @@ class RunHooks:
             new = outcomes[told:]
             has_bad = any(map(self.run.is_failure, new))
             if has_bad and not report.failed:
-                # A marker expects the failure, or the test caught it.
+                # A marker expected the failure, or the test caught it.
                 new = [replace(each, is_xfailed=self.run.is_failure(each)) for each in new]
                 outcomes[told:] = new
             for properties in (item.user_properties, report.user_properties):
@@ -386,7 +387,7 @@ class RunHooks:
             setattr(report, _ATTACHED, pack(outcomes))
             item.stash[_TOLD] = len(outcomes)
             worst = min(new, key=rank_outcome)
-            # The rest of the test may fail it, or expect the failure.
+            # The test may have failed for another reason, or have expected the failure.
             if report.failed is has_bad:
                 setattr(report, _WORD, f"{report.outcome} {worst.word}")
                 _shorten(report, worst)
@@ -394,7 +395,7 @@ class RunHooks:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "setup":
-            # If a test ran several times, the last run counts.
+            # If a test runs several times, its last run counts.
             self.outcomes.pop(report.nodeid, None)
         attached = getattr(report, _ATTACHED, None)
         if attached is not None:
@@ -410,15 +411,15 @@ class RunHooks:
             self.known.over.add(report.nodeid)
 
     def _is_own_skip(self, report: pytest.TestReport) -> bool:
-        """Whether the body of a test skips it: it may be by us where no model runs."""
+        """Whether the body of a test skipped it. In a static run, the fixture may have done so."""
         return not hasattr(report, "wasxfail") and not self.settings.static_only
 
-    # A wrapper, because pytest itself fails a test here whose subtests failed.
+    # A wrapper, because in this hook pytest itself fails a test whose subtests failed.
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> Generator[None, _TestStatus | None, _TestStatus | None]:
-        """The verdict as the word behind a test, unless another plugin has a word for it."""
+        """Show the verdict as the word after a test, unless another plugin has a word for it."""
         status = yield
         outcome, _, word = getattr(report, _WORD, "").partition(" ")
         if status is None or status[2] not in _PLAIN_WORDS or outcome != report.outcome:
@@ -426,7 +427,7 @@ class RunHooks:
         if not self.has_words or word == Verdict.PASSED.value:
             return status
         color = "red" if report.failed else "yellow" if word in _DOUBTFUL else "green"
-        # An error of a fixture stays one.
+        # The category stays, so that the error of a fixture remains an error.
         return status[0], status[1], (word.upper(), {color: True})
 
     # -- the end
@@ -449,12 +450,12 @@ class RunHooks:
         ]
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Also called for `pytest.exit`, which may give any exit code, and for a run that stops."""
+        """Note an interrupt, a `pytest.exit` with any exit code, or a run that stops."""
         self.is_whole = is_stop(excinfo.value)
-        # A worker of pytest-xdist may not have told which tests there are.
+        # A pytest-xdist worker may not have reported its tests.
         self.known.deselected += 1
 
-    # Around all others: junit writes its XML in this hook, and pytest its summary.
+    # Outermost, because in this hook junitxml writes its file, and pytest its summary.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
         self, session: pytest.Session, exitstatus: int
@@ -491,7 +492,7 @@ class RunHooks:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        # The lines of pytest's list of failures begin with words that other tools look for.
+        # Other tools look for the words at the beginning of pytest's list of failures.
         self.has_words = False
         report = self.ending.report
         if report is None:
@@ -527,7 +528,7 @@ class RunHooks:
         if message is not None:
             self.known.add_message(message)
         else:
-            # Perhaps no other worker tells which tests there are.
+            # Perhaps no other worker reports its tests.
             self.known.deselected += 1
 
 
@@ -536,7 +537,7 @@ def _exit_with(error: ModelPerfError) -> BaseException:
 
 
 def check_sendable(sent: Iterable[object]) -> None:
-    """UsageError for a text that pytest-xdist cannot send to its workers."""
+    """Raise UsageError for a text that pytest-xdist cannot send to its workers."""
     for text in map(str, sent):
         if not is_utf8(text):
             raise UsageError(
@@ -546,7 +547,7 @@ def check_sendable(sent: Iterable[object]) -> None:
 
 
 def _is_of_user(error: pytest.ExceptionInfo[BaseException]) -> bool:
-    """Whether an error has frames of the user: pytest says so if it has to hide all frames."""
+    """Whether an error has frames of the user. Otherwise, pytest would say that all are hidden."""
     return not error.errisinstance(pytest.fail.Exception)
 
 
@@ -557,7 +558,7 @@ def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
         from pytest_modelperf.testing.report import short_verdict
 
         crash.message = printable(short_verdict(outcome))
-        # It was raised in a file of the plugin.
+        # The error was raised in a file of the plugin.
         crash.path, crash.lineno = outcome.source.path, outcome.source.line or 1
 
 
@@ -570,7 +571,7 @@ def _has_readable_budgets(item: pytest.Item) -> bool:
 
 
 def _function_key(function: pytest.Function) -> tuple[str, str]:
-    """What all tests of one function share."""
+    """Return a key that all tests of one function share."""
     parent = "" if function.parent is None else function.parent.nodeid
     return parent, function.originalname
 
@@ -585,6 +586,6 @@ def _width(config: pytest.Config) -> int:
 
 
 def _encoding(config: pytest.Config) -> str:
-    """The encoding of the terminal, also in a worker of pytest-xdist."""
+    """Return the encoding of the terminal, even in a pytest-xdist worker."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     return given.get(_ENCODING) or encoding_of(sys.stdout)

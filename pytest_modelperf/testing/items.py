@@ -1,4 +1,4 @@
-"""Models collected as tests of their own: `models/encoder.onnx::b1-c2`."""
+"""Models that are collected as tests: `models/encoder.onnx::b1-c2`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LINE = 0
 
 
 class OnnxFile(pytest.File):
-    """A model; its tests are its cases."""
+    """A model, whose tests are its cases."""
 
     @classmethod
     def from_parent(cls, parent: pytest.Collector, *, path: Path, **kwargs: Any) -> OnnxFile:  # type: ignore[override]  # noqa: ANN401  # pytest's own
-        """The model at a path. Its id is printed as it is, so a line break in it is escaped."""
+        """Make the collector of a model. Line breaks are escaped, because pytest prints its id."""
         made: OnnxFile = super().from_parent(parent, path=path, **kwargs)
         nodeid = printable(made.nodeid)
         if nodeid == made.nodeid:
@@ -69,32 +69,32 @@ class OnnxFile(pytest.File):
 
 
 class _ModelItem(pytest.Item):
-    """A test of a model that may lie in a package, whose code it does not need."""
+    """A test of a model, which may be in a package but does not need its code."""
 
     def listchain(self) -> list[Node]:
-        """The collectors above it, without packages: pytest would import them to set them up."""
+        """Return the collectors above it, without packages, because pytest would import those."""
         chain = super().listchain()
         if self.config.getoption("collectonly"):
-            # Only the tree of the tests is shown.
+            # pytest only shows the tree of the tests then.
             return chain
         return [node for node in chain if not isinstance(node, pytest.Package)]
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        # The space is there so that pytest does not take it for the end of the id, whose dots it
-        # would make colons.
+        # With the space, pytest does not take the text for the end of the id, in which it would
+        # replace dots by colons.
         path = _shown(self.path)
         return path, _LINE, f"{path.name}::{self.name} "
 
 
 class OnnxItem(_ModelItem):
-    """One case of a model, held against its baseline and its budgets."""
+    """One case of a model, judged by its baseline and its budgets."""
 
     def __init__(self, *, case: SizedCase, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
         super().__init__(**kwargs)
         self.case = case
 
     def read_late_budgets(self) -> None:
-        """Give the case the budgets of markers that a conftest adds; they override the table."""
+        """Add the budgets of markers from a conftest. They override those of the table."""
         late = read_mark_budgets(self)
         if late:
             metrics = {budget.figure.metric for budget in late}
@@ -104,7 +104,7 @@ class OnnxItem(_ModelItem):
 
     @property
     def table_path(self) -> str:
-        """The path that the table of the model has."""
+        """The path in the table of the model."""
         run = run_of(self.config)
         inner = None if run is None else path_below(self.path, run.settings.root)
         return inner or self.path.name
@@ -136,7 +136,7 @@ class SkippedItem(_ModelItem):
 
 
 class UnreadableItem(_ModelItem):
-    """The cases of a model that cannot be read: a failed test, so that the other models run."""
+    """The cases of a model that cannot be read: one failed test, so that other models still run."""
 
     def __init__(self, *, message: str, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
         super().__init__(**kwargs)
@@ -150,7 +150,7 @@ class UnreadableItem(_ModelItem):
 
 
 def find_late_case(run: Run, item: pytest.Item) -> None:
-    """Find the model of a test's case, if it did not exist at collection; fail the setup if not."""
+    """Find the model of a test that did not exist at collection. Fail the setup if that fails."""
     __tracebackhide__ = True
     case = case_of(item)
     if case is None or case.origin is None:
@@ -175,7 +175,7 @@ def _failed(run: Run, item: pytest.Item, message: str) -> BaseException:
 
 
 def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
-    """Check one case; skip or fail the test, or let it pass."""
+    """Check one case, and skip or fail the test if needed."""
     try:
         with lack_of_memory_told():
             checked = run.check(item, run.case_check(item, case))
@@ -188,7 +188,7 @@ def check_item(run: Run, item: pytest.Item, case: SizedCase) -> None:
 
 
 def _shown(path: Path) -> Path:
-    """The path as pytest prints it, where it is that of the id."""
+    """Return the path as pytest prints it in ids."""
     return Path(printable(str(path)))
 
 

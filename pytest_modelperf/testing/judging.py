@@ -1,4 +1,4 @@
-"""A case compared with its baseline or an older version, and with the baseline that it replaces."""
+"""Comparing a case with its baseline or an older version, or with a baseline that it replaces."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from pytest_modelperf.text.escaping import printable
 
 
 def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
-    """The case compared, and measured alone if the comparison did not run it but must."""
+    """Compare a case, and measure it alone if budgets or a new case need that."""
     arrives = bound.check.request.arrivals is not None
-    # A comparison runs one inference after the other, and budgets hold for those that arrive.
+    # A comparison runs inferences back to back, but these budgets are for inferences that arrive.
     unlimited = replace(bound, check=replace(bound.check, budgets=())) if arrives else bound
     compared = _compare(unlimited, stored)
     comparison, profile = compared.comparison, compared.profile
     is_new = comparison.outcome is Verdict.NEW
     takes_longer = comparison.how is How.PLAN and bool(bound.timed_budgets) and not arrives
     if takes_longer or (arrives and bound.timed_budgets):
-        # A short run judges nothing, and budgets take the time that they need.
+        # The run of a comparison is too short for budgets, or has no arrivals.
         profile = None
     if profile is None and comparison.failure is None and (is_new or bound.timed_budgets):
         try:
@@ -72,7 +72,7 @@ def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
 
 
 def settle_alone(bound: BoundCheck, stored: Baseline, start: StartRig) -> CaseResult | None:
-    """The case if no duet and no budget has to run: unchanged, or settled by its plan."""
+    """Settle a case that is unchanged or has the same plan, or return None if it has to run."""
     found = settle_case(bound, stored) or _settle_by_plan(bound, stored, start)
     if found is None:
         bound.context.unsettled.add(bound.check.key)
@@ -87,7 +87,7 @@ def settle_alone(bound: BoundCheck, stored: Baseline, start: StartRig) -> CaseRe
 
 
 def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
-    """The comparison with the older version or the baseline; an empty one if there is neither."""
+    """Compare a case with its older version or baseline. With neither, the result is empty."""
     context, case = bound.context, bound.case
     if bound.check.baseline is None:
         return JudgedCase(CaseComparison(case, (), ()))
@@ -105,7 +105,7 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
 
 
 def _compare_suspected(bound: BoundCheck, stored: Baseline, why: Suspicion) -> JudgedCase:
-    """The case run beside its baseline although the plans are the same."""
+    """Run the case in turn with its baseline, even though their plans are the same."""
     measured = replace(bound, check=replace(bound.check, measure=Measure.ALWAYS))
     found = compare_with_twin(measured, stored)
     drift = why.drift(found.comparison)
@@ -118,7 +118,7 @@ def _compare_suspected(bound: BoundCheck, stored: Baseline, why: Suspicion) -> J
 def _settle_by_plan(
     bound: BoundCheck, stored: Baseline, start: StartRig = started_rig
 ) -> JudgedCase | Suspicion | None:
-    """The case as it passed by the plan of its baseline; None if that does not settle it."""
+    """Settle the case by the plan of its baseline, or return None if that is not possible."""
     if bound.context.is_static or bound.check.key in bound.context.unsettled:
         return None
     before, check = _stored_side(bound, stored), bound.check
@@ -129,7 +129,7 @@ def _settle_by_plan(
 
 
 def _stored_side(bound: BoundCheck, stored: Baseline) -> Side:
-    """The side of a baseline before its twin is rebuilt."""
+    """Return the side of a baseline before its twin is rebuilt."""
     setup = bound.setup_before(stored.model.case(bound.case.id))
     machine = stored.machine(bound.machine.key)
     twin = None if stored.twin is None else bound.context.open_twin(stored.twin)
@@ -137,7 +137,7 @@ def _stored_side(bound: BoundCheck, stored: Baseline) -> Side:
 
 
 def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
-    """The case run in turn with the twin of its baseline, if that is trusted."""
+    """Run the case in turn with the twin of its baseline, if the twin is trusted."""
     context = bound.context
     now = Side(bound.check.graph, bound.check.setup)
     side = baseline_side(stored, bound.machine.key, now, bound.check.request, context.extensions)
@@ -147,12 +147,12 @@ def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
 
 
 def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
-    """The comparison of counts with the stored ones; None without a stored case."""
+    """Compare the counts with the stored ones."""
     case = stored.model.case(bound.case.id)
     missing = find_missing(bound.case, case, bound.model)
     if case is None or missing is not None:
         return missing
-    # Nothing runs, so only an earlier run of the same model can have completed the counts.
+    # Nothing runs, so only an earlier run of the same model may have completed the counts.
     is_same = (
         case.observed is not None
         and case.inputs == bound.model.given_inputs
@@ -167,9 +167,9 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
 
 
 def settle_case(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
-    """The comparison if it needs no rebuilt twin; None if it needs one.
+    """Return the comparison if it needs no rebuilt twin, or None if it does.
 
-    UsageError if the baseline is to run in a Python of its own, and has no twin that can.
+    Raise UsageError if the baseline has to run in another Python but has no twin for that.
     """
     case = stored.model.case(bound.case.id)
     missing = find_missing(bound.case, case, bound.model)
@@ -187,9 +187,9 @@ def settle_case(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
 
 
 def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> CaseComparison:
-    """The compared counts; if they are worse and there is a twin, with the layers behind it.
+    """Add the layers that explain worse counts, if the baseline has a twin.
 
-    The stored counts have no layers. The twin has the layers of the model, and need not run.
+    The stored counts have no layers. The twin has them, and does not need to run.
     """
     is_worse = found.verdict is Verdict.REGRESSED
     if not is_worse or stored.twin is None or not stored.model.has_twin_of(found.id):
@@ -197,7 +197,7 @@ def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> 
     try:
         old = bound.bind_older(stored.twin)
     except ModelPerfError:
-        # The verdict stands without the layers of a twin that cannot be read.
+        # The verdict is valid without the layers of a twin that cannot be read.
         return found
     before = CaseProfile(bound.case, old.static)
     compared = compare_cases(before, bound.counted, bound.check.gate.tolerances)
@@ -223,7 +223,7 @@ def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
 
 
 def _bind_before(bound: BoundCheck, before: Side) -> Model:
-    """The model before; an error where an older version cannot be compared at these sizes."""
+    """Bind the model before, or raise an error if it cannot be compared at these sizes."""
     name = f"the older version of {printable(bound.file.name)}"
     try:
         old = bound.bind_older(before.source)
@@ -247,9 +247,9 @@ def _bind_before(bound: BoundCheck, before: Side) -> Model:
 
 @contextmanager
 def older_model(context: CheckContext, against: str, file: ModelFile) -> Iterator[Path]:
-    """The older version of a model; it lasts as long as the context manager.
+    """Yield the older version of a model, which exists during the context.
 
-    UsageError for a model that is no file.
+    Raise UsageError for a model that is not a file.
     """
     if context.older is not None:
         yield context.older
@@ -266,13 +266,13 @@ def older_model(context: CheckContext, against: str, file: ModelFile) -> Iterato
 # -- a recorded model compared with the baseline that it replaces
 
 
-# The smallest step of a history.
+# The smallest step that a history shows.
 _PRECISION = 0.01
 _TOLERANCES = Tolerances(shares=((50.0, _PRECISION), (95.0, 0.1)))
 
 
 class LinkGate(Gate, frozen=True, kw_only=True):
-    """Measures until the ratio is known to 1 %, because all later points share its error."""
+    """The gate that measures until the ratio is known to 1 %. All later points share its error."""
 
     judges_starts: bool = False
 
@@ -287,7 +287,7 @@ class LinkGate(Gate, frozen=True, kw_only=True):
 
 
 def with_link(bound: BoundCheck, result: CaseResult, stored: Baseline | None) -> CaseResult:
-    """The result of a recorded case with its link, if a history is written and one is possible."""
+    """Add the link of a recorded case, if a history is written and there is an old baseline."""
     context = bound.context
     if context.history is None or context.is_static or result.recording is None or stored is None:
         return result
@@ -297,13 +297,13 @@ def with_link(bound: BoundCheck, result: CaseResult, stored: Baseline | None) ->
 
 
 def _measure_link(bound: BoundCheck, stored: Baseline) -> BaselineLink:
-    """The link of a case that is stored.
+    """Compare a recorded case with its old baseline.
 
-    The case is recorded in any case, so an error is the reason that there is no ratio.
+    The case is recorded even if this fails, so an error becomes the reason for a missing ratio.
     """
     gate = LinkGate(tolerances=_TOLERANCES, level=RUN_LEVEL, rounds=bound.check.gate.rounds)
     bound = replace(bound, check=replace(bound.check, gate=gate, budgets=()))
-    # Both sides run here, so that they differ in the model alone.
+    # Both sides run in this Python, so that they differ only in the model.
     context = replace(bound.context, baseline_python=None, baseline_requirements=())
     bound = replace(bound, context=context)
     refusal = stored.model.twin_refusal(bound.case.id)
@@ -319,7 +319,7 @@ def _measure_link(bound: BoundCheck, stored: Baseline) -> BaselineLink:
 
 
 def _problem(compared: CaseComparison) -> str | None:
-    """Why the comparison has no ratio; None if it has one."""
+    """Return the reason why the comparison has no ratio, or None if it has one."""
     if compared.failure is not None:
         return compared.failure
     return compared.reasons[0] if compared.outcome is Verdict.NEW else None

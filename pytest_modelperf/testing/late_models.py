@@ -1,4 +1,4 @@
-"""Models that do not exist when tests are collected, found when their test is set up."""
+"""Models that do not exist when tests are collected, and are found when a test is set up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ORT_NOTE = (
 
 
 class FoundModel(Struct, frozen=True):
-    """The file of a model that did not exist, and a note for the reports if there is one."""
+    """The file of a model that did not exist, and a note for the reports, if any."""
 
     path: Path
     note: str | None = None
@@ -48,24 +48,24 @@ class FoundCase(Struct, frozen=True):
 
 
 class LateModels:
-    """Finds models by their origins: each is made or fetched once in a session."""
+    """The models found by their origins. Each is made or fetched once in a session."""
 
     def __init__(self, config: pytest.Config, settings: RunSettings) -> None:
         self._config = config
         self._settings = settings
         self._found: dict[tuple[object, ...], FoundModel] = {}
-        # The last value of each fixture with its file: a value that stays is written once.
+        # The last value of each fixture with its file, so that the same value is written only once.
         self._values: dict[str, tuple[object, Path]] = {}
         worker: dict[str, str] = getattr(config, "workerinput", {})
-        # The processes of pytest-xdist share it.
+        # All processes of pytest-xdist share this id.
         self._session = worker.get("testrunuid") or secrets.token_hex()
 
     def find_case(
         self, item: pytest.Item, case: SizedCase, fixtures: Mapping[str, object]
     ) -> FoundCase:
-        """Return the case with the file of its model; UsageError if it cannot have one.
+        """Return the case with the file of its model, or raise UsageError if that is not possible.
 
-        An error of a fixture or of a function is raised as it is.
+        An error of a fixture or a function is raised unchanged.
         """
         __tracebackhide__ = True
         origin = case.origin
@@ -95,7 +95,7 @@ class LateModels:
         return self._case(case, FoundModel(path), baseline)
 
     def _case(self, case: SizedCase, found: FoundModel, baseline: str | None) -> FoundCase:
-        """The case of a model that was found; one of ONNX Runtime's format runs as it is."""
+        """Return the case of a found model. A graph in ONNX Runtime's format runs as converted."""
         if found.path.suffix != ORT_SUFFIX:
             return FoundCase(found_case(case, found.path, baseline), found.note)
         engine, options = self._settings.engine_for(case.spec)
@@ -104,7 +104,7 @@ class LateModels:
                 f"{printable(found.path.name)} is in ONNX Runtime's own format, which {engine} "
                 "does not read: give the ONNX model that it was made from."
             )
-        # Imported here, as all that measures.
+        # Imported here, like everything that measures.
         from pytest_modelperf.obtaining.ort_format import AS_CONVERTED
 
         spec = replace(case.spec, engine_options={**AS_CONVERTED, **options})
@@ -113,7 +113,7 @@ class LateModels:
         return FoundCase(found_case(replace(case, spec=spec), path, baseline), "; ".join(notes))
 
     def _readable(self, path: Path) -> Path:
-        """The file itself, or the ONNX of one in ONNX Runtime's format, written once."""
+        """Return the file, or convert one in ONNX Runtime's format to ONNX, only once."""
         if path.suffix != ORT_SUFFIX:
             return path
         key = (path, path.stat().st_mtime_ns)
@@ -125,7 +125,7 @@ class LateModels:
         return self._found[key].path
 
     def _find(self, item: pytest.Item, origin: ModelOrigin, name: str) -> FoundModel:
-        """Return the model of any origin but a fixture; `name` is that of its file if it is new."""
+        """Return the model of any origin except a fixture. `name` is for the file of a new one."""
         __tracebackhide__ = True
         if origin.kind is OriginKind.FILE:
             return FoundModel(FindModel(item.path, self._settings.root)(origin.name))

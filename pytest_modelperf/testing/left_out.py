@@ -1,4 +1,4 @@
-"""What a run does not read, use or judge: tables of other projects, and models without a test."""
+"""Notes on what a run does not read, use or judge, such as tables of other projects."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ NO_MODEL = (
     "no model is tested here: name one, as in pytest --modelperf model.onnx, or type modelperf "
     "init, which finds the models of a project and writes a table for each"
 )
-# At most so many tables have a note of their own, and so many tests are named.
+# The most tables with a note each, and the most tests that a note names.
 _MOST_NAMED = 3
 
 
 def files_above(folder: Path, root: Path) -> Iterator[Path]:
-    """Each pyproject.toml from a folder up to the root, without the one of the root.
+    """Yield each pyproject.toml from a folder up to the root, without the one of the root.
 
-    A folder above the root has only its own: settings of pytest further down made another root.
+    For a folder above the root, yield only its own. This happens if pytest settings further down
+    moved the root.
     """
     below = [each for each in (folder, *folder.parents) if root in each.parents]
     for place in [folder] if folder in root.parents else below:
@@ -37,7 +38,7 @@ def files_above(folder: Path, root: Path) -> Iterator[Path]:
 
 
 def file_above(root: Path) -> Path | None:
-    """The next pyproject.toml above the root, in its repository, if that has the only table."""
+    """Return the next pyproject.toml with a table above the root, if the root itself has none."""
     for place in (root, *root.parents):
         if _has_table(place / PYPROJECT):
             return None if place == root else place / PYPROJECT
@@ -49,7 +50,7 @@ def file_above(root: Path) -> Path | None:
 def unread_tables(
     files: Iterable[Path], settings: RunSettings, config: pytest.Config
 ) -> Iterator[str]:
-    """A note for each of these files with [tool.modelperf]: only the file of the root is read."""
+    """Yield a note for each file with [tool.modelperf]. Only the file of the root is read."""
     start = config.invocation_params.dir
     found = [file for file in sorted(files) if _has_table(file)]
     for file in found[:_MOST_NAMED]:
@@ -69,7 +70,7 @@ def unread_tables(
 
 
 def unused_tables(settings: RunSettings, config: pytest.Config) -> str | None:
-    """Why the tables of the root made no tests; None without tables, or if tests were named."""
+    """Explain why the tables of the root made no tests. None: no tables, or tests were named."""
     reason = _unused(settings, config)
     return None if reason is None else f"no model is tested here: {reason}"
 
@@ -80,10 +81,10 @@ def describe_unjudged(
     left_out: Collection[str],
     skipped: Collection[str],
 ) -> str:
-    """Why a strict run judged no model, and what to type.
+    """Explain why a strict run judged no model, and what to type.
 
-    `left_out` are the models and their tests that were known and not run, `skipped` the tests that
-    the project skipped.
+    `left_out` are the known models and tests of models that did not run. `skipped` are the tests
+    that the project skipped.
     """
     reason = _unused(settings, config) or _omitted(settings, left_out, skipped)
     return (
@@ -107,7 +108,7 @@ def _unused(settings: RunSettings, config: pytest.Config) -> str | None:
 def _omitted(
     settings: RunSettings, left_out: Collection[str], skipped: Collection[str]
 ) -> str | None:
-    """Which models and tests of models did not run; None if there are none."""
+    """Name the models and tests of models that did not run, or return None if there are none."""
     named = [
         f"{why}: {shorten_list([*map(printable, sorted(tests))], _MOST_NAMED)}"
         for why, tests in (
@@ -127,7 +128,7 @@ def _omitted(
 
 
 def _not_found(settings: RunSettings, config: pytest.Config) -> str:
-    """What was looked for, and where; no model and no test of one was found."""
+    """Explain where models and their tests were looked for, as none were found."""
     file = printable(str(settings.root / PYPROJECT))
     where = shorten_list([*map(printable, config.args)], _MOST_NAMED)
     looked = (
@@ -149,13 +150,13 @@ def _not_found(settings: RunSettings, config: pytest.Config) -> str:
 
 
 def _command(settings: RunSettings, *words: str) -> str:
-    """The command of such a run, as strict as it was typed."""
+    """Return the command of such a run, with --modelperf-strict if it was typed."""
     strict = [STRICT.flag] if STRICT.key in settings.typed else []
     return " ".join(["pytest", *words, "--modelperf", *strict])
 
 
 def _has_table(file: Path) -> bool:
-    # This run does not use that project, so a broken file there is not reported.
+    # This run does not use that project, so it does not report a broken file there.
     with suppress(UsageError):
         return read_table(file) is not None
     return False

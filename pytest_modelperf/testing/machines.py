@@ -1,4 +1,4 @@
-"""Which machines of a cluster may run a case, and whether this machine may."""
+"""The machines of a cluster that may run a case, and whether this machine may."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def allowed_names(machine: str | None, allowed: Sequence[str]) -> tuple[str, ...]:
-    """The names of machines that may run a case of this machine, in a run on the allowed ones.
+    """Combine the machine of a case with the allowed machines of the run.
 
-    No names mean any machine.
+    Return names of machines. If there are none, any machine may run the case.
     """
     if machine is None:
         return tuple(allowed)
@@ -25,20 +25,20 @@ def allowed_names(machine: str | None, allowed: Sequence[str]) -> tuple[str, ...
 def names_of_kinds(
     names: Sequence[str], kinds: Collection[str], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
-    """The names of machines of these kinds; without any of them, the names as they are."""
+    """Restrict the names to machines of these kinds, if there are any."""
     found = {machine.key for machine in machines if machine.is_any_of(names)} & set(kinds)
     return _with_each(names, sorted(found)) if found else tuple(names)
 
 
 def _with_each(names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Names of machines that have one of both; a side without names demands nothing."""
+    """Combine names so that a machine needs one of each side. An empty side has no demands."""
     if not names or not others:
         return tuple(names or others)
     return tuple(a if a == b else f"{a}+{b}" for a in names for b in others)
 
 
 def require_this_machine(machine: str) -> None:
-    """UsageError where this machine is another one."""
+    """Raise UsageError if this machine does not have this key or tag."""
     from pytest_modelperf.cluster.records import Machine
     from pytest_modelperf.cluster.station import read_tags
     from pytest_modelperf.profiler.machine.describe import describe_machine

@@ -1,4 +1,4 @@
-"""The markers of a test, read from its module, its class and itself: its cases and its budgets."""
+"""Reading the markers of a test, its class and its module: its cases and its budgets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
 
-# The error for a missing model names at most so many others.
+# The most other models that the error for a missing model names.
 _MAX_NEAR = 5
 
 
 class _Mark(Struct, frozen=True):
-    """The arguments of one marker, and its level: 0 is the test itself."""
+    """The arguments of one marker, and its level, which is 0 for the test itself."""
 
     depth: int
     words: Mapping[str, Any]
@@ -38,10 +38,10 @@ class _Mark(Struct, frozen=True):
 
 
 def read_cases(node: pytest.Item, find: FindModel) -> tuple[SizedCase, ...]:
-    """The cases of a test, in the order that its markers stand in; UsageError names the test.
+    """Read the cases of a test in the order of its markers. A UsageError names the test.
 
-    Each `perf_case` with a model makes cases; those of the innermost level that names one count.
-    A marker without a model holds for all of them, and an inner level overrides an outer one.
+    Each `perf_case` with a model makes cases. Only those of the innermost level with a model count.
+    A marker without a model applies to all of them, and an inner level overrides an outer one.
     """
     where = f"{printable(node.nodeid)}: @pytest.mark.{CASE}"
     marks = [_Mark(depth, _words(mark, where)) for depth, mark in _marks(node, CASE)]
@@ -56,7 +56,7 @@ def read_cases(node: pytest.Item, find: FindModel) -> tuple[SizedCase, ...]:
     cases: list[SizedCase] = []
     for group in reversed(groups):
         words = _merge([group, *shared], where)
-        # A model is not compared with another one, as a value with several elements cannot be.
+        # The model is taken from its own marker: merging would compare values, and an array cannot.
         own = {word: group.words[word] for word in MODEL_WORDS if word in group.words}
         spec = read_spec({**words, **own}, where, find, may_be_late=True)
         cases += cases_of(replace(spec, budgets=budgets))
@@ -64,7 +64,7 @@ def read_cases(node: pytest.Item, find: FindModel) -> tuple[SizedCase, ...]:
 
 
 def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
-    """The budgets of a test; an inner level overrides an outer one."""
+    """Read the budgets of a test. An inner level overrides an outer one."""
     where = f"{printable(node.nodeid)}: @pytest.mark.{BUDGET}"
     marks = []
     for depth, mark in _marks(node, BUDGET):
@@ -72,7 +72,7 @@ def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
             raise UsageError(f"{where} takes budgets by name, such as latency_ms=12.")
         if not mark.kwargs:
             raise UsageError(f"{where} is empty: give a budget, such as latency_ms=12.")
-        # Each is read by itself, so that an inner one does not hide a mistake in an outer one.
+        # Check each marker alone, so that an inner one does not hide a mistake in an outer one.
         written = {word: as_written(value) for word, value in mark.kwargs.items()}
         read_budgets(written, where)
         marks.append(_Mark(depth, written))
@@ -80,9 +80,9 @@ def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
 
 
 def use_fixtures_named(collector: pytest.Collector, function: object) -> None:
-    """Have tests use the fixtures whose values are models: those of a function, class or module.
+    """Make tests use the fixtures that the markers of a function, class or module name.
 
-    pytest reads the parameters of fixtures that a test uses before it makes tests of a function.
+    pytest needs the parameters of these fixtures before it makes tests of a function.
     """
     function = getattr(function, "__func__", function)
     if not inspect.isfunction(function):
@@ -98,16 +98,16 @@ def _own_marks(function: object) -> Sequence[pytest.Mark]:
 
 
 def _fixtures_named(marks: Sequence[pytest.Mark]) -> tuple[str, ...]:
-    """The fixtures that these markers name as models, and do not use yet."""
+    """Return the fixtures that these markers name as models and do not use yet."""
     named = [mark.kwargs.get(FIXTURE.word) for mark in marks if mark.name == CASE]
     used = {name for mark in marks if mark.name == "usefixtures" for name in mark.args}
     return tuple(dict.fromkeys(n for n in named if isinstance(n, str) and n not in used))
 
 
 def case_ids(cases: Iterable[SizedCase], where: str) -> list[str]:
-    """The id of each case within its test; UsageError if two cases are the same.
+    """Return the id of each case in its test, or raise UsageError if two are the same.
 
-    The names of several models tell their cases apart.
+    If there are several models, the ids begin with their names.
     """
     cases = list(cases)
     names = [_name(case.model) for case in cases]
@@ -129,7 +129,7 @@ def case_ids(cases: Iterable[SizedCase], where: str) -> list[str]:
 
 
 class FindModel:
-    """Finds a model that a test names: beside the test, or else below the root of the project."""
+    """The finder of models that a test names: next to the test, or else in the project's root."""
 
     def __init__(self, test_file: Path, root: Path, *, first: Path | None = None) -> None:
         folders = [test_file.parent, root] if first is None else [first, test_file.parent, root]
@@ -140,7 +140,7 @@ class FindModel:
         if path.is_absolute():
             return path
         tried = [folder / path for folder in self._folders]
-        # Unlike `Path.exists`, it raises no error for a text that cannot be a path.
+        # Unlike `Path.exists`, this raises no error for a text that cannot be a path.
         found = next((each for each in tried if os.path.exists(each)), None)  # noqa: PTH110
         if found is None:
             places = " or ".join(printable(str(folder)) for folder in self._folders)
@@ -152,9 +152,9 @@ class FindModel:
 
 
 def path_below(path: Path, root: Path) -> str | None:
-    """The path of a file as tables name it; None if it is not below the root.
+    """Return the path of a file as tables name it, or None if it is not below the root.
 
-    The project may be reached by a link, and the file named by where it really lies.
+    The root may be a link while the file is given by its real path.
     """
     real = path.parent.resolve() / path.name
     for place, top in ((path, root), (real, root.resolve())):
@@ -164,14 +164,14 @@ def path_below(path: Path, root: Path) -> str | None:
 
 
 def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
-    """The markers of one name with their level: 0 is the test itself."""
+    """Yield the markers with this name and their level, which is 0 for the test itself."""
     chain = list(node.iter_parents())
     for owner, mark in node.iter_markers_with_node(name):
         yield chain.index(owner), mark
 
 
 def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
-    """The arguments of a marker by name; the first one without a name is the model."""
+    """Return the arguments of a marker by name. A positional argument is the model."""
     if len(mark.args) > 1:
         raise UsageError(f"{where} takes one argument without a name, the model.")
     words = {word: as_written(value) for word, value in mark.kwargs.items()}
@@ -185,7 +185,7 @@ def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
 
 
 def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
-    """The arguments of several markers; UsageError if two of one level contradict each other."""
+    """Merge the arguments of markers. Raise UsageError if two on the same level contradict."""
     merged: dict[str, Any] = {}
     depth_of: dict[str, int] = {}
     for mark in sorted(marks, key=lambda m: m.depth):

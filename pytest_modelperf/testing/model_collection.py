@@ -1,4 +1,4 @@
-"""The models that a run collects: those of tables, and those that are named or found."""
+"""The models that a run collects: those in tables, and those named or found."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from pytest_modelperf.text.escaping import printable
 
 
 class ModelCollection:
-    """The plugin that has pytest collect models, and notes in `known` what it ignores."""
+    """The plugin that makes pytest collect models, and adds to `known` what pytest ignores."""
 
     def __init__(self, config: pytest.Config, settings: RunSettings, known: KnownTests) -> None:
         self.config = config
         self.settings = settings
         self.known = known
-        # The models of tables with the folders above them, and the folders that pytest would skip.
+        # `reached` has the models of tables and the folders above them. `opened` has those of them
+        # that pytest would skip.
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
-        # The folders that pytest collects in the place of models that it cannot be given.
+        # The folders that pytest collects in place of models whose paths it cannot parse.
         self.detours: set[Path] = set()
         self.typed: tuple[tuple[Path, str], ...] = ()
 
@@ -47,13 +48,13 @@ class ModelCollection:
             if is_ignored(path):
                 below = [each for each in path.parents if self.settings.root in each.parents]
                 if not any(map(_is_environment, below)):
-                    # Its cases may be in use.
+                    # Its baselines may be in use.
                     self.known.deselected += 1
                     self.known.left_out.add(path.relative_to(self.settings.root).as_posix())
                 continue
             # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):
-                # It is relative, so that the folders above the root may have any name.
+                # The path is relative, so that the folders above the root may have any name.
                 inner = path.relative_to(self.settings.root).as_posix()
                 self.config.args.append(f"{os.curdir}/{inner}")
             self.reached |= {path, *path.parents}
@@ -64,7 +65,7 @@ class ModelCollection:
         }
 
     def _add_tables(self, named: Collection[Path]) -> None:
-        """Add the file of the tables for the models that are made, fetched or absent."""
+        """Add pyproject.toml, for the models that are made, fetched or absent."""
         file = self.settings.root / PYPROJECT
         if self.has_late_tables and file.is_file() and not {file, *file.parents} & set(named):
             self.config.args.append(f"{os.curdir}/{PYPROJECT}")
@@ -75,7 +76,7 @@ class ModelCollection:
 
     @cached_property
     def absent(self) -> frozenset[str]:
-        """The tables that name no file."""
+        """The tables that match no file, although their models are files."""
         skipped = self.config.getini("norecursedirs")
         return frozenset(absent_tables(self.settings, skipped))
 
@@ -87,9 +88,9 @@ class ModelCollection:
         )
 
     def _ignored_by_pytest(self, skipped: Sequence[str]) -> Callable[[Path], bool]:
-        """The function that tells whether pytest ignores a path, for more than a folder's name.
+        """Return a function for whether pytest ignores a path for reasons besides norecursedirs.
 
-        `--ignore` is one reason, an environment another. pytest does not ask about its arguments.
+        Examples are `--ignore` and a virtual environment. pytest does not check its arguments.
         """
         hook, root = self.config.hook.pytest_ignore_collect, self.settings.root
 
@@ -106,9 +107,10 @@ class ModelCollection:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, object, object]:
-        """Have pytest collect the folder of a model that it cannot be given, and that model alone.
+        """Make pytest collect the folder of a model whose path it cannot parse.
 
-        Each process does this for itself: pytest-xdist sends the arguments to its workers.
+        Other models in that folder are dropped later, unless they are named. Each process does this
+        itself, because pytest-xdist sends the original arguments to workers.
         """
         args, folder = self.config.args, self.config.invocation_params.dir
         self.typed = tuple(named_tests(self.config))
@@ -128,7 +130,7 @@ class ModelCollection:
             self.config.args = args
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the tests that were named of those that a detour found."""
+        """Keep only the named tests among those in detours."""
         if not self.detours:
             return
         found = {
@@ -142,7 +144,7 @@ class ModelCollection:
         items[:] = [item for item in items if item in kept]
 
     def _is_beside(self, path: Path) -> bool:
-        """Whether only a detour leads to a path that is not named."""
+        """Whether pytest reaches a path only by a detour, and the user did not name it."""
         if self.detours.isdisjoint(path.parents):
             return False
         if any(path == named or path in named.parents for named in self.named):
@@ -150,7 +152,7 @@ class ModelCollection:
         return self.named.isdisjoint(path.parents)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Open a folder that pytest skips only for the models of tables."""
+        """Collect only the models of tables from folders that pytest would skip."""
         if self._is_beside(collection_path):
             return True
         if collection_path.name == PYPROJECT and collection_path.parent != self.settings.root:
@@ -164,7 +166,7 @@ class ModelCollection:
     def pytest_note_ignored(
         self, collection_path: Path
     ) -> Generator[None, bool | None, bool | None]:
-        """Count what is ignored and may hold tests, as `collect_ignore` and `--ignore` do."""
+        """Count ignored paths that may contain tests, as with `collect_ignore` and `--ignore`."""
         is_ignored = yield
         is_counted = is_ignored and not self._is_beside(collection_path)
         if is_counted and self._may_hold_tests(collection_path):
@@ -172,7 +174,7 @@ class ModelCollection:
         return is_ignored
 
     def _may_hold_tests(self, path: Path) -> bool:
-        """Whether a file, or a folder that pytest does not skip always, may hold tests."""
+        """Whether a path that pytest does not always skip may contain tests."""
         if not self.opened.isdisjoint((path, *path.parents)):
             return False
         patterns = self.config.getini("python_files")
@@ -188,7 +190,7 @@ class ModelCollection:
         self, file_path: Path, parent: pytest.Collector
     ) -> OnnxFile | TablesFile | None:
         if file_path == self.settings.root / PYPROJECT and self.has_late_tables:
-            # A user who names folders asks for what is in them.
+            # If the user names folders, absent models are reported only if the file is named.
             is_asked = not self._are_tests_named or file_path in self.named
             absent = self.absent if is_asked else ()
             return TablesFile.from_parent(parent, path=file_path, absent=absent)
@@ -216,7 +218,7 @@ class ModelCollection:
         return not is_twin and bool(models.globs_of(inner))
 
     def find_reached(self) -> Iterator[Path]:
-        """The models of the tables that this run collects, or may collect."""
+        """Yield the models of the tables that this run collects, or may collect."""
         for pattern in self.settings.models:
             for path in self.settings.root.glob(pattern):
                 if not self.named.isdisjoint((path, *path.parents)):
@@ -224,17 +226,17 @@ class ModelCollection:
 
 
 def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]:
-    """The files that the tables name, but for models that are made or fetched.
+    """Yield the files that the tables name, without models that are made or fetched.
 
-    A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one
-    of `skipped`, unless it has the name of the folder itself.
+    A glob does not match twins. It matches files in folders that pytest skips, whose names match
+    `skipped`, only if it has the name of the folder itself.
     """
     for pattern in settings.models:
         yield from _files_of(pattern, settings, skipped)
 
 
 def absent_tables(settings: RunSettings, skipped: Sequence[str]) -> Iterator[str]:
-    """The tables that name no file, though their models are files."""
+    """Yield the tables that match no file, although their models are files."""
     for pattern, spec in settings.models.items():
         if spec.origin is None and not _files_of(pattern, settings, skipped):
             yield pattern
@@ -252,12 +254,12 @@ def _files_of(pattern: str, settings: RunSettings, skipped: Sequence[str]) -> Se
 
 
 def _can_be_given(path: str) -> bool:
-    """Whether pytest takes none of a path for the beginning of a test's name."""
+    """Whether pytest can parse a path, without taking a part of it for the name of a test."""
     return "[" not in path and "::" not in path
 
 
 def _is_meant(item: pytest.Item, path: Path, name: str) -> bool:
-    """Whether an argument with this path and name means a test."""
+    """Whether an argument with this path and name selects a test."""
     if item.path != path:
         return path in item.path.parents
     if isinstance(item.parent, OnnxFile):

@@ -1,7 +1,8 @@
-"""A program that a command names by its test: pytest runs the test up to its check, and no further.
+"""A program that a command names by its test.
 
-So the command has the same arguments, settings and import paths as a run of pytest. Options that
-the project's configuration gives to pytest count, except those that are not for one test.
+pytest runs the test up to its check, so that the command has the same arguments, settings and
+import paths as a run of pytest. Options in the project's pytest configuration apply, except those
+that make no sense for a single test.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ _INTERRUPTED = pytest.ExitCode.INTERRUPTED
 
 
 def find_program(test: str, watch: Watch, options: Sequence[str] = ()) -> NamedProgram:
-    """The program of a test; UsageError unless the id selects one test.
+    """Return the program of a test. Raise UsageError unless the id selects exactly one test.
 
-    `options` are further ones of pytest. MeasureError if the test does not reach a check.
+    Raise MeasureError if the test does not reach its check. `options` are more options of pytest.
     """
     hooks = _UpToCheck(watch)
     shown = printable(test)
     output, errors = StringIO(), StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
-        # Without the plugin there is no fixture, even if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set.
+        # -p, because the fixture must exist even if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set.
         code = pytest.main(["-p", "modelperf", *options, "--", test], plugins=[hooks])
     if code == _INTERRUPTED and hooks.is_interrupted:
         raise KeyboardInterrupt
@@ -99,7 +100,7 @@ class _UpToCheck:
         self.reason = self.reason or why_not_reached(report) or ""
 
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """Keep the message of a check that was refused, which a report shows with its frames."""
+        """Keep the message of a check that failed. A pytest report would add the frames."""
         for outcome in item.stash.get(OUTCOMES, ()):
             if outcome.comparison.failure is not None:
                 self.error = UsageError(outcome.comparison.failure)

@@ -1,6 +1,6 @@
 """The names of markers and options, and the tests on the command line.
 
-The plugin imports this in every run of every user, so it defines next to nothing.
+The plugin imports this module in every pytest run, so it defines almost nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIXTURE = "modelperf"
 # The argument that parametrizes a test by its cases.
 CASE_ARGUMENT = "_modelperf_case"
 SUFFIX = ".onnx"
-# Those of files that are models: the second one is ONNX Runtime's own format.
+# The suffixes of model files. The second is ONNX Runtime's own format.
 SUFFIXES = (SUFFIX, ".ort")
 # The name of the test that stands for all cases of a model.
 ALL_CASES = "cases"
@@ -38,7 +38,7 @@ MARKERS = (
 
 
 def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:
-    """The files and folders on the command line, each with the text after its first `::`."""
+    """Yield the files and folders on the command line, each with the text after its `::`."""
     folder = config.invocation_params.dir
     for arg in config.args:
         path, name = split_argument(arg, folder)
@@ -46,7 +46,7 @@ def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:
 
 
 def split_argument(arg: str, folder: Path) -> tuple[str, str]:
-    """The path in an argument, and the text after its `::`, which can be in a model's name too."""
+    """Split an argument at its `::`, which may also occur in the path of a model."""
     end = arg.rfind(SUFFIX) + len(SUFFIX)
     while end >= len(SUFFIX):
         if arg[end : end + 2] in {"", "::"} and (folder / arg[:end]).is_file():
@@ -57,6 +57,6 @@ def split_argument(arg: str, folder: Path) -> tuple[str, str]:
 
 
 def has_markers(node: pytest.Item) -> bool:
-    """Whether markers make it a test of a model; those of a module do not concern its doctests."""
+    """Whether markers make it a test of a model. Markers of a module do not apply to doctests."""
     is_function = isinstance(node, pytest.Function)
     return is_function and any(node.get_closest_marker(name) for name in (CASE, BUDGET))

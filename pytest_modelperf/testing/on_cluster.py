@@ -1,4 +1,4 @@
-"""A run that measures on a cluster: its cases are given to it, and a lost scheduler ends it."""
+"""A run that measures on a cluster, which gets its cases. A lost scheduler ends the run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from pytest_modelperf.testing.run import Run
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of, shorten_list
 
-# Draws the text for so many columns.
+# Draws a text, which is a function of the number of columns.
 Draw = Callable[[Callable[[int], str]], None]
 _CONFTEST = "conftest.py"
 _MOST_NAMED = 4
 
 
 def check_cluster(config: pytest.Config, place: str) -> None:
-    """UsageError for a cluster that this run cannot use, before anything is collected."""
+    """Raise UsageError for a cluster that this run cannot use, before anything is collected."""
     check_cluster_extra(CLUSTER.flag)
     parse_place(place)
     if distributes(config):
@@ -53,7 +53,7 @@ class ClusterRun:
         self._cases = cases
 
     def describe(self) -> str:
-        """`modelperf: 9 cases for 2 machines of tcp://host:8786: pi-1 (...), pi-2 (...)`."""
+        """Return `modelperf: 9 cases for 2 machines of tcp://host:8786: pi-1 (...), pi-2 (...)`."""
         machines = self._cluster.machines
         counts = Counter(printable(machine.label) for machine in machines)
         labels = [f"{label} ({n})" if n > 1 else label for label, n in sorted(counts.items())]
@@ -62,7 +62,7 @@ class ClusterRun:
         return f"modelperf: {cases} for {found} of {where}: {shorten_list(labels, _MOST_NAMED)}"
 
     def end_test(self, item: pytest.Item) -> None:
-        """Cancel what a test did not wait for; end the run if the scheduler is gone."""
+        """Cancel the job that a test did not wait for, and end the run if the scheduler is gone."""
         self._checker.finish(item.nodeid)
         if self._cluster.is_gone and not item.session.shouldfail:
             item.session.shouldfail = (
@@ -75,9 +75,9 @@ class ClusterRun:
 def measuring_on_cluster(
     run: Run, items: Sequence[pytest.Item], draw: Draw
 ) -> Iterator[ClusterRun]:
-    """All cases of these tests are given to the cluster; what is left at the end is cancelled.
+    """Submit all cases of these tests to the cluster, and cancel unfinished ones at the end.
 
-    ClusterError where no machine may run one of them, before anything runs.
+    Raise ClusterError if no machine may run one of them, before anything runs.
     """
     here = run.checker
     if not isinstance(here, Checker):
@@ -90,7 +90,7 @@ def measuring_on_cluster(
         draw(lambda room: status_line(statuses[0], room))
 
     def note(status: ClusterStatus) -> None:
-        # It comes in another thread, which must not write to the terminal.
+        # Called in another thread, which must not write to the terminal.
         statuses[0] = status
 
     with (
@@ -118,9 +118,10 @@ def measuring_on_cluster(
 
 
 def _extension_modules(config: pytest.Config) -> Iterator[str]:
-    """The modules with the hooks of this run's extensions, which the machines import too.
+    """Yield the modules with the hooks of this run's extensions, which the machines import too.
 
-    UsageError for a hook that only exists here. Extensions of entry points are installed there.
+    Raise UsageError for a hook that exists only here. The machines have extensions from entry
+    points installed.
     """
     found = {
         _module_of(plugin, name): None

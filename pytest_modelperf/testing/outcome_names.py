@@ -1,4 +1,4 @@
-"""The names of cases in reports, as short as tells them apart, and cases that failed."""
+"""The names of cases in reports, as short as possible but unique, and failed cases."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from pytest_modelperf.testing.names import ALL_CASES
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.text.escaping import printable
 
-# Folders, files, classes and functions; what stands in brackets belongs to the function.
+# Between folders, files, classes and functions. Text in brackets belongs to the function.
 _SEPARATOR = re.compile(r"::|/")
 
 
 def name_outcomes(outcomes: Sequence[CaseOutcome]) -> tuple[str, ...]:
-    """A name for each: the end of its test's id, and what else it takes to tell it apart.
+    """Return a unique name for each: the end of its test's id, and more if needed.
 
-    `encoder.onnx::b8-c2`, or `b/encoder.onnx::b8-c2` where there is another file of that name. A
-    test that has its case not in its id, or several cases, is followed by the case, and by the
-    model if need be.
+    `encoder.onnx::b8-c2`, or `b/encoder.onnx::b8-c2` if there is another file with that name. If
+    the id of the test does not have the case, the case follows, and the model if needed.
     """
     file_of = {outcome.test: _file_of(outcome) for outcome in outcomes}
     named = zip(file_of, file_of.values(), name_paths([*file_of.values()]), strict=True)
@@ -41,14 +40,14 @@ def name_outcomes(outcomes: Sequence[CaseOutcome]) -> tuple[str, ...]:
 
 
 def _file_of(outcome: CaseOutcome) -> str:
-    """The file of its test; the name of a model may have the separator in it."""
+    """Return the file of its test. The name of a model may contain `::`."""
     parts, path = outcome.test.split("::"), f"/{outcome.model.path or ''}"
     starts = ["::".join(parts[:count]) for count in range(1, len(parts))]
     return next((file for file in starts if path.endswith(f"/{file}")), parts[0])
 
 
 def _told_apart(names: Sequence[str], parts: Sequence[str]) -> list[str]:
-    """The names, each that stands for several parts followed by its own."""
+    """Append its part to each name that has several different parts."""
     found: dict[str, set[str]] = {}
     for name, part in zip(names, parts, strict=True):
         found.setdefault(name, set()).add(part)
@@ -59,9 +58,9 @@ def _told_apart(names: Sequence[str], parts: Sequence[str]) -> list[str]:
 
 
 def _endings(test: str, file: str, name: str) -> tuple[str, ...]:
-    """Every end of the id that begins with a whole name, the shortest first.
+    """Return each end of the id that begins with a whole name, the shortest first.
 
-    An end that contains a part of the path of the file contains at least its `name`.
+    An end that contains a part of the file's path contains at least the file's unique `name`.
     """
     function = test.partition("[")[0]
     starts = [0, *(found.end() for found in _SEPARATOR.finditer(function))]
@@ -71,7 +70,7 @@ def _endings(test: str, file: str, name: str) -> tuple[str, ...]:
 
 def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]) -> str:
     case_id = outcome.comparison.id
-    # The case alone does not name its model.
+    # A case alone is not enough, because it does not name its model.
     cases = {case_id, ALL_CASES}
     own = (e for e in endings if shared[e] == 1 and e.partition("@")[0] not in cases)
     name = next(own, outcome.test)
@@ -85,9 +84,9 @@ def _names_case(name: str, case_id: str) -> bool:
 
 
 def name_models_of_tests(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, CaseOutcome]]:
-    """Each outcome of a model with a name that does not depend on which other tests run.
+    """Yield each outcome of a model with a unique name that does not depend on other tests.
 
-    No two are alike. An upgrade of the engine is left out: its model is a twin.
+    An upgrade of the engine is left out, because its model is a twin.
     """
     models = [outcome for outcome in outcomes if not outcome.is_upgrade]
     shared = Counter(map(_name_with_case, models))
@@ -102,7 +101,7 @@ def name_models_of_tests(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str,
 
 
 def _name_with_case(outcome: CaseOutcome) -> str:
-    """The id of the test, which ends with the case also if several cases are of one test."""
+    """Return the id of the test, followed by the case if the id does not have it."""
     case_id = outcome.comparison.id
     parts = (f"::{case_id}", f"[{case_id}]", f"[{case_id}@")
     has_case = any(part in outcome.test for part in parts)
@@ -121,7 +120,7 @@ def failed_outcome(
 ) -> CaseOutcome:
     """Return the outcome of a test whose case failed before anything of it was known.
 
-    A model that cannot be read has no `case`; it is shown at the smallest sizes.
+    A model that cannot be read has no `case`, and is shown at the smallest sizes.
     """
     known = case or Case(1, 1)
     return CaseOutcome(
@@ -136,7 +135,7 @@ def failed_outcome(
 
 
 def source_of(item: pytest.Item) -> Source:
-    """The place that defines a test; a model has no lines."""
+    """Return the place that defines a test. A model has no lines."""
     path, line, _ = item.location
     has_line = isinstance(item, pytest.Function)
     return Source(path=path, line=line + 1 if has_line and line is not None else None)

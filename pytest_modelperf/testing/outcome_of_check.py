@@ -21,7 +21,7 @@ from pytest_modelperf.testing.outcomes import CaseOutcome
 def make_outcome(
     context: CheckContext, check: CaseCheck, facts: ModelFacts, result: CaseResult, seconds: float
 ) -> CaseOutcome:
-    """The outcome of a result; `seconds` is how long the check took."""
+    """Make the outcome of a result. `seconds` is the time that the check took."""
     case, measured = result.profile.case, result.profile.measured
     acceptance = _acceptance(context, check, result.comparison)
     return CaseOutcome(
@@ -53,14 +53,17 @@ def make_outcome(
 
 
 class _Acceptance(Struct, frozen=True):
-    """How a result is accepted: by a command that records it, or as `advice` says."""
+    """The way to accept a result: a command that records it, or `advice`."""
 
     accept: str | None
     advice: str | None = None
 
 
 def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseComparison) -> _Acceptance:
-    """A new baseline helps only where the old one is the other side, on the same engine."""
+    """Return the way to accept a result.
+
+    A new baseline helps only if the result was compared with the old one, on the same engine.
+    """
     if context.against is not None and check.baseline is not None:
         return _Acceptance(
             None,
@@ -88,7 +91,7 @@ def _engine_options(setup: Setup) -> tuple[str, ...]:
 
 
 def _generation_options(request: ProfileRequest) -> tuple[str, ...]:
-    """The options of a command about the same generation."""
+    """Return the options of a command for the same generation."""
     words: list[str] = []
     for each in request.generations:
         words += ["--prompt", str(each.prompt)] if each.prompt else []
@@ -103,7 +106,7 @@ def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:
 
 
 def of_model(outcome: CaseOutcome, source: ModelSource) -> CaseOutcome:
-    """The outcome with the name and path that the model has here, not those of another place."""
+    """Give the outcome the name and path that the model has on this machine."""
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     name = open_model(source).name if path is None else path.name
     model = replace(outcome.model, name=name, path=None if path is None else str(path))

@@ -56,9 +56,9 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class BaselineLink(Struct, frozen=True):
-    """How a recorded model compares with the baseline that it replaces, for the history.
+    """The comparison of a recorded model with the baseline that it replaces, for the history.
 
-    `problem` says why both did not run in turn.
+    `problem` is the reason if there is no comparison.
     """
 
     comparison: CaseComparison | None = None
@@ -68,19 +68,22 @@ class BaselineLink(Struct, frozen=True):
 class CaseOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of one case in a test run.
 
-    `test` is the id of the test, `model` the facts about the model now, `baseline` the folder of
-    its baseline. `comparison` has the verdict, and every figure that was compared with the baseline
-    or a budget. `static`, `latency` and `generation` are the figures of this run; `latency` is None
-    if nothing ran, and `generation` for a plain case. `confidence` holds for each judged figure.
-    `times_ns` are the samples of each round, if a report needs them. `recording` is what the run
-    stores of the case, and `program` what it stores of a program. `link` compares the case with the
-    baseline before if a history is written.
-    `accept` is the command that records it, None if that would change nothing: then `advice` says
-    what helps. `engine_options` are the options of the command `modelperf` that choose the engine,
-    and `generation_options` those that ask for the same generation. `engine_change` is how the
-    engine changed since the baseline was recorded, if the run did not name the engine of the
-    baseline. `is_upgrade`: it is that change that was judged, by the baseline on both versions, and
-    not the model. `is_xfailed`: it is a failure that its test expects, so the test did not fail.
+    `test` is the id of the test, `model` has the facts about the current model, and `baseline` is
+    the folder of its baseline. `comparison` has the verdict, and all figures that were compared
+    with the baseline or a budget. `static`, `latency` and `generation` are the figures of this run.
+    `latency` is None if nothing ran, and `generation` is None for a plain case. `confidence`
+    applies to each judged figure. `times_ns` are the samples of each round, if a report needs them.
+
+    `recording` is what the run stores of a case, and `program` what it stores of a program. `link`
+    compares a recorded case with the previous baseline, if a history is written. `accept` is the
+    command that records the case. It is None if recording would not help, and then `advice` may say
+    what does. `engine_options` are the options of the command `modelperf` for the same engine, and
+    `generation_options` those for the same generation.
+
+    `engine_change` is the change of the engine since the baseline was recorded, if the run does not
+    name the engine of the baseline. `is_upgrade` means that this change was judged, by the baseline
+    on both versions, and not the model. `is_xfailed` means that the test expects this failure, so
+    the test did not fail.
     """
 
     test: str
@@ -130,17 +133,17 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it could not be measured or stored; then it has no verdict."""
+        """Whether it could not be measured or stored, so that it has no verdict."""
         return self.comparison.has_failed
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it was recorded, and can be stored as far as is known."""
+        """Whether it was recorded, and no error that prevents storing it is known."""
         return (self.recording or self.program) is not None and not self.has_failed
 
     @property
     def word(self) -> str:
-        """The word in reports: the verdict, unless it has none or its test expects the failure."""
+        """The word in reports: the verdict, or `xfailed`, `failed` or `recorded`."""
         if self.is_xfailed:
             return XFAILED
         if self.has_failed:
@@ -150,9 +153,9 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
         return self.verdict.value
 
     def without_recording(self, problem: str | None = None) -> CaseOutcome:
-        """The outcome without its recording; with a `problem`, a recorded case is a failure.
+        """Remove the recording. With a `problem`, a recorded case becomes a failure.
 
-        A case that was judged too keeps its verdict.
+        A case that was also judged keeps its verdict.
         """
         if problem is None or self.word != RECORDED:
             return replace(self, recording=None, program=None)
@@ -209,10 +212,10 @@ class RunReport(Struct, frozen=True, kw_only=True):
     """A whole run: its cases in the order that they ended, and what it did to the baselines.
 
     `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the
-    cases that this run has no test of, each with the folder of its baseline, and the ids of tests
-    of programs that are gone; None where it cannot know, because it did not select every test.
-    `typed` are the options that the user typed and that a command for the same baselines must
-    repeat. `errors` fail the run, not one of its tests.
+    stored cases without a test in this run, each with the folder of its baseline. For a program
+    whose test is gone, the id of the test takes the place of the case. `unused` is None if the run
+    cannot know this, because it did not select all tests. `typed` are the typed options that a
+    command for the same baselines must repeat. `errors` fail the run, not one of its tests.
     """
 
     outcomes: tuple[CaseOutcome, ...]
@@ -233,17 +236,17 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all cases, but for expected failures; a case that failed is inconclusive."""
+        """The worst verdict, without expected failures. A failed case counts as inconclusive."""
         return worst(o.verdict for o in self.outcomes if not o.is_xfailed)
 
     @property
     def known_verdict(self) -> Verdict | None:
-        """The verdict; None if no case has one."""
+        """The verdict, or None if no case has one."""
         return None if all(outcome.has_failed for outcome in self.outcomes) else self.verdict
 
     @property
     def start(self) -> str | None:
-        """When it started, with the zone of its clock."""
+        """The time when it started, with its time zone."""
         return None if self.started is None else self.started.isoformat()
 
     @property
@@ -254,7 +257,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     @property
     def planned(self) -> tuple[PlannedChange, ...]:
-        """Every change of a baseline."""
+        """All changes of baselines."""
         return tuple(PlannedChange(p.name, change) for p in self.plans for change in p.changes)
 
     @property

@@ -1,6 +1,6 @@
 """Outcomes as text in a test report, which pytest-xdist and other plugins pass on.
 
-They are read by the types of the records, so nothing in the text chooses which class is made.
+They are decoded by the types of the records, so the text cannot choose the class that is made.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ def pack(outcomes: Iterable[CaseOutcome]) -> str:
 
 
 def unpack(text: str) -> tuple[CaseOutcome, ...]:
-    """The outcomes that `pack` was given."""
+    """Return the outcomes that `pack` wrote."""
     return from_text(text, tuple[CaseOutcome, ...])

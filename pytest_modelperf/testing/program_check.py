@@ -1,6 +1,6 @@
-"""A program that a test checks, kept as an outcome.
+"""Checking the program of a test, with an outcome as the result.
 
-Most programs are unchanged, so what runs and judges one is imported for the others only.
+Most programs are unchanged, so the code that runs and judges one is imported only if needed.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _MOST_CALLS = 1
 
 
 class NamedProgram(Struct, frozen=True):
-    """A program that a command names by its test: its check, and its baseline if it has one."""
+    """A program that a command names by its test: its check, and its state with its baseline."""
 
     check: ProgramCheck
     state: ProgramState
 
 
-# A command that runs pytest up to the check of a test takes the program from here.
+# A command that runs pytest up to the check of a test gets the program from here.
 TAKEN = pytest.StashKey["list[NamedProgram]"]()
 
 
 def require_run(config: pytest.Config) -> None:
-    """Raise UsageError if a command asks for a program, and the test is about a model."""
+    """Raise UsageError if a command asks for a program but the test is about a model."""
     if TAKEN in config.stash:
         raise UsageError(
             "the test is about a model, and a command names a test for its program. Give the "
@@ -91,7 +91,7 @@ def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> Ca
 
 
 def require_first(calls: int, item: pytest.Item) -> None:
-    """UsageError for a second program of a test: the first one ends its stations."""
+    """Raise UsageError for a second program of a test, because stations end at the first."""
     if calls > _MOST_CALLS:
         raise UsageError(
             f"{printable(item.nodeid)} checks a second program, and a test can check one: a "

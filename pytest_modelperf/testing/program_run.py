@@ -1,4 +1,4 @@
-"""A program that a test checks and that has to run: recorded, judged, or measured for budgets."""
+"""Running the program of a test: recording it, judging it, or measuring it for budgets."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 _STRETCH_SECONDS = 180.0
 _USUAL_SECONDS = 30.0
-# The sources of figures that programs have, and functions not.
+# The sources of figures that programs have but functions do not.
 _OF_PROGRAMS = frozenset({FigureSource.ITEMS, FigureSource.BASELINE})
 
 
 class TestedProgram(Struct, frozen=True):
-    """A program as its test checks it; `top` is the top folder of the repository."""
+    """A program as its test checks it. `top` is the top folder of the repository."""
 
     __test__ = False
 
@@ -61,7 +61,7 @@ class TestedProgram(Struct, frozen=True):
 def run_program(
     run: Run, program: TestedProgram, outcome: CaseOutcome, *, is_recorded: bool
 ) -> CaseOutcome:
-    """Return the outcome with what a run of the program adds to it."""
+    """Run the program, and add the results to the outcome."""
     asked = check_of(run, program, outcome)
     budgets = _of_program(program.budgets, asked.machine)
     checked = record_program(asked) if is_recorded else check_program(asked, program.state)
@@ -134,7 +134,7 @@ def check_of(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramC
 
 
 def _of_program(budgets: Sequence[Budget], machine: str) -> Sequence[Budget]:
-    """The budgets with their limits on this machine; UsageError for those that only a model has."""
+    """Return budgets with this machine's limits, or raise UsageError for budgets of models."""
     for budget in budgets:
         figure = budget.figure
         if not figure.is_of_code and figure.source not in _OF_PROGRAMS:
@@ -148,7 +148,7 @@ def _of_program(budgets: Sequence[Budget], machine: str) -> Sequence[Budget]:
 def _with_budgets(
     asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget], *, is_recorded: bool
 ) -> CheckedProgram:
-    """The checked program with the verdicts of its budgets, for which it may have to run."""
+    """Add the verdicts of budgets, and run the program for them if needed."""
     if checked.measured is None and any(each.figure.needs_run for each in budgets):
         checked = replace(measure_program(asked, checked.comparison), recording=checked.recording)
     _require_items(checked, budgets)
@@ -177,7 +177,7 @@ def _with_budgets(
 
 
 def _require_items(checked: CheckedProgram, budgets: Sequence[Budget]) -> None:
-    """UsageError for a budget of the items of a call that yields none."""
+    """Raise UsageError for a budget of items if the calls yield none."""
     for budget in budgets:
         if budget.figure.source is FigureSource.ITEMS and checked.measured is not None:
             times_ns = checked.items.get(budget.figure.metric, ())

@@ -1,4 +1,4 @@
-"""The keywords of `modelperf.check` that are not those of the function, read and checked."""
+"""Reading the keywords of `modelperf.check` that are not passed to the function."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pytest_modelperf.programs.records import RECORDED_ENVIRONMENT
 from pytest_modelperf.spec.sources import RunSettings
 
 WORDS = ("against", "environment", "paths", "tolerance", "outputs", "cores")
-# Two processes of a program differ by more than two sessions of a model.
+# Two processes of a program differ by more than two sessions of a model do.
 _TOLERANCE = 0.05
 
 
 class ProgramWords(Struct, frozen=True, kw_only=True):
-    """How a test wants its program to be checked.
+    """The settings of a test for the check of its program.
 
-    `cores` are the numbers of the processors that it is pinned to; None leaves it unpinned.
+    `cores` are the ids of the processors to which it is pinned. None leaves it unpinned.
     """
 
     against: str | None
@@ -33,7 +33,7 @@ class ProgramWords(Struct, frozen=True, kw_only=True):
 
 
 def read_words(given: Mapping[str, object], settings: RunSettings) -> ProgramWords:
-    """Read the keywords of a call; UsageError for one that cannot be used."""
+    """Read the keywords of a call, or raise UsageError for an invalid one."""
     return ProgramWords(
         against=_against(given.get("against")) or settings.against,
         environment=_environment(given.get("environment")),
@@ -45,7 +45,7 @@ def read_words(given: Mapping[str, object], settings: RunSettings) -> ProgramWor
 
 
 def _tolerances(settings: Tolerances, given: object) -> Tolerances:
-    """The tolerances of the call, or those of the run if they are not the defaults for models."""
+    """Return the tolerances of the call or the run, with another default median for programs."""
     if given is not None:
         found = read_tolerances(given, "modelperf.check: tolerance")
         is_median_given = not isinstance(given, Mapping) or bool({"p50"} & set(given))

@@ -1,4 +1,4 @@
-"""Everything that is used of pytest and not public, with the reason."""
+"""All uses of pytest's internals, with the reasons."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from _pytest.skipping import evaluate_skip_marks
 from pytest_modelperf.errors import ModelPerfError, find_lack_of_memory
 from pytest_modelperf.text.escaping import encodable, encoding_of, printable_lines
 
-# The options that ask for no test, by the names under which pytest stores them. If a plugin is off,
-# its options do not exist.
+# The options with which no test runs, by the names under which pytest stores them. If a plugin is
+# off, its options do not exist.
 _WITHOUT_TESTS = (
     "collectonly",
     "setuponly",
@@ -26,23 +26,23 @@ _WITHOUT_TESTS = (
 
 
 def ini_keys(config: pytest.Config) -> Mapping[str, Any]:
-    """The keys of the ini file, also unknown ones, which `getini` does not list."""
-    # pytest 9 has a name of its own for it, and warns of the old one.
+    """Return the keys of the ini file, including unknown ones, which `getini` does not list."""
+    # pytest 9 has a new name for it, and warns about the old one.
     keys: Mapping[str, Any] = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # noqa: SLF001
     return keys
 
 
 def ini_value(config: pytest.Config, key: str) -> object:
-    """The value of an ini key; a bool, a number or a table if a TOML file of pytest 9 has it.
+    """Return the value of an ini key, which can be any type in a TOML file of pytest 9.
 
-    `getini` refuses these where an ini file has text.
+    `getini` accepts only text for these keys.
     """
     written: Any = ini_keys(config).get(key)
     return written.value if getattr(written, "mode", "") == "toml" else config.getini(key)
 
 
 def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
-    """A context in which output reaches the terminal although pytest captures that of tests."""
+    """Return a context in which output reaches the terminal even if pytest captures it."""
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is None:
         return nullcontext()
@@ -51,9 +51,9 @@ def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
 
 
 def write_unseen(config: pytest.Config, text: str) -> None:
-    """Write to the terminal what is taken back later.
+    """Write a text to the terminal that will be erased later.
 
-    The public `write` counts it as part of the line, which then would end too early.
+    The public `write` would count it as part of the line, which would then end too early.
     """
     writer = config.get_terminal_writer()
     file = writer._file  # noqa: SLF001
@@ -64,7 +64,7 @@ def write_unseen(config: pytest.Config, text: str) -> None:
 def list_as_failed(config: pytest.Config, tests: Mapping[str, str]) -> None:
     """Move passed tests to the failed ones in pytest's summary, each with its reason.
 
-    `stats` is public; that the summary becomes red is not.
+    `stats` is public, but the function that makes the summary red is not.
     """
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:
@@ -79,37 +79,37 @@ def list_as_failed(config: pytest.Config, tests: Mapping[str, str]) -> None:
 
 
 def runs_tests(session: pytest.Session) -> bool:
-    """Whether the loop over the tests runs any, as pytest decides at its beginning."""
+    """Whether pytest will run any tests, as it decides at the beginning of its loop."""
     continues = session.config.option.continue_on_collection_errors
     is_broken = session.testsfailed and not continues
     return bool(session.items) and not is_broken and not leaves_tests_out(session.config)
 
 
 def leaves_tests_out(config: pytest.Config) -> bool:
-    """Whether an option asks to run no test: only to collect, to set up, or to show something."""
+    """Whether an option makes pytest only collect, set up or show something."""
     return any(config.getoption(each, default=False) for each in _WITHOUT_TESTS)
 
 
 def is_stop(error: BaseException) -> bool:
     """Whether an error stops a run between two tests, as `--stepwise` does after a failure.
 
-    pytest-xdist stops so for `-x`, and has a class of its own for it, which is also raised where
-    an interrupt ended a worker.
+    pytest-xdist does so for `-x`, with its own class, which it also raises if an interrupt ended a
+    worker.
     """
     return type(error).__name__ == "Interrupted" and "keyboard-interrupt" not in str(error)
 
 
 def is_skipped(item: pytest.Item) -> bool:
-    """Whether its markers skip a test, as far as they can be read before it runs."""
+    """Whether its markers skip a test, as far as this is known before it runs."""
     try:
         return evaluate_skip_marks(item) is not None
     except pytest.fail.Exception:
-        # A condition that cannot be read fails the test itself.
+        # An invalid condition fails the test itself.
         return True
 
 
 def functions_of(test: pytest.Item) -> Iterator[Callable[..., object]]:
-    """The function of a test, and those of its fixtures; nothing for a test without Python code."""
+    """Yield the function of a test and those of its fixtures, if it is Python code."""
     if isinstance(test, pytest.Function):
         yield test.function
         for fixtures in test._fixtureinfo.name2fixturedefs.values():  # noqa: SLF001
@@ -117,7 +117,7 @@ def functions_of(test: pytest.Item) -> Iterator[Callable[..., object]]:
 
 
 def parameters_of(item: pytest.Item, fixture: str) -> tuple[str, ...]:
-    """The parameters that a fixture, or one that it uses, has in this test, as texts."""
+    """Return the parameters of a fixture, and of those that it uses, in this test, as texts."""
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return ()
     known = item._fixtureinfo.name2fixturedefs  # noqa: SLF001
@@ -136,7 +136,7 @@ def parameters_of(item: pytest.Item, fixture: str) -> tuple[str, ...]:
 
 
 def _parameter_text(definitions: Sequence[Any], value: object, index: int) -> str:
-    """The id that a fixture gives its parameter, or the value if that is short, or its index."""
+    """Return the id of a parameter in its fixture, or a short value, or its index."""
     ids = definitions[-1].ids if definitions else None
     if isinstance(ids, Sequence) and index < len(ids) and ids[index] is not None:
         return str(ids[index])
@@ -145,7 +145,7 @@ def _parameter_text(definitions: Sequence[Any], value: object, index: int) -> st
 
 
 def distributes(config: pytest.Config) -> bool:
-    """Whether pytest-xdist runs the tests in processes of its own; True also in these."""
+    """Whether pytest-xdist runs the tests in workers, or this is one of the workers."""
     is_worker = hasattr(config, "workerinput")
     return is_worker or bool(
         config.getoption("dist", "no") != "no" and config.getoption("tx", None)
@@ -153,24 +153,24 @@ def distributes(config: pytest.Config) -> bool:
 
 
 class JunitEntries:
-    """The entries of tests in JUnit's XML, which no hook can change once a test has ended."""
+    """The entries of tests in JUnit's XML, which hooks cannot change after a test has ended."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._entries: dict[str, Any] = {}
 
     def add(self, report: pytest.TestReport) -> None:
-        """Keep the entry of a passed test; the last one counts if the test runs several times."""
+        """Keep the entry of a passed test. If a test runs several times, the last one counts."""
         if self._xml is not None and report.when == "call" and report.passed:
             self._entries[report.nodeid] = self._xml.node_reporter(report)
 
     @property
     def _xml(self) -> Any:  # noqa: ANN401  # not public
-        """The writer of the XML; None if none is written."""
+        """The writer of the XML, or None if no XML is written."""
         return self._config.stash.get(xml_key, None)
 
     def fail(self, tests: Mapping[str, str], properties: Mapping[str, str]) -> None:
-        """Turn tests into failures, each with its reason, and set these properties of them."""
+        """Turn tests into failures, each with its reason, and set these properties."""
         for test, reason in tests.items():
             if test in self._entries:
                 self._fail_entry(self._entries[test].to_xml(), reason, properties)
@@ -193,7 +193,7 @@ class JunitEntries:
 def lack_of_memory_told(
     show: Callable[[ModelPerfError], BaseException] = lambda error: error,
 ) -> Iterator[None]:
-    """Raise what `show` makes of the error to show, if memory runs out within."""
+    """Raise the exception that `show` makes of the error if memory runs out in the context."""
     try:
         yield
     except (MemoryError, ImportError) as error:

@@ -21,7 +21,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--modelperf",
         action="store_true",
         default=False,
-        # A line of its own, which argparse would break at a hyphen.
+        # The address has its own line, because argparse would break it at a hyphen.
         help=f"run the tests that profile models; without it they are skipped. The guide:\n{SITE}",
     )
     for setting in RUN_SETTINGS:
@@ -49,7 +49,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
-    """UsageError for a mode of recording that is none: argparse would not say which there are."""
+    """Raise UsageError for an unknown mode of recording. argparse would not list the valid ones."""
     for argument in typed:
         option, separator, mode = str(argument).partition("=")
         if option == UPDATE_BASELINE.flag and separator:
@@ -63,9 +63,9 @@ def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
 
 
 def missed_line(config: pytest.Config) -> str | None:
-    """A line that names the typed options without effect; None if models are profiled.
+    """Return a line on typed options without effect, or None if there are none.
 
-    It is no error: `addopts` may hold them.
+    It is not an error, because `addopts` may contain them.
     """
     if config.getoption(FLAG):
         return None
@@ -82,9 +82,10 @@ def missed_line(config: pytest.Config) -> str | None:
 
 
 def _add_update(group: pytest.OptionGroup, setting: Setting) -> None:
-    """A value that may be left out would swallow the path of a test that follows the option.
+    """Add an option with an optional value, as one option for each value.
 
-    So each value is an option of its own: argparse looks for the whole word first.
+    With nargs="?", argparse would take the path of a test after the option for its value. With
+    one option for each `--flag=value`, it finds the whole word first.
     """
     for mode in UpdateMode:
         group.addoption(
@@ -95,7 +96,7 @@ def _add_update(group: pytest.OptionGroup, setting: Setting) -> None:
             default=None,
             help=argparse.SUPPRESS,
         )
-    # The second name is what help and errors show of the values.
+    # The second name shows the values in the help and in errors.
     group.addoption(
         setting.flag,
         f"{setting.flag}={setting.metavar}",
@@ -113,5 +114,5 @@ def _help(setting: Setting) -> str:
 
 
 def _ini_type(setting: Setting) -> Literal["linelist", "string"]:
-    # Not "bool": pytest refuses another text without naming the key.
+    # Not "bool": pytest rejects an invalid text without naming the key.
     return "linelist" if setting.is_repeatable else "string"

@@ -1,4 +1,4 @@
-"""A run as a report: the failure of one test, the summary of all cases, its JSON and its page."""
+"""Reports of a run: the failure of one test, the summary of all cases, the JSON and the page."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ from pytest_modelperf.text.words import join_words, list_names
 
 
 def run_data(report: RunReport) -> Entry:
-    """A model for each baseline, or for each path without one, in the order of the outcomes."""
+    """Return the page data: one model per baseline, or per path without one, in outcome order."""
     groups: dict[int, list[tuple[CaseOutcome, str]]] = {}
     outcomes, choices = report.outcomes, choices_of(report)
     for choice, outcome, name in zip(choices, outcomes, name_outcomes(outcomes), strict=True):
@@ -82,7 +82,7 @@ def run_data(report: RunReport) -> Entry:
 
 
 def choices_of(report: RunReport) -> list[Choice]:
-    """The place of the model and the case of each outcome in the data."""
+    """Return the indices of the model and the case of each outcome in the page data."""
     models: dict[tuple[str | None, str], int] = {}
     cases = Counter[int]()
     choices = []
@@ -101,7 +101,7 @@ def _tested_model(model: str, named: Sequence[tuple[CaseOutcome, str]]) -> Entry
     for outcome, name in named:
         case_id = outcome.case_id
         times[case_id] += 1
-        # Several tests may have the same case of one model.
+        # Several tests may check the same case of one model.
         own_id = case_id if times[case_id] == 1 else f"{case_id} ({times[case_id]})"
         alone = None if outcome.latency is None else RanFigures(latency=outcome.latency)
         counted = None if outcome.static is None else outcome.static.layer_types
@@ -122,11 +122,11 @@ def _tested_model(model: str, named: Sequence[tuple[CaseOutcome, str]]) -> Entry
 
 # GitHub does not show a longer summary.
 MAX_BYTES = 1 << 20
-# With more cases, a terminal has a line for the worst of these, and only for those that need
-# attention. Markdown folds the others, and a page has no section of them.
+# With more cases, a terminal shows at most this many lines, only for cases that need attention.
+# Markdown folds the other cases, and a page has no sections for them.
 MAX_LINES = 40
 MAX_PLANS = 20
-# If there are many cases, the line of counts says enough about these.
+# If there are many cases, the line of counts is enough for these.
 _SUMMED_UP = frozenset(
     {
         Verdict.PASSED.value,
@@ -145,7 +145,7 @@ _QUIET, _VERBOSE = -1, 1
 
 
 def outcome_report(outcome: CaseOutcome) -> Report:
-    """The failure of one test: what happened, how sure, why, and what to type.
+    """Report the failure of one test: what happened, how sure it is, why, and what to type.
 
     The details are all figures, layers, reasons and notes.
     """
@@ -169,7 +169,7 @@ def outcome_report(outcome: CaseOutcome) -> Report:
 
 
 def _whose(outcome: CaseOutcome) -> Iterator[Line]:
-    """The case, if the id of the test does not have it."""
+    """Yield a line with the case if the id of the test does not have it."""
     case, model = outcome.comparison, outcome.model
     if case.id not in outcome.test:
         place = "" if model.function_file is None else f" from {model.function_file}"
@@ -177,7 +177,7 @@ def _whose(outcome: CaseOutcome) -> Iterator[Line]:
 
 
 def _advice(outcome: CaseOutcome) -> Iterator[ReportBlock]:
-    """The command that accepts it, records it, or shows what is wrong."""
+    """Yield the command that accepts or records the case, or runs it alone."""
     case = outcome.comparison
     if case.has_failed:
         command = None if outcome.is_upgrade else profile_alone(outcome)
@@ -193,7 +193,7 @@ def _advice(outcome: CaseOutcome) -> Iterator[ReportBlock]:
 
 
 def short_verdict(outcome: CaseOutcome) -> str:
-    """The verdict in one line, for a list of failures: `regressed: p50 latency +11.8 %, ...`."""
+    """Return the verdict in one line for lists: `regressed: p50 latency +11.8 %, ...`."""
     return describe_outcome(outcome, is_short=True)
 
 
@@ -201,10 +201,10 @@ def short_verdict(outcome: CaseOutcome) -> str:
 
 
 def run_report(report: RunReport, *, verbosity: int = 0) -> Report:
-    """The outcomes of all cases, the worst first, and what to do next.
+    """Report the outcomes of all cases, the worst first, and what to do next.
 
-    On a terminal, cases that passed have no line below a verbosity of 0, and from 1 on all have
-    one. The notes of the run are always there, because they say what it did not do.
+    On a terminal, cases that passed have no line if the verbosity is below 0, and all have one from
+    1 on. The notes of the run are always shown, because they say what it did not do.
     """
     views = list(map(view_of, report.outcomes, name_outcomes(report.outcomes), choices_of(report)))
     named = sorted(zip(report.outcomes, views, strict=True), key=lambda each: each[1].rank)
@@ -253,7 +253,7 @@ def _opening(report: RunReport, verbosity: int) -> Iterator[Line]:
 
 
 def _plan_blocks(report: RunReport, verbosity: int) -> Iterator[ReportBlock]:
-    """How the baselines change, and whether that was written."""
+    """Yield the changes of the baselines, and whether they were written."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     lines = [Line(text=describe_writing(report), is_bold=True)]
     if verbosity > _QUIET:
@@ -267,7 +267,7 @@ def _plan_blocks(report: RunReport, verbosity: int) -> Iterator[ReportBlock]:
 
 
 def _table_blocks(named: Sequence[Named], verbosity: int) -> Iterator[ReportBlock]:
-    """The table of all cases. If there are many, texts show those that need attention first."""
+    """Yield the tables of cases. If there are many, texts show only those that need attention."""
     whole = [view for _, view in named]
     shown = [view for outcome, view in named if _has_line(outcome, len(named), verbosity)]
     if verbosity < _VERBOSE:
@@ -289,7 +289,7 @@ def _table_blocks(named: Sequence[Named], verbosity: int) -> Iterator[ReportBloc
 
 
 def _generations(named: Sequence[Named]) -> Iterator[ReportBlock]:
-    """The figures of the generations that ran, each with both phases on a line."""
+    """Yield the figures of the generations that ran, with both phases on one line each."""
     figures = [
         NamedFigures(view.name, outcome.comparison.case.phase, outcome.generation)
         for outcome, view in named
@@ -310,7 +310,7 @@ def _has_line(outcome: CaseOutcome, cases: int, verbosity: int) -> bool:
 
 
 def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
-    """`1,980 passed and unchanged cases are not shown: -v lists them`."""
+    """Return `1,980 passed and unchanged cases are not shown: -v lists them`."""
     found = {outcome.word for outcome in hidden}
     words = join_words([word for word in SEVERITY if word in found])
     is_one = len(hidden) == 1
@@ -321,7 +321,7 @@ def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
 def _ending_blocks(
     report: RunReport, named: Sequence[Named], verbosity: int
 ) -> Iterator[ReportBlock]:
-    """The notes of the cases, how the run ended, and the next steps."""
+    """Yield the notes of the cases, the end of the run, and the next steps."""
     is_quiet = verbosity <= _QUIET
     if not is_quiet:
         yield Paragraph(tuple(_notes(named, verbosity)), on=On.TERMINAL)
@@ -333,7 +333,7 @@ def _ending_blocks(
 
 
 def _notes(named: Sequence[Named], verbosity: int) -> Iterator[Line]:
-    """Each note once, with its cases; without -v only where a latency is open."""
+    """Yield each note once with its cases. Without -v, yield only notes of unjudged cases."""
     found: dict[str, list[str]] = {}
     for outcome, view in named:
         if verbosity >= _VERBOSE or outcome.comparison.is_unjudged:
@@ -344,7 +344,7 @@ def _notes(named: Sequence[Named], verbosity: int) -> Iterator[Line]:
 
 
 def _sections(named: Sequence[Named]) -> Iterator[Section]:
-    """A section for each case that Markdown or a page has more to say of."""
+    """Yield a section for each case with more details in Markdown or on a page."""
     worst = worst_view([view for _, view in named])
     for outcome, view in named:
         on = On(0)
@@ -363,7 +363,7 @@ def _sections(named: Sequence[Named]) -> Iterator[Section]:
 
 
 def _quiet_sections(named: Sequence[Named]) -> Iterator[Section]:
-    """The cases that need no attention, if the table of a summary does not have them."""
+    """Yield the cases that need no attention, if the table of a summary does not have them."""
     quiet = [view for outcome, view in named if not is_worth_a_line(outcome)]
     if quiet and len(named) > MAX_LINES:
         yield Section(
@@ -378,7 +378,7 @@ def _quiet_sections(named: Sequence[Named]) -> Iterator[Section]:
 
 
 def dump_run(report: RunReport) -> str:
-    """The run as JSON text."""
+    """Return the run as JSON text."""
     document = RUN.of(report)
     for outcome, case in zip(report.outcomes, document["cases"], strict=True):
         case["picture"] = _picture(outcome.comparison)
@@ -386,6 +386,6 @@ def dump_run(report: RunReport) -> str:
 
 
 def _picture(case: CaseComparison) -> tuple[SeenBox, ...]:
-    """The boxes of a case that a comment explains, if they are few enough to be read in it."""
+    """Return the boxes of a case that needs attention, if they are few enough for a comment."""
     boxes = () if is_quiet(case) else seen_boxes(comparison_picture(case))
     return boxes if len(boxes) <= MOST_BOXES else ()

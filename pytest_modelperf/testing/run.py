@@ -58,9 +58,9 @@ _FOUND = pytest.StashKey[FoundCase]()
 class Run(Struct):
     """The state that all tests of a run share.
 
-    `judged` is the number of figures that the whole run judges, which share its chance of a false
-    alarm; `width` and `encoding` are those of the terminal; `current` is the test that runs, and
-    `checked` the profile of its case, once it is checked. The report has the `notes`.
+    `judged` is the number of figures that the whole run judges. They share its chance of a false
+    alarm. `width` and `encoding` are those of the terminal. `current` is the running test, and
+    `checked` is the profile of its case once it is checked. The report shows the `notes`.
     """
 
     config: pytest.Config
@@ -80,7 +80,7 @@ class Run(Struct):
 
     @property
     def late_models(self) -> LateModels:
-        """Finds the models that did not exist when their tests were collected."""
+        """The models that did not exist when their tests were collected."""
         if self._late is None:
             self._late = LateModels(self.config, self.settings)
         return self._late
@@ -92,7 +92,7 @@ class Run(Struct):
 
     @property
     def checker(self) -> ChecksCases:
-        """Made at the first check, because it imports everything that measures."""
+        """The checker, made at the first check because it imports everything that measures."""
         if self._checker is None:
             from pytest_modelperf.baselines.store import BaselineStore
             from pytest_modelperf.testing.case_check import CheckContext
@@ -122,14 +122,14 @@ class Run(Struct):
         self._checker = checker
 
     def close(self) -> None:
-        """Remove what was kept for the next test."""
+        """Remove the twins that were kept for the next test."""
         if self._checker is not None:
             self._checker.context.twins.close()
 
     # -- cases to check
 
     def settle_ahead(self, items: Iterable[pytest.Item]) -> None:
-        """Settle what needs no measurement of these tests, before the first one runs."""
+        """Settle the cases of these tests that need no measurement, before the first test runs."""
         from pytest_modelperf.baselines.store import BaselineStore
         from pytest_modelperf.testing.checking import Checker
         from pytest_modelperf.testing.settled_cache import SettledCache
@@ -137,7 +137,7 @@ class Run(Struct):
         run = getattr(self.config, "workerinput", {}).get("testrunuid")
         cache = None if self.settings.no_cache else SettledCache.of_user(run)
         checker = self.checker
-        # A worker of pytest-xdist has all tests, and learns only later which of them it runs.
+        # A pytest-xdist worker collects all tests, and learns only later which of them it runs.
         if not isinstance(checker, Checker) or (cache is None and run is not None):
             return
         try:
@@ -160,7 +160,8 @@ class Run(Struct):
     def count(self, items: Iterable[pytest.Item]) -> None:
         """Count the figures that these tests judge.
 
-        How often a test calls the fixture is known only when it runs, so its figures count twice.
+        The number of calls of the fixture is not known before a test runs, so the figures of a test
+        with the fixture count twice.
         """
         self.judged = max(1, sum(map(self._judged_by, items)))
 
@@ -172,18 +173,18 @@ class Run(Struct):
         return self._count_figures(budgets) * (2 if uses_fixture(item) else 1)
 
     def spend_level(self, item: pytest.Item, check: CaseCheck) -> CaseCheck:
-        """The check with the error level of each of its figures.
+        """Set the error level of each figure of the check.
 
         A test with the fixture spends half of its level on the first check, a sixth on the second,
-        and 1 / k (k + 1) on the k-th: together at most all of it, however often it calls.
+        and 1 / (k (k + 1)) on the k-th: at most the whole level, for any number of calls.
         """
         self._checks += 1
         return self._with_level(item, check, self._checks)
 
     def first_checks(self, items: Iterable[pytest.Item]) -> Iterator[CaseCheck]:
-        """The check that each of these tests begins with, unless its markers skip it.
+        """Yield the first check of each test, unless its markers skip the test.
 
-        What is wrong with one is told by its test.
+        Errors are ignored here, because the test itself reports them.
         """
         for item in items:
             case = case_of(item)
@@ -201,14 +202,14 @@ class Run(Struct):
         return replace(check, gate=replace(check.gate, level=level))
 
     def _count_figures(self, budgets: Iterable[Budget]) -> int:
-        """The number of figures of a case: its ratios, uncertain limits, and perhaps its engine."""
+        """Count the figures of a case: its ratio, uncertain limits, and perhaps its engine."""
         is_upgrade = self.settings.judges_upgrades and bool(self.engine_changes)
         limits = sum(not b.figure.is_exact for b in budgets)
         return 1 + is_upgrade + limits
 
     @property
     def engine_changes(self) -> Mapping[EngineChange, int]:
-        """The engines that changed since baselines were recorded, if the run compares with them."""
+        """The engines that changed since baselines were recorded, if the run uses baselines."""
         settings = self.settings
         names_engine = settings.baseline_python is not None or bool(settings.baseline_requirements)
         if names_engine or not settings.runs_beside_baselines:
@@ -258,7 +259,7 @@ class Run(Struct):
         )
 
     def _located(self, item: pytest.Item, budgets: Sequence[Budget]) -> tuple[Budget, ...]:
-        """The budgets with the paths of the other models that they name."""
+        """Resolve the paths of the other models that budgets name."""
         find = FindModel(item.path, self.settings.root)
         return tuple(
             replace(budget, companion=str(find(str(budget.companion))))
@@ -268,13 +269,13 @@ class Run(Struct):
         )
 
     def require_machine(self, case: SizedCase) -> None:
-        """UsageError for a case of another machine, unless a cluster has it or nothing runs."""
+        """Raise UsageError for another machine's case, unless a cluster is used or nothing runs."""
         settings = self.settings
         if case.machine is not None and not settings.uses_cluster and not settings.static_only:
             require_this_machine(case.machine)
 
     def baseline_of(self, case: SizedCase) -> str:
-        """The folder of the baseline; UsageError for a model without a name."""
+        """Return the folder of the baseline, or raise UsageError for a model without a name."""
         from pytest_modelperf.files.names import folder_name
 
         if case.spec.baseline is not None:
@@ -291,21 +292,21 @@ class Run(Struct):
         raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
     def accept(self, item: pytest.Item) -> str:
-        """The command that records this case, on the engine that was typed."""
+        """Return the command that records this case, on the engine that was typed."""
         file, separator, name = _id_to_type(item).partition("::")
         folder = self.config.invocation_params.dir
-        # pytest has no path in the id of a test that was named and is not below the root.
+        # The id has no path if the test was named on the command line and is not below the root.
         path = self.config.rootpath / (file or item.path)
         test = f"{os.path.relpath(path, folder)}{separator}{name}"
-        # pytest takes these first characters for an option, or for a file of arguments.
+        # pytest takes these first characters for an option or a file of arguments.
         test = f"./{test}" if test.startswith(("-", "@")) else test
-        # Double quotes read better, but a shell interprets some characters within them.
+        # Double quotes are easier to read, but a shell interprets some characters in them.
         quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'
         return record(self.typed_options, quoted)
 
     @property
     def typed_options(self) -> tuple[str, ...]:
-        """The typed options that each command about the same baselines must repeat."""
+        """The typed options that a command for the same baselines must repeat."""
         settings = self.settings
         pairs = [f"{key}={value}" for key, value in settings.engine_options.items()]
         values: tuple[tuple[Setting, list[str]], ...] = (
@@ -320,7 +321,7 @@ class Run(Struct):
             if text.partition("=")[0] in {setting.ini for setting, _ in values}
         ]
         typed = [
-            # These choose the root, where baselines and their settings are.
+            # These set the root, which contains the baselines and the settings.
             ("--rootdir", self.config.getoption("rootdir")),
             ("--config-file", self.config.getoption("inifilename")),
             *(("--override-ini", text) for text in overridden),
@@ -349,13 +350,13 @@ class Run(Struct):
         return checked
 
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
-        """Write a trace of the case, from a run of its own if its layers were not timed."""
+        """Write a trace of the case, and run it again if its layers were not timed."""
         from pytest_modelperf.files.names import shorten_name
         from pytest_modelperf.profiler.records import Profile
         from pytest_modelperf.tracing.profile_trace import dump_trace
 
         if checked.outcome.has_failed:
-            # The test says why.
+            # The failed test says why.
             return
         profile = checked.profile
         has_layers = profile is not None and profile.has_layer_times
@@ -386,7 +387,7 @@ class Run(Struct):
         """Keep a case that could not be judged for the reports, with the message of its test."""
         baseline = None
         if not case.is_function and case.origin is None:
-            # A model without a name for its baseline may be the error.
+            # The error may be that the model has no name for its baseline.
             with suppress(UsageError):
                 baseline = self.baseline_of(case)
         self.note_failed_model(item, case.model, message, case.case, baseline)
@@ -399,7 +400,7 @@ class Run(Struct):
         case: Case | None = None,
         baseline: str | None = None,
     ) -> None:
-        """Keep a model that could not be read or measured; its case may be unknown."""
+        """Keep a model that could not be read or measured. Its case may be unknown."""
         failed = failed_outcome(item, model, message, case, baseline)
         item.stash.setdefault(OUTCOMES, []).append(failed)
 
@@ -411,11 +412,11 @@ class Run(Struct):
         return self.settings.strict and outcome.verdict in _UNSURE and not is_accepted
 
     def skips(self, error: ModelPerfError) -> bool:
-        """Whether a case that met this error is skipped: under strict it fails, as any other."""
+        """Whether an error skips the test. In a strict run, it fails the test."""
         return isinstance(error, TooFewCoresError) and not self.settings.strict
 
     def with_way_out(self, error: ModelPerfError, item: pytest.Item | None) -> ModelPerfError:
-        """The error of a failed test; where only strict fails it, with the way out of that."""
+        """Add advice to the error of a test that fails only because the run is strict."""
         if isinstance(error, TooFewCoresError) and item is not None:
             test = shlex.quote(printable(_id_to_type(item)))
             way_out = (
@@ -430,12 +431,12 @@ class Run(Struct):
         item.stash.setdefault(OUTCOMES, []).append(outcome)
 
     def count_program(self) -> int:
-        """Count a program that the current test checks; return how many it has checked."""
+        """Count a program of the current test, and return the number so far."""
         self._programs += 1
         return self._programs
 
     def require_passed(self, outcomes: Iterable[CaseOutcome], margin: int = 0) -> None:
-        """PerfFailure with all that fails the test."""
+        """Raise PerfFailure with all outcomes that fail the test."""
         failed = [outcome for outcome in outcomes if self.is_failure(outcome)]
         if failed:
             from pytest_modelperf.report.page import TextStyle
@@ -450,20 +451,20 @@ class Run(Struct):
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users
-    """A test of a model failed; only the text is shown, without a traceback."""
+    """A test of a model failed. pytest shows only the text, without a traceback."""
 
 
 def case_of(item: pytest.Item) -> SizedCase | None:
-    """The case that a test is about, by its markers or as a collected model."""
+    """Return the case of a test, from its markers or as a collected model."""
     found = item.stash.get(_FOUND, None)
     own = found.case if found is not None else getattr(item, "case", None)
     return own if isinstance(own, SizedCase) else _parameters(item).get(CASE_ARGUMENT)
 
 
 def read_late_budgets(item: pytest.Item) -> None:
-    """Give the case of a test the budgets of markers that came after the case was made.
+    """Add the budgets of markers that were added after the case of a test was made.
 
-    Those of parameters do, and those that a conftest adds.
+    These are the markers of parameters, and those that a conftest adds.
     """
     case: SizedCase | None = _parameters(item).get(CASE_ARGUMENT)
     if case is not None:
@@ -474,18 +475,18 @@ def read_late_budgets(item: pytest.Item) -> None:
 
 
 def _id_to_type(item: pytest.Item) -> str:
-    """The id that selects a test; pytest-xdist may append its group to `nodeid`."""
+    """Return the id that selects a test. pytest-xdist may append its group to `nodeid`."""
     return item.nodeid if item.parent is None else f"{item.parent.nodeid}::{item.name}"
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
-    """The parameters of a test by their names."""
+    """Return the parameters of a test by their names."""
     found: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     return found
 
 
 def uses_fixture(test: pytest.Item) -> bool:
-    """Whether a test or its fixtures take the fixture, or name it to ask for it as they run."""
+    """Whether a test or its fixtures take the fixture, or have its name to request it later."""
     if FIXTURE in getattr(test, "fixturenames", ()):
         return True
     codes = (getattr(inspect.unwrap(each), "__code__", None) for each in functions_of(test))
@@ -498,7 +499,7 @@ def may_judge(test: pytest.Item) -> bool:
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:
-    """The extensions that are installed, or registered by a conftest of this run."""
+    """Return the extensions that are installed or that a conftest registers."""
     from pytest_modelperf.profiler.hookspecs import (
         collect_extensions,
         is_hook_name,

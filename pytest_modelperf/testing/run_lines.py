@@ -34,22 +34,22 @@ from pytest_modelperf.text.words import count_of, list_names
 
 
 def record(typed: Sequence[str], *tests: str) -> str:
-    """The command that records the baselines of these tests, or of all."""
+    """Return the command that records the baselines of these tests, or of all."""
     return " ".join([PYTHON_WORDING.record, *typed, *tests])
 
 
 def record_new(typed: Sequence[str]) -> str:
-    """The command that records baselines for cases without one."""
+    """Return the command that records baselines for cases without one."""
     return " ".join([f"{PYTHON_WORDING.record}=new", *typed])
 
 
 def prune(typed: Sequence[str]) -> str:
-    """The command that deletes the baselines that no test uses."""
+    """Return the command that deletes the baselines that no test uses."""
     return " ".join(["pytest --modelperf --modelperf-prune", *typed])
 
 
 def profile_alone(outcome: CaseOutcome) -> str | None:
-    """The command that runs a case without pytest; None if it takes more than sizes."""
+    """Return the command that runs a case without pytest, or None if sizes are not enough."""
     phase = outcome.comparison.case.phase
     plain = Case(outcome.batch_size, outcome.cores, phase=phase)
     if outcome.model.path is None or outcome.comparison.id != plain.id:
@@ -63,11 +63,11 @@ def profile_alone(outcome: CaseOutcome) -> str | None:
 # -- lines about a test run
 
 
-# The chance that a run calls something worse that is not; its gates share it.
+# The chance that a run reports something as worse that is not. Its gates share it.
 FALSE_ALARMS = 0.01
-# The chance that a case at its tolerance passes; each case has its own.
+# The chance that a case exactly at its tolerance passes, for each case.
 FALSE_PASSES = 0.05
-# A baseline that takes so much longer than when it was recorded is told.
+# A baseline that is slower by this factor than when it was recorded is reported.
 _SLOW_FACTOR = 1.25
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 
@@ -77,7 +77,7 @@ def rank_outcome(outcome: CaseOutcome) -> tuple[int, float]:
 
 
 def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:
-    """The verdict in a sentence; without one, why there is none."""
+    """Return the verdict in a sentence, or the reason why there is none."""
     described = _describe(outcome, is_short=is_short)
     described = f"upgrade of the engine: {described}" if outcome.is_upgrade else described
     return f"{XFAILED}: {described}" if outcome.is_xfailed else described
@@ -96,7 +96,7 @@ def _describe(outcome: CaseOutcome, *, is_short: bool) -> str:
 
 
 def _without_model(line: str, outcome: CaseOutcome) -> str:
-    """The line without the path of the model at its beginning, which the id of the test has."""
+    """Remove the path of the model at the beginning, which the id of the test already has."""
     file, model = outcome.test.partition("::")[0], outcome.model
     for name in filter(None, (file, model.path, model.name)):
         line = line.removeprefix(f"{printable(name)}: ")
@@ -106,7 +106,7 @@ def _without_model(line: str, outcome: CaseOutcome) -> str:
 
 
 def view_of(outcome: CaseOutcome, name: str, choice: Choice | None = None) -> CaseView:
-    """The outcome as a row of the table of cases."""
+    """Return the outcome as a row of the table of cases."""
     return CaseView(
         name=name,
         word=outcome.word,
@@ -118,20 +118,20 @@ def view_of(outcome: CaseOutcome, name: str, choice: Choice | None = None) -> Ca
 
 
 def untold(outcome: CaseOutcome) -> CaseComparison:
-    """The comparison without the first reason of a new case, which its verdict tells."""
+    """Remove the first reason of a new case, which its verdict line already has."""
     case = outcome.comparison
     is_told = case.verdict is Verdict.NEW and not case.has_failed
     return replace(case, reasons=case.reasons[1:]) if is_told else case
 
 
 def describe_counts(outcomes: Sequence[CaseOutcome]) -> str:
-    """`1 regressed, 1 new, 2 passed`, the worst first."""
+    """Return `1 regressed, 1 new, 2 passed`, the worst first."""
     found = Counter(outcome.word for outcome in outcomes)
     return ", ".join(f"{found[word]:,} {word}" for word in SEVERITY if found[word])
 
 
 def describe_place(report: RunReport) -> str:
-    """`linux-x86_64-icelake-2c, onnxruntime 1.31.1, 2 cases in 4.3 s`."""
+    """Return `linux-x86_64-icelake-2c, onnxruntime 1.31.1, 2 cases in 4.3 s`."""
     machines = [o.machine.key for o in report.outcomes if o.machine is not None]
     if report.machine is not None:
         machines.insert(0, report.machine.key)
@@ -152,13 +152,13 @@ def describe_place(report: RunReport) -> str:
 
 
 def describe_ending(report: RunReport) -> str:
-    """The counts of outcomes and, if times were judged, the bound on false alarms."""
+    """Return the counts of outcomes and, if times were judged, the bound on false alarms."""
     counts = f"{describe_counts(report.outcomes) or 'no case'}."
     return f"{counts} {describe_alarms(report)}".rstrip()
 
 
 def describe_alarms(report: RunReport) -> str:
-    """How often such a run is wrong; empty if no time was judged."""
+    """Return the error rates of the run, or an empty text if no time was judged."""
     is_judged = any(
         metric.gated and is_sampled(metric.name)
         for outcome in report.outcomes
@@ -174,7 +174,7 @@ def describe_alarms(report: RunReport) -> str:
 
 
 def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
-    """The next steps: the word that each is about, and its text."""
+    """Yield the next steps: the word that each is about, and its text."""
     strictly = "; --modelperf-strict fails such a case" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
@@ -192,7 +192,7 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
         command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
-        # The baseline of a program has the id of its test in place of a case.
+        # A program has the id of its test in place of a case.
         unused = list_names(
             [
                 printable(case) if "::" in case else f"{model_name(folder)}::{case}"
@@ -203,7 +203,7 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def _has_no_baseline(outcome: CaseOutcome) -> bool:
-    """Whether it is new and was not recorded, also where its test expects a failure."""
+    """Whether it is new and was not recorded, even if its test expects a failure."""
     is_new = outcome.verdict is Verdict.NEW and not outcome.has_failed
     return is_new and not outcome.is_recorded
 
@@ -214,7 +214,7 @@ def _has_other_baseline(outcome: CaseOutcome) -> bool:
 
 
 def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
-    """The engines that changed since baselines were recorded, and how to judge that."""
+    """Yield the engines that changed since baselines were recorded, and how to judge that."""
     if any(outcome.is_upgrade for outcome in outcomes):
         return
     found = Counter(o.engine_change for o in outcomes if o.engine_change is not None)
@@ -226,7 +226,7 @@ def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, s
 
 
 def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
-    """How much longer baselines take than when they were recorded, where that is much."""
+    """Yield how much slower baselines are than when they were recorded, if that is much."""
     factors = [
         factor
         for outcome in outcomes
@@ -245,7 +245,7 @@ def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]
 
 
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
-    """The judged tails that some cases have too few samples for, and how to wait for them."""
+    """Yield the judged tails for which cases have too few samples, and how to get more."""
     found = Counter(
         (metric.name, naming(outcome.comparison, [metric], PYTHON_WORDING))
         for outcome in outcomes
@@ -259,7 +259,7 @@ def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
 
 
 def describe_writing(report: RunReport) -> str:
-    """How the plans changed the baselines."""
+    """Describe how the plans changed the baselines."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     if not changing:
         return "the baselines stay as they are: there is nothing to change"
@@ -277,11 +277,11 @@ def describe_writing(report: RunReport) -> str:
 
 
 def _names(plans: Sequence[UpdatePlan], *, is_removed: bool) -> list[str]:
-    # A plan is about one kind of machine.
+    # Each plan is about one kind of machine, so a name may occur several times.
     names = (plan.name for plan in plans if (plan.after is None) is is_removed)
     return list(map(model_name, dict.fromkeys(names)))
 
 
 def is_worth_a_line(outcome: CaseOutcome) -> bool:
-    """Whether it needs attention, beyond having passed or being unchanged."""
+    """Whether it needs attention, unlike a case that passed or is unchanged."""
     return not is_quiet(outcome.comparison)

@@ -1,4 +1,4 @@
-"""The settings of a run, from options, ini keys and the table, and what a station needs of them."""
+"""The settings of a run, from options, ini keys and the table, and the part for a station."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pytest_modelperf.text.escaping import printable
 
 
 def read_run_settings(config: pytest.Config) -> RunSettings:
-    """The settings of this run; UsageError for values that cannot be used."""
+    """Read the settings of this run, or raise UsageError for invalid values."""
     check_ini_keys(ini_keys(config))
-    # pytest 8 does not add these keys to the others.
+    # pytest 8 does not add these keys to the ini keys.
     check_ini_keys(each.partition("=")[0] for each in config.getoption("override_ini") or ())
     return read_settings(
         config.rootpath,
@@ -31,7 +31,7 @@ def read_run_settings(config: pytest.Config) -> RunSettings:
 
 
 def describe_settings(settings: RunSettings) -> str:
-    """`modelperf: baselines in baselines, 3 % allowed`."""
+    """Return `modelperf: baselines in baselines, 3 % allowed`."""
     folder = settings.baseline_dir
     shown = folder.relative_to(settings.root) if folder.is_relative_to(settings.root) else folder
     parts = [f"baselines in {printable(str(shown))}"]
@@ -57,18 +57,18 @@ def describe_settings(settings: RunSettings) -> str:
 
 
 def options_of(config: pytest.Config) -> Mapping[str, object]:
-    """The options that can be written as JSON; a station has defaults for the others."""
+    """Return the options that JSON can represent. A station has defaults for the others."""
     return {name: value for name, value in vars(config.option).items() if _is_plain(value)}
 
 
 def id_below(item: pytest.Item, top: Path) -> str:
-    """The id of a test, with the path of its file relative to the top folder."""
+    """Return the id of a test, with the path of its file relative to the top folder."""
     place = os.path.relpath(os.path.realpath(item.path), os.path.realpath(top))
     return f"{Path(place).as_posix()}::{name_in_file(item)}"
 
 
 def _is_plain(value: object) -> bool:
-    """Whether the value would be read as it is: a tuple or a set comes back as a list."""
+    """Whether JSON preserves the value. A tuple or a set would come back as a list."""
     try:
         return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
     except (TypeError, ValueError, OverflowError):

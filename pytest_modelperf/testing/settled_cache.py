@@ -1,7 +1,7 @@
-"""Cases that plans settled in earlier runs, kept in the cache folder of this user.
+"""Cases that plans settled in earlier runs, kept in the user's cache folder.
 
-Nothing is loaded again for the same model, baseline, engine and processor. A case that was judged
-by its times is never kept.
+The same model, baseline, engine and processor do not need to be loaded again. A case that was
+judged by its times is never kept.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pytest_modelperf.testing.outcome_of_check import of_model
 from pytest_modelperf.text.version import __version__
 
 _FOLDER = "settled"
-# Some 10 kB each.
+# About 10 kB each.
 _MOST_FILES = 4096
 _KEPT_NOTE = "found in an earlier run for the same model, baseline, engine and processor"
 
 
 class _Key(Struct, frozen=True, kw_only=True):
-    """All that the outcome of a case that its plan settles depends on."""
+    """Everything that decides the outcome of a case that its plan settles."""
 
     version: str
     engine: Mapping[str, str]
@@ -48,9 +48,10 @@ class _Key(Struct, frozen=True, kw_only=True):
 
 
 class SettledCache:
-    """The outcomes of settled cases by a digest of what they depend on.
+    """The outcomes of settled cases, by a digest of everything that they depend on.
 
-    Workers of pytest-xdist share a `run`, in which none of them plans again what no plan settles.
+    The workers of one pytest-xdist run share `run`. If no plan settles a case, only one of them
+    tries.
     """
 
     def __init__(self, folder: Path, run: str | None = None) -> None:
@@ -59,7 +60,7 @@ class SettledCache:
 
     @classmethod
     def of_user(cls, run: str | None = None) -> SettledCache | None:
-        """The cache of this user; None for a user without a home folder."""
+        """Return the cache of this user, or None for a user without a home folder."""
         try:
             return cls(user_cache_folder() / _FOLDER, run)
         except ModelPerfError:
@@ -68,12 +69,12 @@ class SettledCache:
     def key(
         self, check: CaseCheck, context: CheckContext, stored: Baseline, sha256: str
     ) -> str | None:
-        """The key of a case; None if code of the user decides too, or if the profile is needed."""
+        """Return the key of a case. None: user code decides too, or the profile is needed."""
         engine = check.setup.engine
         has_user_code = engine.runs_user_code or context.extensions.operators != Operators()
         if has_user_code or check.keeps_profile:
             return None
-        # How many other figures the run judges says nothing about a plan.
+        # The level depends on the number of figures in the run, which is irrelevant for a plan.
         gate = replace(check.gate, level=RUN_LEVEL)
         parts = _Key(
             version=__version__,
@@ -88,7 +89,7 @@ class SettledCache:
         return hashlib.sha256(to_text(parts).encode()).hexdigest()
 
     def read(self, key: str, check: CaseCheck) -> Checked | None:
-        """The case as it was settled; None if it was not, or if its file cannot be read."""
+        """Return the settled case, or None if it is not kept or its file cannot be read."""
         try:
             text = self._path(key).read_text("utf-8")
             checked = from_text(text, Checked)
@@ -100,7 +101,7 @@ class SettledCache:
         return replace(checked, outcome=outcome).with_note(_KEPT_NOTE)
 
     def write(self, key: str, checked: Checked) -> None:
-        """Keep a case that its plan settled; a folder that cannot be written keeps nothing."""
+        """Keep a case that its plan settled. Errors of writing are ignored."""
         if checked.outcome.comparison.how is How.PLAN:
             self._write(self._path(key), to_text(replace(checked, profile=None)))
 
@@ -113,7 +114,7 @@ class SettledCache:
             self._write(self._unsettled_path(key), "")
 
     def prune(self) -> None:
-        """Remove the oldest files of too many."""
+        """Remove the oldest files if there are too many."""
         with suppress(OSError):
             files = [*self._folder.iterdir()]
             if len(files) <= _MOST_FILES:

@@ -1,8 +1,8 @@
-"""The outputs of a model held against the sketch that its baseline has of them.
+"""Comparing the outputs of a model with the sketch of them in its baseline.
 
-"Faster and wrong" is found by it where no older model is there, as after an upgrade of the engine
-or an optimization of the graph. The sketch belongs to the trained values: after training it says
-nothing.
+This finds a model that is faster but wrong when there is no older model to run, such as after an
+upgrade of the engine or an optimization of the graph. The sketch belongs to the trained weights, so
+it cannot be used after training.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AGAINST = "the sketch of outputs in the baseline"
 
 
 def sketch_outputs(model: PreparedModel, setup: Setup, place: CasePlace) -> OutputSketch | None:
-    """The sketch of one inference of a model; None if the engine does not tell its outputs."""
+    """Sketch one inference of a model, or return None if the engine does not return outputs."""
     place.tell("sketching outputs")
     outputs = run_for_outputs(model, setup, place)
     if outputs is None:
@@ -47,7 +47,7 @@ def sketch_outputs(model: PreparedModel, setup: Setup, place: CasePlace) -> Outp
 
 
 def _lasting(graph: Graph) -> frozenset[str]:
-    """The outputs that each run has alike: not random, and of a shape that no value decides."""
+    """Return the outputs that are the same in each run: not random, and with a known shape."""
     random = find_random(graph)
     return frozenset(
         tensor.name
@@ -59,7 +59,7 @@ def _lasting(graph: Graph) -> frozenset[str]:
 def with_sketch_judged(
     bound: BoundCheck, result: CaseResult, stored: Baseline | None
 ) -> CaseResult:
-    """The result with the outputs judged by the sketch, where the case asks for one and ran."""
+    """Judge the outputs by the sketch, if the case asks for that and ran."""
     comparison, case = result.comparison, None
     if stored is not None:
         case = stored.model.case(bound.case.id)
@@ -110,7 +110,7 @@ def _judge(bound: BoundCheck, case: StoredCase, comparison: CaseComparison) -> C
 def _find_obstacle(
     case: StoredCase, sketch: OutputSketch, model: PreparedModel, *, has_weights: bool
 ) -> str | None:
-    """Why the outputs say nothing; None if they should be the same."""
+    """Return the reason why outputs cannot be compared, or None if they should be the same."""
     if digest_inputs(model.feeds) != sketch.inputs:
         return "it runs on other inputs than when it was recorded"
     if not has_weights and has_recorded_structure(case, model.file):
@@ -121,7 +121,10 @@ def _find_obstacle(
 
 
 class _SketchRule(Struct, frozen=True):
-    """By how much outputs may differ, and why they are only told; `judges_all`: integers, too."""
+    """The allowed difference of outputs, and the `reason` if they are only shown, not judged.
+
+    With `judges_all`, integers are judged too.
+    """
 
     allowed: float
     judges_all: bool

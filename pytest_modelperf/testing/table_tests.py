@@ -1,4 +1,4 @@
-"""Tests of tables whose model is not a file that was found: `pyproject.toml::encoder[b1-c1]`."""
+"""Tests of tables whose model is not an existing file: `pyproject.toml::encoder[b1-c1]`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pytest_modelperf.text.escaping import printable
 
 
 class TablesFile(pytest.File):
-    """A pyproject.toml; its tests are the cases of models that are made or fetched.
+    """A pyproject.toml, whose tests are the cases of models that are made or fetched.
 
-    A table that names an absent file has one test, which fails, so that the other models run.
+    A table with an absent file gets one failing test, so that the other models still run.
     """
 
     def __init__(self, *, absent: Collection[str], **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
@@ -82,7 +82,7 @@ class TableItem(OnnxItem):
 
 
 def absent_file(pattern: str, root: Path) -> AbsentFileError:
-    """The error for a table that names no file."""
+    """Make the error for a table that matches no file."""
     return AbsentFileError(
         f'[tool.modelperf.models."{printable(pattern)}"] names no file below '
         f"{printable(str(root))}: is the path right, and is the model there? A model that is made "

@@ -1,6 +1,6 @@
 """The progress of a measurement on a terminal: one line, which disappears when the test ends.
 
-Without a terminal only what would look like a hang is reported: waiting for another measurement,
+Without a terminal, only states that look like a hang are reported: waiting for another measurement,
 and the rounds of a slow model.
 """
 
@@ -18,7 +18,7 @@ from pytest_modelperf.testing.pytest_internals import uncaptured, write_unseen
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.measurements import Progress
 
-# Codes of the VT100: save the cursor, go back to it, clear to the end of the line.
+# VT100 codes: save the cursor, go back to it, and clear to the end of the line.
 _KEEP, _BACK, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
 # A shorter line is unreadable.
 _LEAST_WIDTH = 20
@@ -27,12 +27,12 @@ _EVERY_S = 0.1
 
 
 class LiveLine:
-    """The progress of the case that runs, behind what pytest has written of its line."""
+    """The progress of the running case, shown after pytest's own text on the same line."""
 
     def __init__(self, reporter: pytest.TerminalReporter | None, config: pytest.Config) -> None:
         self._config = config
         self._is_drawing = _is_wanted(reporter, config)
-        # Workers of pytest-xdist wait for one another all the time.
+        # pytest-xdist workers are silent, because they wait for one another all the time.
         self._log = None if hasattr(config, "workerinput") else reporter
         self._told_waits: set[str] = set()
         self._drawn_at = 0.0
@@ -51,10 +51,10 @@ class LiveLine:
         self.draw(lambda room: progress_line(progress, room))
 
     def draw(self, text: Callable[[int], str]) -> None:
-        """Draw the text for so many columns, if there is a terminal with room for it."""
+        """Draw the text for the free columns, if there is a terminal with enough of them."""
         if not self._is_drawing:
             return
-        # Without room behind the text it would wrap, and could not be taken back.
+        # The text has to fit, because a text that wraps could not be erased.
         writer = self._config.get_terminal_writer()
         room = writer.fullwidth - writer.width_of_current_line - 2
         if room >= _LEAST_WIDTH:
@@ -67,7 +67,7 @@ class LiveLine:
             self._is_drawn = False
 
     def _announce(self, progress: Progress) -> None:
-        """A line of its own, once for each process that is waited for."""
+        """Write a line of its own, but only once for each process that is waited for."""
         text = progress.announcement
         if self._log is None or text is None or text in self._told_waits:
             return
@@ -78,14 +78,17 @@ class LiveLine:
             self._log.write_line(f"{progress.case_id}: {text}")
 
     def _write(self, text: str) -> None:
-        """Rewrite the rest of the line; the cursor returns, so that pytest goes on there."""
-        # Otherwise pytest would take the text as output of the test.
+        """Rewrite the rest of the line, and move the cursor back to where pytest continues."""
+        # Otherwise, pytest would capture the text as output of the test.
         with uncaptured(self._config):
             write_unseen(self._config, f"{_KEEP}{text}{_CLEAR}{_BACK}")
 
 
 def _is_wanted(reporter: pytest.TerminalReporter | None, config: pytest.Config) -> bool:
-    """On a terminal that can go back, unless pytest is to be quiet or tests write there too."""
+    """Whether to draw: on a terminal with cursor codes, in the main process.
+
+    Nothing is drawn if pytest is quiet, or if tests write to the terminal too.
+    """
     return (
         reporter is not None
         and bool(reporter.isatty)

@@ -1,4 +1,4 @@
-"""An upgrade of the engine judged: the twin of a baseline on recorded and installed versions."""
+"""Judging an upgrade of the engine: a baseline's twin on the recorded and installed versions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from pytest_modelperf.text.words import count_of
 
 
 def engine_change_of(bound: BoundCheck, stored: Baseline | None) -> EngineChange | None:
-    """The change of the engine since the case was recorded; None where the run compares no engines.
+    """Return the change of the engine since the case was recorded, if any is known.
 
-    An option may name the engine of the baseline: then the user knows. What a board behind a
-    gateway has installed is not known.
+    If an option names the engine of the baseline, the user knows of the change. The engine behind a
+    gateway is not known.
     """
     context = bound.context
     is_named = context.baseline_python is not None or bool(context.baseline_requirements)
@@ -52,7 +52,7 @@ def engine_change_of(bound: BoundCheck, stored: Baseline | None) -> EngineChange
 
 
 def judge_upgrade(bound: BoundCheck, stored: Baseline, change: EngineChange) -> CaseResult:
-    """The result of an upgrade; an environment or a run that fails is a failure of it."""
+    """Judge an upgrade. If an environment or a run fails, the case has failed."""
     try:
         compared = _with_outputs(_compare(bound, stored, change), bound, change)
     except ModelPerfError as error:
@@ -70,7 +70,7 @@ def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> Judge
         with baseline_side(stored, key, now, bound.check.request, extensions) as before:
             return _compare_engines(bound, before.source, change)
     if case is not None and case.model_sha256 == bound.file.sha256(bound.place.tell):
-        # The model itself is better than any twin.
+        # The unchanged model itself is better than a twin.
         return _compare_engines(bound, bound.check.graph, change)
     reason = f"the model changed, and nothing runs in place of the recorded one: {refusal}"
     open_case = CaseComparison(bound.case, (), (), (reason,), outcome=Verdict.INCONCLUSIVE)
@@ -78,21 +78,21 @@ def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> Judge
 
 
 def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChange) -> JudgedCase:
-    """The same model on both versions in a duet."""
+    """Compare the same model on both versions in a duet."""
     setup = bound.check.setup
     before = Side(source, bound.setup_with([change.recorded_requirement]))
     model = prepare(bound.bind_older(source))
     pair = Pair(model, model, before.setup, setup)
     gate = bound.check.gate
-    # The outputs of the model itself are compared.
+    # `_with_outputs` compares the outputs of the model itself.
     gate = replace(gate, tolerances=gate.tolerances.without(OUTPUTS))
     return compare_case(PairedCase(pair, before, gate, bound.place), Details.WHEN_WORSE)
 
 
 def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) -> JudgedCase:
-    """The upgrade with the outputs of the model as it is now on both versions.
+    """Add the outputs of the current model on both versions.
 
-    A limit of the case judges them; without one they are told.
+    They are judged if the case has a limit for them, and only shown otherwise.
     """
     comparison = found.comparison
     if comparison.failure is not None:
@@ -107,7 +107,7 @@ def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) ->
         return found
     comparison = with_outputs(comparison, compared, is_judged=limit is not None)
     if limit is not None and compared.metric.verdict is Verdict.REGRESSED:
-        # Wrong outputs are an answer even where nothing could be timed.
+        # Wrong outputs are an answer even if nothing could be timed.
         comparison = replace(comparison, outcome=None)
     return replace(found, comparison=comparison)
 
@@ -116,12 +116,12 @@ def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) ->
 
 
 def find_engine_changes(store: BaselineStore) -> Mapping[EngineChange, int]:
-    """Each change, and the number of baselines that it concerns."""
+    """Count the baselines for each change of an engine."""
     found: Counter[EngineChange] = Counter()
     try:
         names = store.names()
     except BaselineError:
-        # Each check of a model reports it.
+        # Each check of a model reports this error.
         return {}
     for name in names:
         try:
@@ -136,7 +136,7 @@ def find_engine_changes(store: BaselineStore) -> Mapping[EngineChange, int]:
 
 
 def describe_engine_changes(changes: Mapping[EngineChange, int], *, are_judged: bool) -> list[str]:
-    """A line for each change: what was recorded with which version, and how to judge it."""
+    """Return a line for each change: what was recorded with which version, and how to judge it."""
     return [
         _describe(change, count, is_judged=are_judged) for change, count in sorted(changes.items())
     ]

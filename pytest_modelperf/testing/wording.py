@@ -1,4 +1,4 @@
-"""The settings in errors and advice: arguments of a marker or the fixture, or keys of a table."""
+"""The names of settings in errors and advice: arguments in Python, or keys of a table."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _MODEL_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproj
 
 
 class PythonWording(Wording):
-    """`dims={"seq": SIZE}`.
+    """The wording of markers and the fixture: `dims={"seq": SIZE}`.
 
-    Arguments and keys have the same names; the other settings are options of pytest.
+    Arguments and keys have the same names. The other settings are options of pytest.
     """
 
     names: Mapping[str, str] = {
@@ -52,7 +52,7 @@ class PythonWording(Wording):
 
 
 class _TableWording(PythonWording):
-    """`dims = {seq = SIZE}`, with the table that it belongs to."""
+    """The wording of tables: `dims = {seq = SIZE}`, with the name of the table."""
 
     names: Mapping[str, str] = {
         **PythonWording.names,
@@ -69,26 +69,26 @@ TABLE_WORDING = _TableWording()
 
 
 def recording_with(command: str | None) -> Wording:
-    """The wording of reports; this command records the baselines, unless it is None."""
+    """Return the wording of reports, with this command to record baselines unless it is None."""
     return PYTHON_WORDING if command is None else PythonWording(printable(command))
 
 
 def in_python(error: ModelPerfError) -> str:
-    """The error for whoever wrote a marker or a call of the fixture."""
+    """Format an error for the user who wrote a marker or a call of the fixture."""
     return printable_lines(_with_sizes(error, PYTHON_WORDING, _as_arguments))
 
 
 def in_table(error: ModelPerfError, path: str = "", *, has_table: bool = False) -> str:
-    """The error for whoever wrote the table of a model; `path` is where the table has it."""
+    """Format an error for the user who wrote the table of a model. `path` is its key."""
     paste = partial(_as_table, path, has_table=has_table)
     return printable_lines(_with_sizes(error, TABLE_WORDING, paste))
 
 
 def _with_sizes(error: ModelPerfError, wording: Wording, paste: Callable[[FoundSizes], str]) -> str:
-    """The error, with sizes to paste if it is about sizes and there are any that fit."""
+    """Format the error, with sizes to paste if it is about sizes and fitting ones were found."""
     if error.asked is None:
         return error.worded(wording)
-    # Imported here: few runs need it.
+    # Imported here, because few runs need it.
     from pytest_modelperf.sizing.pasted import sizes_for
 
     found = sizes_for(error)

@@ -1,4 +1,4 @@
-"""Cuts texts to a width; names of one list keep the parts that tell them apart."""
+"""Cutting texts to a width. Names in one list keep the parts by which they differ."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import TypeAlias
 from pytest_modelperf.text.words import display_width
 
 CUT = "…"
-# Names that were told apart from each other can look like others, which takes another round.
+# Names that were just made distinct can now look like other names, which takes another round.
 _MOST_ROUNDS = 4
-# Makes a shorter text of a name, with at most so many of its characters.
+# Shortens a name to at most the given number of its characters.
 _Cut: TypeAlias = Callable[[str, int], str]
 
 
 def cut_middle(text: str, most: int) -> str:
-    """The text without its middle, if it has more than `most` characters."""
+    """Return the text without its middle if it has more than `most` characters."""
     return text if len(text) <= most else _cut_after(most // 2)(text, most - 1)
 
 
 def cut_end(text: str, width: int) -> str:
-    """The text without its end, if it is too wide."""
+    """Return the text without its end if it is too wide."""
     return _fitted(text, width, _cut_after(len(text)))
 
 
 def cut_names(names: Iterable[str], width: int) -> Mapping[str, str]:
-    """Each name as it is shown in `width` columns of a terminal.
+    """Map each name to the text shown for it in `width` columns of a terminal.
 
     All names are cut at the same place, which is the middle unless different names would then look
     the same. Names that look the same wherever they are cut are shown around their difference.
@@ -41,7 +41,7 @@ def cut_names(names: Iterable[str], width: int) -> Mapping[str, str]:
 
 
 def _most_distinct(names: Sequence[str], width: int, cuts: Iterable[_Cut]) -> dict[str, str]:
-    """The texts of the first cut that leaves the most of these names distinct."""
+    """Return the texts of the first cut that keeps the largest number of names distinct."""
     best: dict[str, str] = {}
     most = 0
     for cut in cuts:
@@ -55,7 +55,7 @@ def _most_distinct(names: Sequence[str], width: int, cuts: Iterable[_Cut]) -> di
 
 
 def _alike(shown: Mapping[str, str]) -> list[list[str]]:
-    """The names that share their text with others, by that text."""
+    """Return the groups of names that are shown by the same text."""
     named: dict[str, list[str]] = {}
     for name, text in shown.items():
         named.setdefault(text, []).append(name)
@@ -63,13 +63,13 @@ def _alike(shown: Mapping[str, str]) -> list[list[str]]:
 
 
 def _around_differences(names: Sequence[str], width: int) -> dict[str, str]:
-    """Shows these names around the place that tells the most of them apart."""
+    """Show these names around the place that makes most of them distinct."""
     places = {len(commonprefix(pair)) for pair in pairwise(sorted(names))}  # noqa: RUF071  # no paths
     return _most_distinct(names, width, map(_cut_around, sorted(places)))
 
 
 def _cuts_near_middle(width: int) -> Iterator[_Cut]:
-    """The cut in the middle, and others ever farther from it."""
+    """Yield the cut in the middle, then others farther and farther from it."""
     middle = (width - 1) // 2
     yield _cut_after(middle)
     for distance in range(1, middle + 2):
@@ -78,7 +78,7 @@ def _cuts_near_middle(width: int) -> Iterator[_Cut]:
 
 
 def _cut_after(most: int) -> _Cut:
-    """Keeps so many characters of the beginning, and the end."""
+    """Return a cut that keeps `most` characters of the beginning and fills up with the end."""
 
     def cut(text: str, kept: int) -> str:
         head = min(most, kept)
@@ -90,7 +90,7 @@ def _cut_after(most: int) -> _Cut:
 
 
 def _cut_around(place: int) -> _Cut:
-    """Keeps the characters before, at and after this place."""
+    """Return a cut that keeps the characters before, at and after this place."""
 
     def cut(text: str, kept: int) -> str:
         start = max(0, min(place - kept // 2, len(text) - kept))
@@ -102,7 +102,7 @@ def _cut_around(place: int) -> _Cut:
 
 
 def _fitted(text: str, width: int, cut: _Cut) -> str:
-    """The text, cut if it is too wide; some characters are two columns wide, so fewer fit."""
+    """Cut the text if it is too wide. Some characters are two columns wide, so fewer fit."""
     if display_width(text) <= width:
         return text
     kept = width - 1

@@ -6,15 +6,16 @@ import re
 from functools import cache
 from typing import TextIO
 
-# Commands that a CI runner takes from its log: GitHub's obeys `::error::` at the start of a line,
-# where a name may stand; it and Azure Pipelines obey `##[group]` and `##vso[...]` anywhere.
+# Commands that a CI runner reads from its log: GitHub's obeys `::error::` at the start of a line,
+# where a name may be; it and Azure Pipelines obey `##[group]` and `##vso[...]` anywhere.
 _RUNNER_COMMAND = (
     r":(?=:(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|notice|"
     r"remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))"
     r"|(?<=#)#(?=\w*\[)"
 )
 
-# For streams that lack one of these. With its blanks each keeps its width, so columns stay aligned.
+# For streams that cannot encode one of these. Replacements that include blanks keep the width, so
+# columns stay aligned.
 _PLAIN = {
     " … ": "...", "…": "~", " ± ": " +-", "±": "+-", " → ": " ->", "→": "->", "─": "-",
     **dict(zip("▁▂▃▄▅▆▇█", "12345678", strict=True)),
@@ -22,7 +23,7 @@ _PLAIN = {
 
 
 def printable(text: str) -> str:
-    """`text` with everything escaped that a terminal, a log or a table would interpret.
+    """Escape everything that a terminal, a log or a table would interpret.
 
     Names come from model files and may hold terminal escapes, line breaks, characters that change
     the writing direction, or commands for the runner of a CI job.
@@ -35,20 +36,20 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The lines of a text, each made printable."""
+    """Make each line of a text printable."""
     return "\n".join(map(printable, text.splitlines()))
 
 
 def indented_lines(text: str) -> list[str]:
-    """The lines of a text, each made printable, and all but the first indented."""
+    """Return the lines of a text, each made printable, and all but the first indented."""
     first, *more = map(printable, text.splitlines() or [""])
     return [first, *(f"  {line}" for line in more)]
 
 
 def encodable(text: str, encoding: str) -> str:
-    """The text without what a stream of that encoding cannot take, as one of ASCII.
+    """Replace all characters that a stream of that encoding cannot write.
 
-    The signs of a report become plain ones; the characters of names are escaped.
+    The signs of a report become plain ASCII, and characters of names are escaped.
     """
     try:
         text.encode(encoding)
@@ -60,12 +61,12 @@ def encodable(text: str, encoding: str) -> str:
 
 
 def encoding_of(stream: TextIO) -> str:
-    """The encoding of a stream; one in memory takes every character, and has none."""
+    """Return the encoding of a stream, or UTF-8 for one in memory, which has none."""
     return getattr(stream, "encoding", None) or "utf-8"
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be encoded; a path of other bytes cannot."""
+    """Whether a text can be encoded. The path of a file whose name is not UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -75,7 +76,7 @@ def is_utf8(text: str) -> bool:
 
 @cache
 def _runner_command() -> re.Pattern[str]:
-    """Compiled when it is first needed, for every command imports this module."""
+    """Compile the pattern when it is first needed, because every command imports this module."""
     return re.compile(_RUNNER_COMMAND, re.IGNORECASE)
 
 

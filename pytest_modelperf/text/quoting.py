@@ -12,23 +12,23 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def shell_word(text: str) -> str:
-    """`text` quoted as one word of a shell command."""
+    """Quote a text as one word of a shell command."""
     return printable(shlex.quote(text))
 
 
 def shell_path(path: str) -> str:
-    """A path quoted as one word that no program takes for an option or an argument file."""
+    """Quote a path as one word that programs do not take for an option or an argument file."""
     return shell_word(f"./{path}" if path.startswith(("-", "@")) else path)
 
 
 def quoted_text(text: str) -> str:
-    """A text as Python and TOML write it, which here is as JSON does.
+    """Quote a text for both Python and TOML, the way JSON does.
 
-    TOML refuses a delete character that is not escaped.
+    TOML also requires that a delete character is escaped.
     """
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def toml_key(name: str) -> str:
-    """A key of a table of TOML, quoted where it has to be."""
+    """Return a key of a TOML table, quoted if necessary."""
     return name if _BARE_KEY.fullmatch(name) else quoted_text(name)

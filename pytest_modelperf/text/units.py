@@ -14,46 +14,46 @@ _COUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kKMGTPE]?)\s*")
 UNKNOWN = "?"
 # A smaller share would be shown as 0.0 %.
 LEAST_PERCENT = 0.0005
-# A smaller change of a time, in milliseconds, has few digits as microseconds, or none.
+# As microseconds with three decimals, a smaller change of a time would show one digit or none.
 _SMALL_CHANGE_MS = 0.01
 
 
 def format_count(value: int | None) -> str:
-    """A count with four digits and a decimal prefix: `4.089 G`, `25.61 M`, `512`."""
+    """Return a count with four digits and a decimal prefix: `4.089 G`, `25.61 M`, `512`."""
     if value is None:
         return UNKNOWN
     return _scaled(value, _PREFIXES, "")
 
 
 def format_signed_count(value: int) -> str:
-    """`+86.53 M`, `-1.2 k`, `0`."""
+    """Return a count with its sign: `+86.53 M`, `-1.2 k`, `0`."""
     sign = "+" if value > 0 else "-" if value < 0 else ""
     return f"{sign}{format_count(abs(value))}"
 
 
 def format_bytes(value: int | None) -> str:
-    """A size with four digits and a binary prefix: `97.49 MiB`, `512 B`."""
+    """Return a size with four digits and a binary prefix: `97.49 MiB`, `512 B`."""
     if value is None:
         return UNKNOWN
     return _scaled(value, _BINARY_PREFIXES, "B")
 
 
 def percent(share: float) -> str:
-    """A share with the two digits that are useful in an interval: `0.7 %`, `12 %`."""
+    """Return a share with the two digits that are useful in an interval: `0.7 %`, `12 %`."""
     if 0 < share < LEAST_PERCENT:
         return "<0.1 %"
     return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"
 
 
 def signed_percent(change: float) -> str:
-    """A change with its sign; `<0.1 %` for one that would be shown as 0.0 %."""
+    """Return a change with its sign, or `<0.1 %` for one that would be shown as 0.0 %."""
     if change and abs(change) < LEAST_PERCENT:
         return "<0.1 %"
     return f"{100 * change:+.1f} %" if change else "0 %"
 
 
 def format_confidence(level: float) -> str:
-    """A confidence: `99.85 %`; so many digits that none below 1 is `100 %`."""
+    """Return a confidence such as `99.85 %`, with enough digits that only 1 is shown as `100 %`."""
     shown = f"{100 * level:.4g}"
     if shown == "100" and level < 1:
         wrong = float(f"{100 * (1 - level):.1g}")
@@ -62,29 +62,32 @@ def format_confidence(level: float) -> str:
 
 
 def format_share(part: float | None, whole: float | None) -> str:
-    """`part` of `whole` in percent: `12.3 %`; 0 of 0 is 0 %."""
+    """Return `part` of `whole` in percent, such as `12.3 %`. 0 of 0 is 0 %."""
     if part is None or whole is None:
         return UNKNOWN
     return f"{100 * part / whole if whole else 0.0:.1f} %"
 
 
 def format_shape(shape: tuple[int | None, ...] | None) -> str:
-    """`1x3x224x224`; `?` for what is unknown, `scalar` for rank 0."""
+    """Return a shape such as `1x3x224x224`, with `?` for unknown sizes and `scalar` for rank 0."""
     if shape is None:
         return UNKNOWN
     return "x".join(UNKNOWN if dim is None else str(dim) for dim in shape) or "scalar"
 
 
 def exact_number(value: float) -> str:
-    """A whole number of 64 bits with all digits, and another one with as many as a float32 has."""
+    """Return all digits of a whole number below 2^64, and nine digits of any other number.
+
+    Nine digits are enough to identify every float32.
+    """
     is_whole = float(value).is_integer() and abs(value) < 2**64
     return f"{value:.0f}" if is_whole else f"{value:.9g}"
 
 
 def parse_count(text: str) -> int:
-    """The count that a user wrote: `4.1G`, `26M`, `512`; the inverse of `format_count`.
+    """Return the count that a user wrote, such as `4.1G`, `26M` or `512`.
 
-    Raises ValueError for anything else.
+    This is the inverse of `format_count`. Raises ValueError for any other text.
     """
     match = _COUNT.fullmatch(text)
     if match is None:
@@ -95,7 +98,7 @@ def parse_count(text: str) -> int:
 
 def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:
     if value > _MOST:
-        # A file may claim more than a float can hold.
+        # A model file may claim more than a float can hold.
         return f"over 10^30 {unit}".rstrip()
     for factor, prefix in prefixes:
         # 999,999 is 1 M, not 1000 k: the bound is where four digits round up.
@@ -106,33 +109,36 @@ def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) ->
 
 
 def format_ms(ns: float | None, decimals: int | None = None) -> str:
-    """A time in milliseconds, with four digits unless `decimals` says how many: `6.708`."""
+    """Return a time in milliseconds with four digits, or with `decimals` if given: `6.708`."""
     if ns is None:
         return UNKNOWN
     return f"{ns / 1e6:.{ms_decimals(ns) if decimals is None else decimals}f}"
 
 
 def ms_decimals(ns: float) -> int:
-    """The decimals that make four digits of a time in milliseconds; at most those of a ns."""
+    """Return the decimals that give a time in milliseconds four digits, but at most whole ns."""
     return min(6, _decimals(ns / 1e6))
 
 
 def change_decimals(ns: float) -> int:
-    """The decimals of a change of time in milliseconds: microseconds, and two digits below 10."""
+    """Return the decimals of a change in milliseconds.
+
+    They show whole microseconds, or two digits below 10 microseconds.
+    """
     ms = abs(ns) / 1e6
     return 3 if ms >= _SMALL_CHANGE_MS or not ms else min(6, 1 - math.floor(math.log10(ms)))
 
 
 def table_decimals(total_ns: float | None) -> int:
-    """The decimals of all times in ms of a table with this total, so that they compare by eye.
+    """Return one number of decimals for all times of a table in ms, so that they compare by eye.
 
-    There are at least three, because no kernel's clock counts less than a microsecond.
+    There are at least three, because no kernel's clock has a finer resolution than a microsecond.
     """
     return max(3, ms_decimals(total_ns or 0.0))
 
 
 def format_rate(value: float | None) -> str:
-    """A number per second, or billions of it: `1.204 k`, `61.31`, `0.073`."""
+    """Return a rate, per second or in billions per second: `1.204 k`, `61.31`, `0.073`."""
     if value is None:
         return UNKNOWN
     if value >= 1000:
@@ -141,13 +147,13 @@ def format_rate(value: float | None) -> str:
 
 
 def _decimals(value: float) -> int:
-    """The decimals that make four digits after rounding: 0.99999 has four as 1.000."""
+    """Return the decimals that give four digits after rounding: 0.99999 becomes 1.000."""
     rounded = abs(float(f"{value:.4g}"))
     return max(0, 3 - math.floor(math.log10(rounded))) if rounded else 0
 
 
 def format_seconds(seconds: float) -> str:
-    """`4.3 s`, or `2 min 10 s`."""
+    """Return a duration such as `4.3 s` or `2 min 10 s`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""Helpers for words in messages: width, suggestions, shortened lists, and numbers checked."""
+"""Helpers for messages: widths, suggestions, shortened lists and checked numbers."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ _FIRST_JOINED, _LAST_JOINED = "\u1160", "\u11ff"
 
 
 def shorten_list(texts: Sequence[str], most: int) -> str:
-    """The first `most` texts, and how many more there are."""
+    """Join the first `most` texts, and add how many more there are."""
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def join_words(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join words into `a`, `a and b` or `a, b and c`."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def count_of(number: int, noun: str) -> str:
-    """`1 line`, `1,000 lines`."""
+    """Return a number with its noun: `1 line`, `1,000 lines`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def display_width(text: str) -> int:
-    """The columns that a terminal needs: two for wide characters, none for combining ones."""
+    """Return the columns a terminal needs: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
     # Imported here: few texts need it, and every command loads this module.
     import unicodedata
 
     def width(char: str) -> int:
-        # Marks above and below a letter, of which not all have a combining class.
+        # Marks above and below a letter; some of them have no combining class.
         if unicodedata.combining(char) or unicodedata.category(char) in _MARKS:
             return 0
         # The vowels and finals of a Korean syllable written in parts join its first consonant.
@@ -49,13 +49,13 @@ def display_width(text: str) -> int:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'cores'?` if a known word is near; otherwise empty."""
+    """Return ` Did you mean 'cores'?` if a known word is similar, and an empty text otherwise."""
     near = nearest(word, known)
     return "" if near is None else f" Did you mean {near!r}?"
 
 
 def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
-    """The known word that is nearest to a word; None if none is `least` alike, of 1."""
+    """Return the most similar known word, or None if all are less similar than `least`, of 1."""
     # Imported here: only errors need it, and every command loads this module.
     import difflib
 
@@ -63,7 +63,7 @@ def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
 
 
 def shown(value: object) -> str:
-    """A value as TOML shows it, in short."""
+    """Return a short form of a value, as TOML shows it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def shown(value: object) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """`a, b, c, d, e and 12 more`."""
+    """Join names into `a, b, c, d, e and 12 more`."""
     return shorten_list(list(map(printable, names)), _MAX_NAMES)
 
 
@@ -82,7 +82,10 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def as_float(value: object) -> float | None:
-    """The value as a float; None if it is no number. A number too large for a float is infinite."""
+    """Return the value as a float, or None if it is not a number.
+
+    A number too large for a float becomes infinite.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -97,6 +100,6 @@ SECONDS = "seconds above 0 and within a year, such as 10"
 
 
 def as_seconds(value: object) -> float | None:
-    """The value as a duration that the system can wait; None if it is none."""
+    """Return the value as a duration that the system can wait, or None if it is not one."""
     seconds = as_float(value)
     return seconds if seconds is not None and 0 < seconds <= MOST_SECONDS else None

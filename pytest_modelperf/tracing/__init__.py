@@ -1,6 +1,7 @@
 """Records what a program runs: its labels, sessions, inferences and their operators."""
 
-# As `typing` has it; every Python of a traced program loads this module as it starts.
+# As in `typing`, which is not imported: every Python of a traced program loads this module at its
+# start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pytest_modelperf.tracing.program_trace import TraceWarning, trace
@@ -9,7 +10,7 @@ __all__ = ["TraceWarning", "trace"]
 
 
 def __getattr__(name: str) -> object:
-    # Imported when it is asked for: most of these Pythons record nothing.
+    # Imported on first use: most of these Pythons record nothing.
     if name in __all__:
         from pytest_modelperf.tracing import program_trace
 

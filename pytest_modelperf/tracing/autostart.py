@@ -1,8 +1,8 @@
 """Traces the process that imports this module while `MODELPERF_TRACE=trace.json` is set.
 
-`modelperf trace -- COMMAND` has each Python import it at its start, and so does the installed hook
-(`modelperf trace --hook install`). Without either, importing `pytest_modelperf` does, as pytest
-does for its plugin.
+`modelperf trace -- COMMAND` makes each Python import it at its start, and so does the installed
+hook (`modelperf trace --hook install`). Without either, importing `pytest_modelperf` also imports
+it, as pytest does for its plugin.
 
 Recording begins when the process imports onnxruntime, or at once if that is already imported. The
 trace is written when the process ends. Each process that it starts or forks writes a file of its
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.tracing.program_trace import Trace
 
 VARIABLE = "MODELPERF_TRACE"
-# The number of the process that writes the named file; its descendants write files beside it.
+# The number of the process that writes the named file; its descendants write files next to it.
 OWNER = "MODELPERF_TRACE_PROCESS"
 # The number of the process that ran `modelperf trace -- COMMAND`: only its child can be the owner.
 LAUNCHER = "MODELPERF_TRACE_LAUNCHER"
@@ -37,7 +37,7 @@ _LAST = -1_000_000
 
 
 def start() -> None:
-    """Wait for the import of onnxruntime if a trace is asked for."""
+    """Wait for the import of onnxruntime if the user asked for a trace."""
     file = os.environ.get(VARIABLE)
     if file == _STDOUT:
         # Child processes would repeat the message.
@@ -55,7 +55,10 @@ def start() -> None:
 
 
 def _choose_owner() -> str:
-    """The number of this process, unless a launcher wants its child and this is another process."""
+    """Return the number of this process, or `_NO_OWNER`.
+
+    With a launcher, only the launcher's child can be the owner.
+    """
     launcher = os.environ.get(LAUNCHER)
     return str(os.getpid()) if launcher in {None, str(os.getppid())} else _NO_OWNER
 
@@ -67,7 +70,7 @@ def _begin(file: Path) -> None:
 
 
 class _Tracing:
-    """Records this process, and each process forked from it."""
+    """The recording of this process, and of each process forked from it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -84,7 +87,7 @@ class _Tracing:
             os.register_at_fork(after_in_child=self._begin_in_fork)
 
     def _begin_in_fork(self) -> None:
-        """Begin again in a forked process; the parent keeps what it recorded."""
+        """Begin again in a forked process, while the parent keeps what it recorded."""
         # After a failure, forked processes do not repeat the message.
         if os.environ.get(VARIABLE) and not self._has_failed:
             self._await_use()
@@ -110,7 +113,7 @@ class _Tracing:
 
 
 def _file_of_process(file: Path) -> Path:
-    """The trace file of this process: the named file for the owner, one beside it for others."""
+    """Return the named file for its owner, and a file next to it for any other process."""
     process = str(os.getpid())
     if os.environ.get(OWNER) == process:
         return file
@@ -118,7 +121,7 @@ def _file_of_process(file: Path) -> Path:
 
 
 def _end_with_process(recorded: Trace) -> None:
-    # SciPy 1.18 imports it when the trace is written, and a process that ends cannot.
+    # SciPy 1.18 imports it when the trace is written, and a process that ends can no longer do so.
     import concurrent.futures.thread  # noqa: F401
 
     atexit.register(_end, recorded)
@@ -130,7 +133,7 @@ def _end_with_process(recorded: Trace) -> None:
 
 
 def _end_with_child(recorded: Trace) -> None:
-    """End the recording with a multiprocessing child: a forked one exits without atexit."""
+    """End the recording when a multiprocessing child ends: a forked child skips atexit."""
     import multiprocessing
     import multiprocessing.util
 
@@ -139,7 +142,7 @@ def _end_with_child(recorded: Trace) -> None:
 
 
 def _end(recorded: Trace) -> None:
-    """Write the trace; tell the user what went wrong or is missing."""
+    """Write the trace, and report what went wrong or is missing."""
     if not recorded.is_recording:
         return
     from pytest_modelperf.files.interrupts import interrupt_held
@@ -159,7 +162,7 @@ def _end(recorded: Trace) -> None:
 
 
 def _is_ended_by_interrupt() -> bool:
-    """Whether Python printed an interrupt that nobody caught, and ends because of it."""
+    """Whether this process ends because of an uncaught interrupt that Python has printed."""
     # An interactive session goes on after one.
     return getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
 
@@ -167,15 +170,15 @@ def _is_ended_by_interrupt() -> bool:
 def _keep_exit_status() -> None:
     """Let this process end by SIGINT as it would have without a trace.
 
-    CPython notes whether the last code that it ran from a text was interrupted, and by that it
-    chooses the exit status; modules that were imported for the trace ran such code.
+    CPython chooses the exit status by whether the last code that it ran from a string was
+    interrupted. Modules that were imported for the trace ran such code.
     """
     with suppress(KeyboardInterrupt):
         exec("raise KeyboardInterrupt")  # noqa: S102  # our own text
 
 
 def _write(recorded: Trace) -> tuple[str, ...]:
-    """Write the trace; what went wrong or is missing."""
+    """Write the trace, and return what went wrong or is missing."""
     import warnings
 
     from pytest_modelperf.errors import ModelPerfError

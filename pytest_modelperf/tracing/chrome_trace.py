@@ -16,7 +16,7 @@ from pytest_modelperf.tracing.records import TRACE_HEAD, Argument, Counter, Even
 
 _NS_PER_US = 1000.0
 _NS_PER_MS = 1e6
-# Sets of arguments whose text is cached.
+# The most sets of arguments whose text is cached.
 _MAX_KNOWN = 10_000
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -28,10 +28,10 @@ class TextSink(Protocol):
 
 
 class TraceWriter:
-    """Writes a trace event by event, so that a trace may be larger than memory.
+    """A writer of one event at a time, so that a trace may be larger than memory.
 
-    Viewers sort events by their start. If two start together, they take the first as the outer
-    one: write a span before the spans inside it.
+    Viewers sort events by their start. If two start together, they take the first as the outer one:
+    write a span before the spans inside it.
     """
 
     def __init__(self, stream: TextSink) -> None:
@@ -60,7 +60,7 @@ class TraceWriter:
             self._describe("thread_sort_index", *row, sort_index=self._threads)
 
     def label_process(self, process: int, label: str) -> None:
-        """Add a label beside the name of a process."""
+        """Add a label next to the name of a process."""
         self._describe("process_labels", process, labels=printable(label))
 
     def finish(self, about: Mapping[str, object]) -> None:
@@ -75,7 +75,10 @@ class TraceWriter:
         self._add({"name": what, "ph": "M", "pid": process, **of_thread, "args": arguments})
 
     def _span(self, span: Span) -> str:
-        """The span as JSON, formatted by hand for speed: a trace may have a million spans."""
+        """Return the span as JSON, formatted by hand for speed.
+
+        A trace may have a million spans.
+        """
         arguments = self._arguments(span.arguments)
         if span.pool:
             arguments += _encoded(span.pool)
@@ -91,7 +94,7 @@ class TraceWriter:
         )
 
     def _arguments(self, arguments: Mapping[str, Argument]) -> str:
-        """The arguments as text. Cached: many spans share them."""
+        """Return the arguments as text, cached because many spans share them."""
         known = self._known.get(id(arguments))
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
@@ -109,7 +112,7 @@ class TraceWriter:
 
 
 def _encoded(arguments: Mapping[str, Argument]) -> str:
-    """The arguments that are not None, each after a comma."""
+    """Return the arguments that are not None, each after a comma."""
     values = {key: _safe(value) for key, value in arguments.items() if value is not None}
     return f",{_ENCODER.encode(values)[1:-1]}" if values else ""
 
@@ -127,14 +130,14 @@ def _counter(counter: Counter) -> dict[str, object]:
 def _safe(value: Argument) -> Argument:
     if isinstance(value, str):
         return printable(value)
-    # Numbers first: it takes long to see that something is no sequence.
+    # Numbers first: to check whether a value is a sequence takes long.
     if value is None or isinstance(value, int | float):
         return value
     return [printable(text) for text in value]
 
 
 def _us(ns: int) -> float:
-    """The time in microseconds, exact to the nanosecond.
+    """Return the time in microseconds, exact to the nanosecond.
 
     Older versions of Perfetto truncate: they read 1.001 us as 1000 ns. Then a round would end
     before its last inference, which would not be drawn. The next larger float is the same

@@ -19,7 +19,7 @@ from pytest_modelperf.tracing.recorder import Recorder
 
 
 class _Model(Struct, frozen=True):
-    """A model as the module of an engine takes it."""
+    """A model in the form that the module of an engine takes."""
 
     path: Any
     folder: str | None = None
@@ -35,7 +35,7 @@ class EngineSession:
         self._lock = threading.Lock()
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """A list of the named outputs, or of all with None; a function's result as it is."""
+        """Return a list of the named outputs, all if None, or a function's result unchanged."""
         arrays = {name: np.asarray(value) for name, value in feeds.items()}
         with self._lock:
             dtypes = {name: array.dtype.name for name, array in arrays.items()}
@@ -69,7 +69,7 @@ def open_session(
     threads: int = 1,
     options: Mapping[str, str] | None = None,
 ) -> EngineSession:
-    """Load a model; the load is recorded as a session."""
+    """Load a model, and record the load as a session."""
     known = BUILT_IN.get(engine)
     if known is None:
         raise UsageError(f"there is no engine {engine!r}: it can be {', '.join(BUILT_IN)}.")

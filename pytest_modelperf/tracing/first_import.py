@@ -1,4 +1,4 @@
-"""Finders of modules that ask the others: to call a function once a module has been imported."""
+"""Import hooks that ask all other finders, such as one that calls a function after an import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 
 
 def when_imported(module: str, then: Callable[[], None]) -> None:
-    """Call the function now if the module is imported already, otherwise as soon as it is."""
+    """Call the function now if the module is already imported, otherwise as soon as it is."""
     if module in sys.modules:
         then()
     else:
@@ -20,10 +20,10 @@ def when_imported(module: str, then: Callable[[], None]) -> None:
 
 
 class AskingFinder(importlib.abc.MetaPathFinder):
-    """Finds modules by asking all other finders, and changes what they find."""
+    """A finder that asks all other finders, and changes what they find."""
 
     def __init__(self) -> None:
-        # The threads that ask the other finders.
+        # The threads that are asking the other finders now.
         self._asking: set[int] = set()
 
     def find_spec(
@@ -33,7 +33,7 @@ class AskingFinder(importlib.abc.MetaPathFinder):
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         thread = get_ident()
-        # Another finder may ask all finders, too, and so this one again.
+        # Another finder may also ask all finders, including this one.
         if thread in self._asking or not self.is_wanted(fullname):
             return None
         self._asking.add(thread)
@@ -50,13 +50,14 @@ class AskingFinder(importlib.abc.MetaPathFinder):
 
     @abstractmethod
     def changed(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
-        """The spec to use in place of the one that was found."""
+        """Return the spec to use in place of the one that was found."""
 
 
 class _Finder(AskingFinder):
-    """Finds the module until it is loaded, with a loader that calls the function.
+    """A finder of the module until it is loaded, with a loader that calls the function.
 
-    A program may find it more than once before it loads it, if only to see whether it is installed.
+    A program may find the module several times before it loads it, for example to see whether it is
+    installed.
     """
 
     def __init__(self, module: str, then: Callable[[], None]) -> None:
@@ -79,7 +80,7 @@ class _Finder(AskingFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads a module as its own loader does, then calls a function."""
+    """A loader that loads a module as its own loader does, then calls a function."""
 
     def __init__(self, loader: importlib.abc.Loader, then: Callable[[], None]) -> None:
         self._loader = loader

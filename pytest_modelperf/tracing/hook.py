@@ -1,8 +1,8 @@
-"""The hook: a `.pth` file in an environment, by which `MODELPERF_TRACE` alone traces a program.
+"""The hook: a `.pth` file in an environment, with which `MODELPERF_TRACE` alone traces a program.
 
-Python runs the line of a `.pth` file that begins with `import` at every start, so only a user who
-wants the hook installs it. Its line does nothing without the variable, and nothing without this
-package.
+Python runs the line of a `.pth` file that begins with `import` at every start, so the hook is
+installed only at the user's request. Its line does nothing if the variable or this package is
+missing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _ADVICE = (
 
 
 class HookStatus(Struct, frozen=True):
-    """Where the hook of an environment belongs, whether it is there, and which version wrote it.
+    """The path of an environment's hook, whether it is there, and the version that wrote it.
 
-    `version` is None for a file that does not say.
+    `version` is None if the file does not name one.
     """
 
     path: Path
@@ -48,12 +48,15 @@ class HookStatus(Struct, frozen=True):
 
 
 def own_site_folder() -> Path:
-    """The folder of this Python in which the hook belongs."""
+    """Return the folder of this Python in which the hook belongs."""
     return Path(get_path("purelib"))
 
 
 def explain_no_hook(site_folder: Path) -> str | None:
-    """What to type in an environment whose Python ignores the variable; None if it has the hook."""
+    """Return what to type if the hook is missing, or None if it is installed.
+
+    Without the hook, Python ignores the variable until a program imports pytest_modelperf.
+    """
     if find_hook(site_folder).is_installed:
         return None
     return (
@@ -78,7 +81,10 @@ def find_hook(site_folder: Path) -> HookStatus:
 
 
 def install_hook(site_folder: Path) -> HookStatus:
-    """Write the hook, in place of an older one; OutputError where the folder cannot be written."""
+    """Write the hook in place of an older one.
+
+    Raise OutputError if the folder cannot be written.
+    """
     try:
         with written_text(site_folder / HOOK_NAME) as file:
             file.write(_CONTENT)
@@ -88,7 +94,10 @@ def install_hook(site_folder: Path) -> HookStatus:
 
 
 def remove_hook(site_folder: Path) -> bool:
-    """Whether there was a hook, which is gone now; OutputError where it cannot be removed."""
+    """Remove the hook, and return whether there was one.
+
+    Raise OutputError if it cannot be removed.
+    """
     path = site_folder / HOOK_NAME
     try:
         path.unlink()

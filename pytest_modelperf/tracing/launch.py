@@ -1,4 +1,4 @@
-"""Runs a program under watch in each Python that it starts, without anything installed."""
+"""Runs a program and watches each Python that it starts, without anything installed."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from pytest_modelperf.text.words import shorten_list
 from pytest_modelperf.tracing import startup
 from pytest_modelperf.tracing.autostart import LAUNCHER, OWNER, VARIABLE
 
-# A shell adds the number of the signal to this for a program that a signal ended.
+# The exit code that a shell gives a program ended by a signal is this plus the signal's number.
 SIGNAL_BASE = 128
 # Windows has two of them.
 _FORWARDED = tuple(
     each for each in signal.Signals if each.name in {"SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"}
 )
-# The terminal sends these to every process in its foreground, so to the program as well.
+# The terminal sends these to every process in its foreground, and so to the program as well.
 _FROM_TERMINAL = frozenset(each for each in _FORWARDED if each.name in {"SIGINT", "SIGQUIT"})
 
 
 class StartedPython(Struct, frozen=True):
-    """A Python that loaded the startup module; `problem` is why it is not watched, or empty."""
+    """A Python that loaded the startup module.
+
+    `problem` is the reason why it is not watched; empty if it is watched.
+    """
 
     executable: str
     problem: str
@@ -45,7 +48,7 @@ class StartedPython(Struct, frozen=True):
 class Launch(Struct, frozen=True):
     """A program that was run: how it ended, and the Pythons in it.
 
-    `returned` is its exit code, or below 0 the number of the signal that ended it.
+    `returned` is its exit code, or the negative number of the signal that ended it.
     """
 
     returned: int
@@ -53,25 +56,26 @@ class Launch(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code as a shell gives it."""
+        """The exit code that a shell would report."""
         return self.returned if self.returned >= 0 else SIGNAL_BASE - self.returned
 
     @property
     def has_ended_well(self) -> bool:
-        """Whether it succeeded, or the user ended it by Ctrl-C, as a server is ended."""
+        """Whether it succeeded, or the user ended it with Ctrl-C, as one ends a server."""
         return self.exit_code in {0, SIGNAL_BASE + signal.SIGINT}
 
 
 class TracedLaunch(Launch, frozen=True):
-    """A program that was run with tracing, and the traces written meanwhile."""
+    """A program that was run with tracing, and the traces written during the run."""
 
     traces: tuple[Path, ...]
 
 
 def run_watched(command: Sequence[str], variables: Mapping[str, str], example: str) -> Launch:
-    """Run a command to its end; the variables say what each of its Pythons watches.
+    """Run a command to its end, and watch its Pythons.
 
-    `example` begins a command of ours that starts a program, for the error if it cannot start.
+    The variables set what each Python watches. `example` is our own command, such as `modelperf
+    trace`, for the error if the program cannot start.
     """
     with working_folder("launch") as folder:
         shutil.copyfile(startup.__file__, folder / "sitecustomize.py")
@@ -80,7 +84,11 @@ def run_watched(command: Sequence[str], variables: Mapping[str, str], example: s
 
 
 def run_traced(command: Sequence[str], file: str) -> TracedLaunch:
-    """Run a command to its end; `file` has the trace of its own process, others are next to it."""
+    """Run a command to its end, and trace it.
+
+    `file` gets the trace of the command's own process. Traces of other processes are written next
+    to it.
+    """
     if file == STDOUT:
         raise UsageError(
             "a trace takes a file: standard output is the program's own. Give another with -o, or "
@@ -101,7 +109,7 @@ def run_traced(command: Sequence[str], file: str) -> TracedLaunch:
 
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of this process, and those that have each Python of the program watched."""
+    """Return this process's variables, and those that make each Python of the program watched."""
     made = {**os.environ, **variables}
     made.pop(OWNER, None)
     made["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), made.get("PYTHONPATH"))))
@@ -109,7 +117,10 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], example: str) -> int:
-    """The exit code of the command; below 0 the number of the signal that ended it."""
+    """Run the command, and return its exit code.
+
+    If a signal ended it, return the negative number of the signal.
+    """
     with _forwarded_signals() as forwarder:
         try:
             # Files that are open for it, such as the /dev/fd/63 of a shell, stay open.
@@ -129,7 +140,7 @@ def _cannot_start(name: str, error: OSError, example: str) -> UsageError:
 
 
 class _Forwarder:
-    """Sends signals on to the program, those from before its start too."""
+    """A handler that sends signals on to the program, including those from before its start."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,10 +160,10 @@ class _Forwarder:
 
 @contextmanager
 def _forwarded_signals() -> Iterator[_Forwarder]:
-    """Have the program decide what its signals mean, and not this process."""
+    """Forward signals to the program, so that it decides what they mean, not this process."""
     forwarder = _Forwarder()
     if threading.current_thread() is not threading.main_thread():
-        # Python takes handlers from the main thread alone.
+        # Python accepts signal handlers from the main thread only.
         yield forwarder
         return
     before = {
@@ -169,10 +180,10 @@ def _forwarded_signals() -> Iterator[_Forwarder]:
 
 
 def _is_in_foreground() -> bool:
-    """Whether the signals of a terminal reach this process and the program by themselves."""
+    """Whether a terminal's signals reach both this process and the program directly."""
     own_group = getattr(os, "getpgrp", None)
     if own_group is None or not hasattr(os, "tcgetpgrp"):
-        # A console of Windows sends them to all of its processes.
+        # A Windows console sends them to all of its processes.
         return True
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
@@ -187,7 +198,7 @@ def _is_in_foreground() -> bool:
 
 
 def _trace_files(target: Path) -> dict[Path, tuple[int, int]]:
-    """The target and the traces of other processes beside it, each with what a new one changes."""
+    """Map each trace at or next to the target to its inode and time, which a new trace changes."""
     if not has_folder(target):
         return {}
     name = re.compile(rf"{re.escape(target.stem)}(-\d+)?{re.escape(target.suffix)}")
@@ -215,7 +226,7 @@ _MOST_NAMES = 3
 
 
 def describe_traces(traces: Sequence[Path], file: str) -> str:
-    """Which files were written, and the command that sums up the first."""
+    """Name the files that were written, and the command that sums up the first."""
     names = [file if path == Path(file).absolute() else path.name for path in traces]
     shown = shorten_list(names, _MOST_NAMES)
     first = file if names[0] == file else str(Path(file).with_name(names[0]))
@@ -223,7 +234,7 @@ def describe_traces(traces: Sequence[Path], file: str) -> str:
 
 
 def explain_no_sessions(launch: Launch) -> str:
-    """Why no session of a program was seen, and what to type."""
+    """Explain why no session of a program was seen, and what to type."""
     if launch.pythons and all(python.problem for python in launch.pythons):
         return f"no session was seen: {_lacks_package(launch.pythons[0])}"
     if not launch.pythons:
@@ -238,7 +249,7 @@ def explain_no_sessions(launch: Launch) -> str:
 
 
 def explain_no_trace(launch: TracedLaunch) -> str:
-    """Why no trace was written, and what to type."""
+    """Explain why no trace was written, and what to type."""
     if launch.pythons and all(python.problem for python in launch.pythons):
         return f"no trace was written: {_lacks_package(launch.pythons[0])}"
     if launch.returned < 0:

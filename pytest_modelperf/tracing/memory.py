@@ -13,7 +13,8 @@ _STATM = Path("/proc/self/statm")
 class ResidentMemory:
     """The resident memory of this process.
 
-    The file stays open, so that a read takes a microsecond. Platforms without it give None.
+    The file stays open, so that a read takes a microsecond. On platforms without it, reads return
+    None.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,8 @@ class ResidentMemory:
             _, resident, _ = os.pread(self._file, 128, 0).split(b" ", 2)
             return int(resident) * self._page_bytes
         except (OSError, ValueError):
-            # A program that becomes a daemon closes all files, and may get the number for another.
+            # A program that becomes a daemon closes all files, and another file may then get this
+            # number.
             return None
 
     def close(self) -> None:

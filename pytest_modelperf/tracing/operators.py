@@ -32,7 +32,10 @@ _ROUNDING_NS = 1_500
 
 
 class Placed(Struct, frozen=True):
-    """The operators and counters of a recorded inference; `shapes` is the number of its shapes."""
+    """The operators and counters of a recorded inference.
+
+    `shapes` is the index of its input shapes, -1 if they are unknown.
+    """
 
     shapes: int
     operators: tuple[Span, ...]
@@ -42,7 +45,7 @@ class Placed(Struct, frozen=True):
 class Calls(Struct):
     """The calls of one session on one thread, in order, as columns.
 
-    `shapes` are the numbers of their input shapes, -1 if unknown. A call that `failed` may have
+    `shapes` are the indexes of their input shapes, -1 if unknown. A call that `failed` may have
     stopped before it ran. A `hidden` call was made during a pause.
     """
 
@@ -65,12 +68,12 @@ class Calls(Struct):
 
 
 class _Clock(Struct):
-    """The offset between two clocks, corrected by intervals that must lie within others."""
+    """The offset between two clocks, corrected by intervals that must be within others."""
 
     offset_ns: int
 
     def move(self, start_ns: int, end_ns: int, low_ns: int, high_ns: int) -> None:
-        """Correct the offset so that start to end, on the other clock, lies within low to high."""
+        """Correct the offset so that start to end, on the other clock, is within low to high."""
         first, last = low_ns - start_ns, high_ns - end_ns
         if first > last:
             self.offset_ns = (first + last) // 2
@@ -97,7 +100,7 @@ class _Inside:
 
 
 class OperatorPlacer:
-    """Moves the inferences of a profile into the calls of its session, on the trace's clock."""
+    """The placement of a profile's inferences in the calls of its session, on the trace's clock."""
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class OperatorPlacer:
         self._at: dict[int, int] = {}
 
     def place(self, events: Iterable[Event]) -> Iterator[Placed]:
-        """The inferences one by one; in each, a span comes before the spans inside it."""
+        """Yield the inferences one by one, with each span before the spans inside it."""
         clock = _Clock(self._begun_ns)
         inside: _Inside | None = None
         for event in events:
@@ -167,7 +170,7 @@ class OperatorPlacer:
         yield Placed(calls.shapes[place], tuple(moved), timed)
 
     def _find(self, inference: Span, calls: Calls, offset_ns: int) -> int | None:
-        """The index of its call: the next on its thread that did not fail before running."""
+        """Return the index of its call: the next on its thread that did not fail before running."""
         start_ns, end_ns = inference.start_ns + offset_ns, inference.end_ns + offset_ns
         at = self._at.get(inference.thread, 0)
         while at < len(calls.ids):
@@ -183,7 +186,7 @@ class OperatorPlacer:
 
     @property
     def is_sure(self) -> bool:
-        """Whether all operators lay inside their inferences, apart from rounding."""
+        """Whether all operators were inside their inferences, apart from rounding."""
         return self.overhang_ns <= _ROUNDING_NS
 
 
@@ -193,7 +196,7 @@ class OperatorPlacer:
 # The largest number of channels in a block of a kernel.
 _MAX_BLOCK = 16
 _LACKED = "operators lack MACs and fused layers"
-# Sets of shapes of one session; each costs as much as a static profile.
+# The most sets of shapes of one session; each costs as much as a static profile.
 MAX_SHAPES = 16
 
 # The facts of a layer that are the same at any shapes.
@@ -213,7 +216,7 @@ class OperatorKey(Struct, frozen=True):
 def join_facts(
     kernel: Mapping[str, Argument], model: Mapping[str, Argument]
 ) -> Mapping[str, Argument]:
-    """The facts of an operator from its kernel and the model, the most useful first.
+    """Join the facts of an operator from its kernel and the model, the most useful first.
 
     Shapes are the kernel's, as measured. If the kernel only filled up a block of channels, they are
     the model's, and the kernel's shapes have keys of their own.
@@ -251,7 +254,7 @@ class _Bound(Struct):
     told: set[int] = field(default_factory=set)
 
     def facts(self, keys: Sequence[OperatorKey]) -> list[Mapping[str, Argument]]:
-        """The facts of each operator, in the order in which they ran."""
+        """Return the facts of each operator, in the order in which they ran."""
         # Operators without a name are matched by their order.
         new = list(dict.fromkeys(key for key in keys if key not in self.found))
         kernels = [Kernel(name=key.name, op_type=key.op_type, self_ns=()) for key in new]
@@ -260,7 +263,7 @@ class _Bound(Struct):
         return [self.found[key] for key in keys]
 
     def facts_at_any_shapes(self, keys: Sequence[OperatorKey]) -> list[Mapping[str, Argument]]:
-        """The facts of each operator that other shapes do not change."""
+        """Return those facts of each operator that are the same at any shapes."""
         for key, facts in zip(keys, self.facts(keys), strict=True):
             if key not in self.found_at_any:
                 same = {name: facts[name] for name in _AT_ANY_SHAPES if name in facts}
@@ -294,22 +297,23 @@ class LayerFacts:
     """The layers of a session's model, at each set of shapes that it ran at."""
 
     def __init__(self, model: Path, plan: bytes | None) -> None:
-        # What some operators lack of the facts of the model, and why.
+        # Which facts of the model some operators lack, and why.
         self.note: str | None = None
         self._model = model
         self._plan = plan
         self._file: ModelFile | None = None
         self._read_plan: PlanGraph | None = None
         self._bound: dict[object, _Bound | None] = {}
-        # The one of the first shapes that are known.
+        # The model at the first known shapes.
         self._first: _Bound | None = None
 
     def of(
         self, keys: Sequence[OperatorKey], shapes: Shapes | None
     ) -> list[Mapping[str, Argument]]:
-        """The model's facts of the operators of an inference; empty if they are not known.
+        """Return the model's facts of each operator of an inference, empty if they are unknown.
 
-        If its shapes are unknown, or too many came before, those that shapes do not change.
+        If the shapes are unknown or too many came before, return only facts that are the same at
+        any shapes.
         """
         bound = None if shapes is None else self._at(shapes)
         if bound is not None:
@@ -351,7 +355,7 @@ class LayerFacts:
 
 
 def _binding(file: ModelFile, shapes: Shapes) -> Binding:
-    """A binding of each input to the shape that the inference had."""
+    """Bind each input to the shape that the inference had."""
     specs = [
         InputSpec(declared.name, declared.dtype, shapes[declared.name])
         for declared in declared_inputs(file.proto)

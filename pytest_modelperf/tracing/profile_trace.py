@@ -38,7 +38,7 @@ class PlacedRow(Struct, frozen=True):
 
 
 def find_start_ns(measurement: Measurement) -> int | None:
-    """When the first round began; None unless all rounds have start times that agree."""
+    """Return when the first round began, or None unless all rounds have consistent start times."""
     ends_ns = 0
     for made in measurement.rounds:
         for start_ns, end_ns in _part_times(made):
@@ -49,7 +49,7 @@ def find_start_ns(measurement: Measurement) -> int | None:
 
 
 def _part_times(made: Round) -> Iterator[tuple[int | None, int | None]]:
-    """The start and end of each part of a round."""
+    """Yield the start and end of each part of a round."""
     starts = made.starts
     if starts is None or made.block.starts_ns is None:
         yield None, None
@@ -63,7 +63,10 @@ def _part_times(made: Round) -> Iterator[tuple[int | None, int | None]]:
 
 
 def round_spans(measurement: Measurement, zero_ns: int, merged: int = 1) -> Iterator[RoundSpans]:
-    """The rounds on a clock that begins at `zero_ns`; `merged` inferences in a row are one span."""
+    """Yield the rounds on a clock that begins at `zero_ns`.
+
+    One span covers `merged` inferences in a row.
+    """
     is_placed = find_start_ns(measurement) is not None
     now_ns = 0
     for number, made in enumerate(measurement.rounds, 1):
@@ -81,7 +84,7 @@ def round_spans(measurement: Measurement, zero_ns: int, merged: int = 1) -> Iter
 
 
 def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
-    """The parts of a round, each starting where the one before ends."""
+    """Return the parts of a round, each starting where the one before ends."""
     block_ns = start_ns + made.load_ns + made.first_ns
     starts_ns = tuple(accumulate(made.times_ns, initial=block_ns))
     return [
@@ -92,7 +95,7 @@ def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
 
 
 def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
-    """The parts of a round at the times when they ran."""
+    """Return the parts of a round at the times when they ran."""
     starts, starts_ns = made.starts, made.block.starts_ns
     assert starts is not None, "the caller looked"  # noqa: S101  # for mypy
     assert starts_ns is not None, "the caller looked"  # noqa: S101  # for mypy
@@ -127,7 +130,10 @@ def _inferences(starts_ns: Sequence[int], times_ns: Sequence[int], merged: int) 
 
 
 def place_rows(case: CaseProfile, start_ns: int) -> tuple[PlacedRow, ...]:
-    """The rows that have a time, one after another. The rest beside all kernels can be below 0."""
+    """Place the rows that have a time, one after another.
+
+    Times below 0 are left out: the rest outside all kernels can be negative.
+    """
     rows = [(row, row.ns) for row in case.layers if row.ns is not None and 0 <= row.ns < math.inf]
     # Bounds are rounded, because thousands of rounded durations would drift from their sum.
     bounds_ns = [start_ns + round(ns) for ns in accumulate((ns for _, ns in rows), initial=0.0)]
@@ -143,7 +149,7 @@ def category_of(row: LayerRow) -> Category:
 
 
 def row_facts(row: LayerRow) -> dict[str, Argument]:
-    """The facts of a row for its span."""
+    """Return the facts of a row for its span."""
     layer, time = row.static, row.time
     facts: dict[str, Argument] = {"precision": row.precision}
     if time is not None:
@@ -177,7 +183,7 @@ def make_span(
 # -- writes a profile as a Chrome trace: its cases on a time line
 
 
-# For one case. More would be megabytes that a viewer draws on top of each other.
+# Per case. More would be megabytes that a viewer draws on top of each other.
 MAX_INFERENCES = 10_000
 
 _ABOUT_ROUNDS = (
@@ -195,7 +201,7 @@ _ABOUT_LAYERS = (
 
 
 def dump_trace(profile: Profile, others: Mapping[str, Measurement] | None = None) -> str:
-    """The profile as the text of a trace. Cases that did not run are only named.
+    """Return the profile as the text of a trace. Cases that did not run are only named.
 
     `others` are the other sides of duets, by the ids of their cases.
     """
@@ -229,8 +235,8 @@ def _write_case(
     writer.write(ThreadName(name=name, process=number))
     label = engine.name if engine.version is None else f"{engine.name} {engine.version}"
     writer.label_process(number, label)
-    # To Perfetto, the thread with the number of its process is the main thread, and 0 is the
-    # idle thread. These numbers are neither.
+    # Perfetto takes the thread with the number of its process as the main thread, and 0 as the idle
+    # thread, so these threads have other numbers.
     threads = [(10 * number + at, *row) for at, row in enumerate((x for x in rows if x[1]), 1)]
     for thread, row, _ in threads:
         writer.write(ThreadName(name=row, process=number, thread=thread))
@@ -240,7 +246,7 @@ def _write_case(
 
 
 def _other_data(profile: Profile) -> dict[str, object]:
-    """The model, the machine, and notes for the reader of the trace."""
+    """Return the model, the machine, and notes for the reader of the trace."""
     merged = {
         printable(
             case.case.id
@@ -277,20 +283,20 @@ def _other_data(profile: Profile) -> dict[str, object]:
 
 
 def _round_spans(measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
-    """The rounds, each before its parts."""
+    """Return the rounds, each before its parts."""
     rounds = round_spans(measurement, zero_ns, _merged(measurement.rounds))
     return tuple(span for made in rounds for span in (made.whole, *made.parts))
 
 
 def _merged(rounds: Sequence[Round]) -> int:
-    """How many consecutive inferences one span stands for."""
+    """Return the number of consecutive inferences that one span covers."""
     return max(1, math.ceil(sum(len(made.times_ns) for made in rounds) / MAX_INFERENCES))
 
 
 def _layer_spans(case: CaseProfile, measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
-    """The typical inference and its layers, starting with the first round.
+    """Return the typical inference and its layers, starting with the first round.
 
-    Empty if no layer was timed.
+    The result is empty if no layer was timed.
     """
     begun_ns = find_start_ns(measurement)
     low_ns = 0 if begun_ns is None else begun_ns - zero_ns
@@ -335,6 +341,6 @@ def _name(layer: StaticLayer) -> str:
 
 
 def _describe(layer: StaticLayer) -> str:
-    """`relu_1 (Relu), id stem_out`: the names that a fused layer is searched by."""
+    """Return the names to search for a fused layer, such as `relu_1 (Relu), id stem_out`."""
     text = f"{_name(layer)} ({layer.qualified_op})"
     return text if layer.id in {"", _name(layer)} else f"{text}, id {layer.id}"

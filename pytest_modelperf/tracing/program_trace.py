@@ -55,7 +55,7 @@ def trace(
 
     With a `file` the recording is written there as a Chrome trace. `format="frame"` writes no
     file. In both cases the object of the `with` statement returns data frames. Operators are
-    recorded for the first `operator_limit` inferences of each session; None: for all.
+    recorded for the first `operator_limit` inferences of each session (None: for all).
 
         with trace(file="trace.json") as t:
             session.run(None, feeds)
@@ -116,7 +116,7 @@ class Trace:
     # -- recording
 
     def __enter__(self) -> Trace:  # noqa: PYI034  # Python 3.10 has no Self
-        """Begin to record. A file that cannot be written is an error now, not at the end."""
+        """Begin to record. If the file cannot be written, raise an error now, not at the end."""
         # Imported here: the runtime is loaded only if something is recorded.
         from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
 
@@ -147,7 +147,7 @@ class Trace:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End, and write the file. An error of the body passes through."""
+        """Stop recording, and write the file. An error of the body passes through."""
         try:
             notes = self._end()
         except Exception as problem:
@@ -171,7 +171,7 @@ class Trace:
         )
 
     def discard(self) -> None:
-        """Delete the recorded events; they cannot be read any more. The trace file stays."""
+        """Delete the recorded events, which cannot be read any more. The trace file stays."""
         if self._remove is not None:
             self._remove()
 
@@ -180,7 +180,7 @@ class Trace:
 
         Labels nest.
         """
-        # A plain text: that of a subclass, such as Django's SafeString, could not be written.
+        # A plain str: an instance of a subclass, such as Django's SafeString, could not be written.
         return self._begun().label("".join(str(name)))
 
     def pause(self) -> None:
@@ -217,7 +217,7 @@ class Trace:
         return self._recorder
 
     def _end(self) -> list[str]:
-        """Complete the recording and write the file; return what is missing from it."""
+        """Complete the recording, write the file, and return what is missing from it."""
         recorder, watch = self._begun(), self._watch
         if watch is None:
             return []
@@ -227,7 +227,7 @@ class Trace:
             if Trace._active is self:
                 Trace._active = None
         if recorder.process != os.getpid():
-            # Nothing of a forked process is recorded, and the file belongs to the parent.
+            # A forked process is not recorded, and the file belongs to the parent.
             self._watch = None
             return []
         try:
@@ -240,12 +240,12 @@ class Trace:
         return [note.text for note in self._recording.found if note.is_loss]
 
     def leave(self) -> None:
-        """Record nothing more: this is a forked process, and its parent is recorded."""
+        """Record nothing more in this forked process, whose parent is recorded."""
         self._begun().leave()
 
     @classmethod
     def leave_forked(cls) -> None:
-        """In a forked process: record nothing, and wait for no thread of the parent."""
+        """In a forked process, record nothing and do not wait for threads of the parent."""
         cls._switch = threading.Lock()
         active, cls._active = cls._active, None
         if active is not None:
@@ -260,11 +260,11 @@ class Trace:
         return tuple(note.text for note in self._ended().found)
 
     def events(self) -> Iterator[Event]:
-        """All events, sorted by start; a span comes before the spans inside it."""
+        """Yield all events sorted by start, each span before the spans inside it."""
         return self._ended().events()
 
     def frames(self) -> Frames:
-        """The data frames; the same object each time."""
+        """Return the data frames, the same object each time."""
         if self._frames is None:
             from pytest_modelperf.tracing.frames import Frames
 
@@ -279,11 +279,11 @@ class Trace:
         return self._recording
 
     def frame(self) -> pd.DataFrame:
-        """A row for each span, sorted by start."""
+        """Return a row for each span, sorted by start."""
         return self.frames().frame()
 
     def where(self, column: str, value: object) -> Frames:
-        """Only the spans with this value in a column of `frame()`."""
+        """Return only the spans with this value in a column of `frame()`."""
         return self.frames().where(column, value)
 
     def inferences(self) -> pd.DataFrame:

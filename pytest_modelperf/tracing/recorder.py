@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import InputShapes, WatchedSession
 
 INFERENCE_NAME = "inference"
-# Added to the id of a label that overlaps others, as of asyncio's tasks: the number of its own row.
-# No thread has a number this large. Perfetto has 32 bits for one.
+# A label that overlaps others, such as that of an asyncio task, has a row of its own. Its number is
+# this plus the id of the label: no thread has a number this large, and Perfetto has 32 bits for
+# one.
 ROW_OF_ITS_OWN = 1 << 31
 # The program waits for this when a session reaches its limit of operators.
 PROFILE_WRITTEN = "its profile is written"
@@ -47,8 +48,8 @@ _Kind = tuple[object, ...]
 class _Thread(threading.local):
     """The labels that are open on this thread, and its number.
 
-    A thread that Python did not start has a new one at each call into Python. The labels are in the
-    order in which they were opened, those of all tasks of asyncio together.
+    A thread that Python did not start gets a new object at each call into Python. The labels of all
+    asyncio tasks are in one list, in the order in which they were opened.
     """
 
     def __init__(self, names: dict[int, str]) -> None:
@@ -85,14 +86,17 @@ class _Label:
 
 
 def _set_apart(labels: Sequence[_Label], label: _Label | None) -> None:
-    """Let those labels overlap that are open around a label and belong to other tasks."""
+    """Mark as overlapping the open labels that are not around this one: other tasks opened them."""
     for other in tuple(labels):
         if label is None or not label.is_inside(other):
             other.overlaps = True
 
 
 class _Inferences(Struct, frozen=True):
-    """A kind of inferences; `session` and `shapes` are numbers in the recorder."""
+    """The facts of one kind of inferences.
+
+    `session` and `shapes` are indexes in the recorder.
+    """
 
     arguments: dict[str, Argument]
     session: int
@@ -100,7 +104,10 @@ class _Inferences(Struct, frozen=True):
 
 
 class Recorder:
-    """The spans and counters of this process, in a folder. Its clock starts at 0 now."""
+    """The spans and counters of this process, in a folder.
+
+    Its clock starts at 0 when the recorder is created.
+    """
 
     def __init__(
         self,
@@ -122,11 +129,11 @@ class Recorder:
         self._look_again_ns = 0
         self._ids = itertools.count(1)
         self._thread = _Thread(self.names)
-        # By thread: when it had done what it ran last.
+        # By thread: when its last inference or callback ended.
         self._free_from_ns: dict[int, int] = {}
         # By context, because tasks of asyncio take turns on a thread.
         self._label: ContextVar[_Label | None] = ContextVar("label", default=None)
-        # By the id, the outer ones first.
+        # By id, the outer labels first.
         self._open: dict[int, _Label] = {}
         self._kinds: dict[_Kind, _Inferences] = {}
         self._numbers: dict[int, int] = {}
@@ -154,7 +161,7 @@ class Recorder:
                 self._resumed_ns.append(self._clock())
 
     def is_recorded(self, start_ns: int) -> bool:
-        """Whether something that began then is recorded: not if it began in a pause."""
+        """Whether what began at this time is recorded: not if it began in a pause."""
         place = bisect_right(self._paused_ns, start_ns) - 1
         if place < 0:
             return True
@@ -168,7 +175,7 @@ class Recorder:
         if not self._is_here() or not self.is_recorded(start_ns):
             yield
             return
-        # The label belongs to the thread that opens it, also where another thread closes it.
+        # The label belongs to the thread that opens it, even if another thread closes it.
         thread, labels = self._thread.number, self._thread.labels
         outer = self._label_on(thread)
         opened = _Label(self.new_id(), name, start_ns, thread, outer)
@@ -192,13 +199,14 @@ class Recorder:
                     other.overlaps = True
                     opened.overlaps |= not other.is_inside(opened)
             if opened.overlaps:
-                # Without it, its inferences would seem to run inside of these.
+                # It moves to a row of its own, so its inferences would seem to run inside these
+                # labels.
                 _set_apart(labels, opened)
             opened.overlaps |= self._thread.number != thread
             self._end_label(opened, {} if error is None else {ERROR: error})
 
     def _end_label(self, label: _Label, arguments: Mapping[str, Argument]) -> None:
-        """Record a label, unless that was done when the recording ended."""
+        """Record a label, unless the end of the recording already did."""
         if self._open.pop(label.id, None) is None:
             return
         row = label.thread
@@ -219,14 +227,14 @@ class Recorder:
         )
 
     def _label_on(self, thread: int) -> _Label | None:
-        """The innermost open label around the running code, of those that this thread opened."""
+        """Return the innermost open label around the running code that this thread opened."""
         label = self._label.get()
         while label is not None and not (label.is_open and label.thread == thread):
             label = label.outer
         return label
 
     def _parent_on(self, thread: int) -> int | None:
-        """The id of the innermost label around what the running thread does."""
+        """Return the id of the innermost label around what the running thread does."""
         label, labels = self._label_on(thread), self._thread.labels
         if labels and labels[-1] is not label:
             _set_apart(labels, label)
@@ -249,7 +257,7 @@ class Recorder:
     def _add_own_span(
         self, session: WatchedSession, category: Category, name: str, start_ns: int, end_ns: int
     ) -> None:
-        """Record what a session did beside its inferences, on the current thread."""
+        """Record what a session did besides its inferences, on the current thread."""
         if self._is_here() and self.is_recorded(start_ns):
             thread = self._thread.number
             self._add_span(
@@ -265,7 +273,7 @@ class Recorder:
                 )
             )
 
-    def on_inference(  # noqa: PLR0913, PLR0917  # as a watcher is told
+    def on_inference(  # noqa: PLR0913, PLR0917  # the arguments of a watcher
         self,
         session: WatchedSession,
         method: str,
@@ -320,11 +328,11 @@ class Recorder:
             self._free_from_ns[self._thread.number] = self._clock()
 
     def session_name(self, session: WatchedSession) -> str:
-        """The name of its file, with a number if several sessions have the same file."""
+        """Return the name of its file, with a number if several sessions have the same file."""
         return self._names_of_sessions[self._number_of(session)]
 
     def end(self) -> None:
-        """Record the labels that are still open, as of threads that go on, and nothing more."""
+        """Record the labels that are still open, such as those of threads that go on, then stop."""
         # The inner ones end first.
         for label in reversed(tuple(self._open.values())):
             self._end_label(label, {})
@@ -336,7 +344,7 @@ class Recorder:
         self._memory.close()
 
     def leave(self) -> None:
-        """In a forked process: keep its events out of the parent's recording."""
+        """Keep the events of a forked process out of the parent's recording."""
         # A thread of the parent may have held the old lock.
         self._lock = threading.Lock()
         self.close()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_CALLS = 1_000_000
 # Sets of operator arguments that are cached, so that equal ones are written once.
 _MAX_SHARED = 20_000
-# Models whose layers are kept.
+# The most models whose layers are cached.
 _MAX_MODELS = 8
 _NS_PER_US = 1000
 _FACTS = "MACs and layers"
@@ -46,14 +46,17 @@ _NOTHING: Mapping[str, Argument] = {}
 
 
 class Note(Struct, frozen=True):
-    """A remark on a recording; `is_loss` says that something is missing from the recording."""
+    """A remark on a recording.
+
+    `is_loss` says that something is missing from the recording.
+    """
 
     text: str
     is_loss: bool = False
 
 
 def add_operators(recorder: Recorder) -> list[Note]:
-    """Add the operators from the sessions' profiles; return remarks on them."""
+    """Add the operators from the sessions' profiles, and return remarks on them."""
     wanted = {number for number, session in enumerate(recorder.sessions) if session.profiles}
     calls = _calls(recorder, wanted)
     notes: list[Note] = []
@@ -73,7 +76,7 @@ def add_operators(recorder: Recorder) -> list[Note]:
 
 
 def _calls(recorder: Recorder, wanted: set[int]) -> dict[int, dict[int, Calls]]:
-    """The calls of each session by thread, with hidden ones: the profile has these too."""
+    """Return the calls of each session by thread, with hidden ones: the profile has these too."""
     found: dict[int, dict[int, Calls]] = {number: {} for number in wanted}
     if not wanted:
         return found
@@ -96,7 +99,7 @@ def _layer_facts(model: Path | None, plan: bytes | None) -> LayerFacts | None:
 
 
 class _SessionOperators:
-    """Adds the operators of one session to a recording."""
+    """The operators of one session, to be added to a recording."""
 
     def __init__(
         self,
@@ -117,17 +120,18 @@ class _SessionOperators:
         self._layers = facts_of(session.model, session.plan)
         # Inferences whose input shapes are unknown.
         self._unknown = 0
-        # By the ids of objects that the reader shares; both are kept, so that the ids stay theirs.
+        # By the ids of objects that the reader shares. Both are kept, so that no other object gets
+        # their ids.
         self._shared: dict[tuple[int, int], tuple[object, object, Mapping[str, Argument]]] = {}
 
     def add(self) -> Iterator[Note]:
-        """Add the operators, then return remarks on them."""
+        """Add the operators, then yield remarks on them."""
         try:
             for path in self._session.profiles:
                 profile = OrtProfile(path, is_early=self._session.is_limited)
                 self._write(profile)
                 yield from (Note(note, is_loss=True) for note in profile.notes)
-        except Exception as error:  # noqa: BLE001  # what was recorded is kept, whatever it is
+        except Exception as error:  # noqa: BLE001  # the recording is kept, whatever the error
             yield Note(f"its profile cannot be read: {error}", is_loss=True)
         placer = self._placer
         if placer.placed < self._expected:
@@ -161,7 +165,7 @@ class _SessionOperators:
 
     @property
     def _why_no_layers(self) -> str:
-        """Why nothing is known of the layers of the model."""
+        """The reason why the layers of the model are not known."""
         model = self._session.model
         if model is not None:
             return f"the layers of {printable(model.name)} cannot be read"
@@ -193,7 +197,7 @@ class _SessionOperators:
     def _merged(
         self, arguments: Mapping[str, Argument], more: Mapping[str, Argument]
     ) -> Mapping[str, Argument]:
-        """Both joined, with the session; always the same object for the same two."""
+        """Join both with the session. The same two always give the same object."""
         key = id(arguments), id(more)
         known = self._shared.get(key)
         if known is None:
@@ -228,7 +232,7 @@ class Recording:
         self.found: tuple[Note, ...] = (*add_operators(recorder), *_lost_spans(recorder.spool))
 
     def events(self) -> Iterator[Event]:
-        """The events sorted by start; if two start together, the outer one comes first."""
+        """Yield the events sorted by start, the outer one first if two start together."""
         recorder = self._recorder
         yield ThreadName(name=_PROCESS_NAME, process=recorder.process)
         for thread, name in recorder.names.items():
@@ -250,7 +254,7 @@ class Recording:
 
 
 def _with_label(event: Event, apart: dict[int | None, str]) -> Event:
-    """The event, with the name of its label where that has a row of its own.
+    """Add the name of its label to an event if the label has a row of its own.
 
     `apart` gets the names of such labels, each of which comes before the spans inside it.
     """
@@ -265,7 +269,7 @@ def _with_label(event: Event, apart: dict[int | None, str]) -> Event:
 
 
 def _lost_spans(spool: Spool) -> Iterator[Note]:
-    """A note on what could not be written into the folder of the recording."""
+    """Yield a note if something could not be written into the folder of the recording."""
     spool.flush()
     if spool.problem is not None:
         reason = spool.problem.strerror or str(spool.problem)

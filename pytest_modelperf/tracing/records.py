@@ -1,6 +1,6 @@
 """The records of a trace: what ran, when, on which thread, and inside which other span.
 
-A trace is a stream of events, where each span comes before the spans inside it. It may be larger
+A trace is a stream of events in which each span comes before the spans inside it. It may be larger
 than memory, so readers go through it once. A profile has hundreds of thousands of events; msgspec
 creates structs in a fraction of the time of dataclasses.
 """
@@ -21,7 +21,7 @@ TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 FIRST_INFERENCE = "first inference"
 # The argument of a span that names its session.
 SESSION = "session"
-# The argument of a span in a file that names its label, where its row does not tell it.
+# The argument of a span in a file that names its label, if its row does not show it.
 LABEL = "label"
 # The argument of a span with the type of the error that ended it.
 ERROR = "error"
@@ -30,7 +30,7 @@ Argument: TypeAlias = "bool | int | float | str | Sequence[str] | None"
 
 
 class Category(enum.Enum):
-    """The kind of a span; viewers can filter by it."""
+    """The kind of a span, by which viewers can filter."""
 
     LABEL = "label"
     SESSION = "session"

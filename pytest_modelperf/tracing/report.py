@@ -32,7 +32,7 @@ _COLUMNS = ("trace", "name", "type", "provider", "precision", "calls", "total_ms
 
 
 class TraceView(Struct, frozen=True):
-    """How to show a trace: the grouping of its operators, and how many to show (None: all)."""
+    """The grouping of a trace's operators, and how many of them to show (None: all)."""
 
     grouping: Grouping
     top: int | None
@@ -41,7 +41,7 @@ class TraceView(Struct, frozen=True):
 def trace_report(
     summaries: Sequence[TraceSummary], notes: Sequence[str], view: TraceView
 ) -> Report:
-    """A section for each process, or session, that ran something."""
+    """Return a section for each process or session that ran something."""
     sections = [
         Section(title=_describe(summary), blocks=tuple(_blocks(summary, view)))
         for summary in summaries
@@ -57,7 +57,7 @@ def trace_report(
 
 
 def _describe(summary: TraceSummary) -> str:
-    """`squeezenet.onnx  2,640 runs of operators  peak memory 12.00 MiB`."""
+    """Return a title: `squeezenet.onnx  2,640 runs of operators  peak memory 12.00 MiB`."""
     calls = sum(time.calls for time in summary.operators)
     facts = [summary.name or "a trace", f"{count_of(calls, 'run')} of operators"]
     if summary.peak_bytes is not None:
@@ -76,7 +76,7 @@ def _blocks(summary: TraceSummary, view: TraceView) -> Iterator[ReportBlock]:
 
 
 def _inference_table(summary: TraceSummary) -> Table:
-    """For each name, a row for all inferences and one without the first, which is often slower."""
+    """Make two rows for each name: all inferences, and all but the first, often slower, one."""
     groups = summary.inferences
     notes = []
     if any(each.value_ns is None for group in groups for each in _tails(group)):
@@ -110,12 +110,12 @@ def _inference_row(group: InferenceTimes) -> tuple[str, ...]:
 
 
 def _tails(group: InferenceTimes) -> list[Percentile]:
-    """The percentiles beyond the median."""
+    """Return the percentiles above the median."""
     return [each for each in group.latency.percentiles if each.percent > _MEDIAN]
 
 
 def _operator_table(summary: TraceSummary, view: TraceView) -> Table:
-    """A row for each operator, type or layer, in the order of the summary."""
+    """Make a row for each operator, type or layer, in the order of the summary."""
     whole_ns = summary.operator_ns
     shown = summary.operators[: view.top]
     others = summary.operators[len(shown) :]
@@ -153,7 +153,7 @@ def _operator_table(summary: TraceSummary, view: TraceView) -> Table:
 
 
 def _sheet_rows(summaries: Sequence[TraceSummary]) -> Iterator[tuple[str | float | None, ...]]:
-    """A row for each operator, type or layer, in plain numbers."""
+    """Yield a row for each operator, type or layer, in plain numbers."""
     for summary in summaries:
         whole_ns = summary.operator_ns
         for time in summary.operators:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "MODELPERF_SESSION_LOG"
 _RUNTIME = "onnxruntime"
-# The attribute of a session that holds what is known of it.
+# The attribute of a session that holds its facts.
 _FACTS = "_modelperf_logged"
-# The kinds of numbers of numpy: truth values, integers and floats.
+# The kinds of numbers in NumPy: booleans, integers and floats.
 _NUMBERS = "biuf"
 
 Values = tuple[tuple[str, float], ...]
@@ -33,7 +33,10 @@ Sizes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class LoggedSession(NamedTuple):
-    """The model of a session and its options; a model in memory is known by its digest."""
+    """The model of a session and its options.
+
+    A model in memory is identified by its digest.
+    """
 
     model: str | None
     sha256: str | None
@@ -93,7 +96,7 @@ class _Log:
     # -- wrappers
 
     def _creating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(session: Any, path_or_bytes: Any, *arguments: Any, **named: Any) -> None:  # noqa: ANN401, N807  # it stands in for that
+        def __init__(session: Any, path_or_bytes: Any, *arguments: Any, **named: Any) -> None:  # noqa: ANN401, N807  # it replaces that method
             original(session, path_or_bytes, *arguments, **named)
             facts = self._facts(session, path_or_bytes)
             with self._lock:
@@ -110,7 +113,7 @@ class _Log:
         at, word = place
 
         def run(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # no types
-            # The runtime checks the inputs, so only those that it took are noted.
+            # The runtime checks the inputs, so only those that it accepted are logged.
             result = original(session, *arguments, **named)
             feed = arguments[at] if len(arguments) > at else named.get(word)
             self._note(session, find_shapes(arguments, named), _single_numbers(feed))
@@ -165,7 +168,7 @@ class _Log:
 
 
 def _single_numbers(feed: Any) -> Values:  # noqa: ANN401  # anything that the runtime takes
-    """The values of inputs that are one number, which may choose a branch."""
+    """Return the values of inputs that are a single number, which may choose a branch."""
     if not isinstance(feed, Mapping):
         return ()
     return tuple(

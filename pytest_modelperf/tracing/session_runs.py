@@ -17,7 +17,7 @@ from pytest_modelperf.tracing.session_log import VARIABLE, LoggedInputs, LoggedS
 class InferenceSizes(Struct, frozen=True):
     """Inferences with the same inputs: the shape of each, and the values of single numbers.
 
-    `shapes` is None if they are unknown, as for tensors of a device that were bound earlier.
+    `shapes` is None if they are unknown, as for device tensors that were bound earlier.
     """
 
     shapes: Mapping[str, tuple[int, ...]] | None
@@ -28,8 +28,8 @@ class InferenceSizes(Struct, frozen=True):
 class SessionRuns(Struct, frozen=True):
     """The sessions of a program that have the same model and options.
 
-    `model` is the path of its file. A model in memory has none: it has the digest of its bytes, and
-    their number is its `size`.
+    `model` is the path of its file, or None for a model in memory. For a model in memory, `sha256`
+    is the digest of its bytes, and `size` their number.
     """
 
     model: Path | None
@@ -40,7 +40,7 @@ class SessionRuns(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many inferences ran."""
+        """The number of inferences that ran."""
         return sum(each.count for each in self.inferences)
 
 
@@ -54,7 +54,7 @@ class ProgramSessions(Struct, frozen=True):
 def run_program(command: Sequence[str], example: str) -> ProgramSessions:
     """Run a command to its end, and return the sessions of all Pythons that it started.
 
-    `example` begins a command of ours that starts a program.
+    `example` is our own command that runs the program, for the error if the program cannot start.
     """
     with working_folder("sessions") as folder:
         launch = run_watched(command, {VARIABLE: str(folder)}, example)
@@ -63,13 +63,13 @@ def run_program(command: Sequence[str], example: str) -> ProgramSessions:
 
 
 def read_logs(logs: Iterable[str]) -> tuple[SessionRuns, ...]:
-    """The sessions of several processes; those with one model and the same options are one."""
+    """Return the sessions of several processes, merged if they have the same model and options."""
     counts: dict[LoggedSession, Counter[LoggedInputs]] = {}
     for log in logs:
         for session, inputs in _inferences(log):
             known = counts.setdefault(session, Counter())
             if inputs is not None:
-                # The number of the session is that of one process.
+                # A session's number is valid only in its own process.
                 known[inputs._replace(session=0)] += 1
     return tuple(
         SessionRuns(
@@ -91,7 +91,7 @@ def read_logs(logs: Iterable[str]) -> tuple[SessionRuns, ...]:
 
 
 def _inferences(log: str) -> Iterator[tuple[LoggedSession, LoggedInputs | None]]:
-    """Each session as it is made, without inputs, and the inputs of each inference."""
+    """Yield each session without inputs when it is made, and with inputs for each inference."""
     sessions: list[LoggedSession] = []
     inputs: list[LoggedInputs] = []
     # A process that was killed may have left its last line unfinished.

@@ -40,8 +40,8 @@ class _Run(Struct, frozen=True):
 class Spool:
     """Records in a file. Any thread may add records; reading begins after the last one.
 
-    `lost` is how many could not be written, and `problem` why: the program that is recorded goes on
-    where the disk is full.
+    `lost` is the number of records that could not be written, and `problem` the reason: if the disk
+    is full, the recorded program goes on.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Spool:
                 self._lock.release()
 
     def read(self) -> Iterator[Record]:
-        """All records, sorted."""
+        """Return all records, sorted."""
         self.flush()
         return _merged(self, sorted(self._runs, key=lambda run: _key(run.first)))
 
@@ -111,7 +111,7 @@ class Spool:
 
 
 def _merged(spool: Spool, runs: list[_Run]) -> Iterator[Record]:
-    """The records of all runs, merged; a run is opened when its first record is due."""
+    """Yield the records of all runs, merged. A run is opened when its first record is due."""
     opened: list[tuple[Record, Record, Iterator[Record]]] = []
 
     def put(records: Iterator[Record]) -> None:
@@ -135,7 +135,7 @@ def _key(record: Record) -> Record:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Write all data; an unbuffered file may take less at once, as on a nearly full disk."""
+    """Write all data. An unbuffered file may take less at once, as on a nearly full disk."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) or 0 :]
@@ -185,7 +185,7 @@ def write_counter(counter: Counter, id_: int) -> Record:
 
 
 def read_event(record: Record, process: int) -> Span | Counter | None:
-    """The event; None for a hidden inference."""
+    """Return the event, or None for a hidden inference."""
     start_ns, minus_end_ns, id_, kind, thread, parent, name, arguments, *rest = record
     if kind == HIDDEN:
         return None

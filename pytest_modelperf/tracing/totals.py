@@ -49,8 +49,9 @@ class Order(enum.Enum):
 class OperatorTime(Struct, frozen=True, kw_only=True):
     """The self times of all operators of one name, type or layer, added up.
 
-    A fact that differs among these operators is None. `layer` is the one that shows their time, and
-    `fused` are those that the same kernel runs; empty if there is none, or if they differ.
+    A fact that differs among these operators is None. `layer` is the layer that shows their time,
+    and `fused` are the layers that the same kernel runs; `fused` is empty if there are none, or if
+    they differ.
     """
 
     name: str
@@ -101,8 +102,8 @@ INFERENCES = JsonObject(
 class TraceSummary(Struct, frozen=True, kw_only=True):
     """The totals of one process of a trace, or of one session in it.
 
-    `between_ns` is the time of its inferences outside operators; None if operators ran on other
-    threads than the inferences, or if no inference is known.
+    `between_ns` is the time of its inferences outside operators. It is None if operators ran on
+    other threads than the inferences, or if no inference is known.
     """
 
     name: str
@@ -144,7 +145,7 @@ _TIMED = (Category.OPERATOR, Category.OVERHEAD)
 _SUMMED = (*_TIMED, Category.INFERENCE)
 # The facts that operators of one name usually share.
 _FACTS = ("op_type", "provider", "precision", "layer", "fused")
-# With fewer inferences, a row without the first one would say nothing new.
+# With fewer inferences, a row without the first one would show nothing new.
 _FEWEST = 3
 _KEYS: Mapping[Order, Callable[[OperatorTime], Any]] = {
     Order.TOTAL: lambda time: -time.total_ns,
@@ -156,7 +157,7 @@ _KEYS: Mapping[Order, Callable[[OperatorTime], Any]] = {
 
 
 class TraceSummarizer:
-    """Takes the events of a trace; keeps only totals and the times of inferences.
+    """A collector of the events of a trace that keeps only totals and the times of inferences.
 
     Inferences that raised an error are left out, with their operators: they ended early.
     """
@@ -165,9 +166,10 @@ class TraceSummarizer:
         self._grouping = grouping
         self._names: dict[int, str] = {}
         self._peak_bytes: dict[int, int] = {}
-        # By process and by session; the session is None if the trace names none.
+        # By process and by session; the session is None if the trace does not name one.
         self._parts: dict[tuple[int, str | None], _Part] = {}
-        # The inferences that raised an error, and the ids of these and of what ran inside.
+        # The number of inferences that raised an error, and the ids of these and of what ran
+        # inside.
         self._failed_count = 0
         self._failed: set[int | None] = set()
 
@@ -197,14 +199,14 @@ class TraceSummarizer:
         return span.parent in self._failed
 
     def notes(self) -> tuple[str, ...]:
-        """What the totals leave out."""
+        """Return what the totals leave out."""
         if not self._failed_count:
             return ()
         count = count_of(self._failed_count, "inference")
         return (f"{count} raised an error: the totals leave out what failed.",)
 
     def finish(self, order: Order) -> tuple[TraceSummary, ...]:
-        """A summary for each session or process that ran something."""
+        """Return a summary for each session or process that ran something."""
         sessions = Counts(process for process, _ in self._parts)
         return tuple(
             part.finished(
@@ -300,9 +302,10 @@ class _Part(Struct):
         )
 
     def _groups(self) -> Iterator[tuple[str, list[int]]]:
-        """Each group with and without its first inference, which is slower: it allocates and tunes.
+        """Yield each group with and without its first inference.
 
-        In a profile the first inferences are a group of their own.
+        The first one is slower, because it allocates and tunes. In a profile the first inferences
+        are a group of their own.
         """
         for name, times in self.inferences.items():
             yield name, times
@@ -331,7 +334,7 @@ def _texts(value: Argument) -> tuple[str, ...]:
 
 
 def dump_trace_totals(totals: TraceTotals) -> str:
-    """The totals as JSON text."""
+    """Return the totals as JSON text."""
     document = TRACE_TOTALS.of(totals)
     for trace, found in zip(totals.traces, document["traces"], strict=True):
         whole_ns = trace.operator_ns

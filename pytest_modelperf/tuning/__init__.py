@@ -1,1 +1,1 @@
-"""Which options of a session make a model faster on this machine."""
+"""Find which options of a session make a model faster on this machine."""

@@ -1,4 +1,4 @@
-"""The options that are tried: which values of which options of an engine may make a model faster.
+"""Choose which values of which options of an engine to try, because they may make a model faster.
 
 Each changes one thing. The sets that helped are then tried together.
 """
@@ -14,7 +14,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tuning.records import OptionSet
 
-# The most combinations of options that helped, and how many of these are also taken in pairs.
+# The most combinations of options that helped, and how many of these are also combined in pairs.
 _MOST_COMBINED = 4
 _TAKEN_IN_PAIRS = 3
 
@@ -28,7 +28,7 @@ _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", 
 
 
 class OptionValues(Struct, frozen=True):
-    """An option, the value that it has unless it is given, and the values that are tried.
+    """An option, its default value, and the values that are tried.
 
     It has an effect from `least_cores` on.
     """
@@ -39,7 +39,7 @@ class OptionValues(Struct, frozen=True):
     least_cores: int = 1
 
 
-# The most promising first: if time is short, the last ones are not tried.
+# The most promising come first: if time is short, the last ones are not tried.
 _OPTIONS: Mapping[str, tuple[OptionValues, ...]] = {
     _ORT: (
         OptionValues(_LEVEL, "all", ("all", "extended", "basic", "none")),
@@ -47,7 +47,7 @@ _OPTIONS: Mapping[str, tuple[OptionValues, ...]] = {
         OptionValues("enable_cpu_mem_arena", "1", ("1", "0")),
         OptionValues("enable_mem_pattern", "1", ("1", "0")),
         OptionValues("session.dynamic_block_base", "0", ("4", "0"), least_cores=2),
-        # The blocked layout of convolutions, which pays unless its conversions take more.
+        # The blocked layout of convolutions, which is faster unless its conversions cost more.
         OptionValues(
             "optimization.disable_specified_optimizers", "", ("NchwcTransformer",)
         ),
@@ -85,12 +85,12 @@ _PROVIDER_OPTIONS: Mapping[str, tuple[OptionValues, ...]] = {
     ),
     "tensorrt": (OptionValues("provider.trt_fp16_enable", "0", ("1", "0")),),
 }
-# Providers that run a model on threads of their own, and the option that says on how many.
+# Providers that run a model on their own threads, and the option for their number.
 _PROVIDER_THREADS: Mapping[str, str] = {"openvino": "provider.num_of_threads"}
 
 
 def check_given(engine: str, options: Mapping[str, str]) -> None:
-    """UsageError for options with which the sides of a duet would disturb each other."""
+    """Raise a UsageError for options with which the sides of a duet would disturb each other."""
     if engine == _ORT and options.get(_SPINNING, "1") in _FALSE:
         raise UsageError(
             f"with {_SPINNING}={printable(options[_SPINNING])} the threads of the side that waits "
@@ -99,10 +99,10 @@ def check_given(engine: str, options: Mapping[str, str]) -> None:
 
 
 def usual_sets(engine: str, given: Mapping[str, str], cores: int) -> tuple[OptionSet, ...]:
-    """The sets of options that are tried if the user names none, for a case on so many cores.
+    """Return the sets of options to try if the user names none, for this number of cores.
 
-    A value that the baseline already has is left out. UsageError if no option of the engine is
-    known.
+    A value that the baseline already has is left out. Raise a UsageError if no option of the engine
+    is known.
     """
     if engine not in _OPTIONS:
         raise UsageError(
@@ -123,7 +123,10 @@ def usual_sets(engine: str, given: Mapping[str, str], cores: int) -> tuple[Optio
 def named_sets(
     wanted: Mapping[str, Sequence[str]], given: Mapping[str, str]
 ) -> tuple[OptionSet, ...]:
-    """The sets of options that the user named; UsageError if the baseline has all of them."""
+    """Return the sets of options that the user named.
+
+    Raise a UsageError if the baseline already has all of them.
+    """
     found = tuple(
         _set({key: value})
         for key, values in wanted.items()
@@ -136,9 +139,10 @@ def named_sets(
 
 
 def combined_sets(helped: Sequence[OptionSet]) -> tuple[OptionSet, ...]:
-    """The sets that helped, taken together: all of them, and the best in pairs.
+    """Return combinations of the sets that helped: all of them, and the best in pairs.
 
-    `helped` begins with the fastest. Of sets about the same option the faster one is taken.
+    `helped` begins with the fastest. If several sets have the same option, only the fastest is
+    taken.
     """
     together: list[OptionSet] = []
     for each in helped:
@@ -164,7 +168,10 @@ def _set(options: Mapping[str, str]) -> OptionSet:
 
 
 def _provider(engine: str, given: Mapping[str, str]) -> str:
-    """The first provider of ONNX Runtime in small letters, as in `cuda`; empty if none is given."""
+    """Return the first provider of ONNX Runtime in lower case, as in `cuda`.
+
+    It is empty if none is given.
+    """
     if engine != _ORT:
         return ""
     first = given.get("provider", "").split(",")[0].strip().lower()
@@ -172,12 +179,12 @@ def _provider(engine: str, given: Mapping[str, str]) -> str:
 
 
 def _threads(engine: str, given: Mapping[str, str], cores: int) -> Iterator[OptionSet]:
-    """Fewer threads than the case has cores, by halves; all of them if the baseline has fewer."""
+    """Yield numbers of threads from the case's cores down by halves, but not the baseline's."""
     key = _PROVIDER_THREADS.get(_provider(engine, given), _THREADS[engine])
     threads = _number(given, key, cores)
     tried = cores
     if engine == _ORT and _is_parallel(given):
-        # Each of the threads between operators has so many.
+        # Each of the threads between operators has this many.
         tried = cores // max(_number(given, _BETWEEN, 1), 1)
     while tried >= 1:
         if tried != threads:
@@ -186,7 +193,10 @@ def _threads(engine: str, given: Mapping[str, str], cores: int) -> Iterator[Opti
 
 
 def _modes(engine: str, given: Mapping[str, str], cores: int) -> Iterator[OptionSet]:
-    """Branches of the graph side by side, on as many threads as there are cores altogether."""
+    """Yield sets that run branches of the graph in parallel, with one thread per core in total.
+
+    If the baseline runs in parallel, yield the sequential mode instead.
+    """
     if engine != _ORT:
         return
     if _is_parallel(given):
@@ -209,12 +219,12 @@ def _is_parallel(given: Mapping[str, str]) -> bool:
 
 
 def _number(given: Mapping[str, str], key: str, usual: int) -> int:
-    """The number that an option has; the usual one where it is not given, or is no number."""
+    """Return the number that an option has, or the usual one if it is not given or not a number."""
     text = given.get(key, "")
     return int(text) if text.isdecimal() else usual
 
 
 def _is_same(value: str, other: str) -> bool:
-    """Whether two texts of an option mean the same."""
+    """Whether two values of an option mean the same."""
     first, second = value.strip().lower(), other.strip().lower()
     return first == second or any({first, second} <= same for same in (_TRUE, _FALSE))

@@ -1,4 +1,4 @@
-"""Options as a user pastes them, code and a table of `pyproject.toml`, and a tuning as JSON."""
+"""Options for a user to paste, as code and as a `pyproject.toml` table, and a tuning as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 
 def engine_options_table(case: TunedCase, engine: str) -> str:
-    """The winner as tables of `pyproject.toml`, with the options that were given."""
+    """Return the winner as tables of `pyproject.toml`, with the options that were given."""
     options = {**case.given, **({} if case.winner is None else case.winner.options)}
     own = [] if engine == DEFAULT_ENGINE else [f"engine = {quoted_text(engine)}", ""]
     lines = [*(["[tool.modelperf]", *own] if own else []), "[tool.modelperf.engine_options]"]
@@ -47,7 +47,7 @@ def engine_options_table(case: TunedCase, engine: str) -> str:
 
 
 def session_code(facts: EngineFacts, model: str, cores: int) -> str | None:
-    """Python that creates the session that was measured; None for an engine of an extension."""
+    """Return Python code for the measured session, or None for an engine of an extension."""
     if facts.name == "onnxruntime":
         return "\n".join(_ort_lines(facts, model, cores))
     if facts.name == "openvino":
@@ -95,10 +95,10 @@ def _ort_providers(facts: EngineFacts) -> Iterator[str]:
 
 def _openvino_lines(facts: EngineFacts, model: str, cores: int) -> Iterator[str]:
     options = dict(facts.options)
-    # The runtime knows its devices by upper case alone.
+    # The runtime knows its devices only in upper case.
     device = options.pop("device", "CPU").upper()
     if device == "CPU":
-        # No other device takes it.
+        # Other devices do not accept this option.
         options = {"INFERENCE_NUM_THREADS": str(cores), **options}
     yield "import openvino as ov"
     yield ""
@@ -119,7 +119,7 @@ def _dict_of(options: Mapping[str, str]) -> str:
 
 
 def dump_tuning(tuning: Tuning) -> str:
-    """The tuning as JSON text."""
+    """Return the tuning as JSON text."""
     document = TUNING.of(tuning)
     for case, found in zip(tuning.cases, document["cases"], strict=True):
         if found["winner"] is not None:

@@ -45,9 +45,9 @@ _FAILURES = (MeasureError, UsageError)
 
 
 class Visit(Struct, frozen=True):
-    """The rounds that one set of options is to have next, and the seconds they may take.
+    """The rounds that one set of options gets next, and the seconds they may take.
 
-    `number` counts the passes, in each of which every open set has one visit.
+    `number` counts the passes. In each of them every open set has one visit.
     """
 
     option_set: OptionSet
@@ -73,7 +73,7 @@ class Lane(Struct):
 
     @property
     def standing(self) -> Standing | None:
-        """How it stands so far; None if no rounds of it were judged."""
+        """The standing so far, or None if no rounds were judged."""
         return None if self.decision is None else standing_of(self.decision)
 
     def judge(self, rule: DuetRule, *, is_last: bool = False) -> None:
@@ -90,10 +90,10 @@ def run_race(
     left_seconds: LeftSeconds,
     choose: random.Random,
 ) -> list[Lane]:
-    """Every set of options with its rounds and decision; one that time was too short for has none.
+    """Return every set of options with its rounds and decision. A set without time has none.
 
-    All open sets get their rounds up to the next look, in random order, and whoever is decided
-    leaves. In the first pass they come in the order given, and each gets its share of the time.
+    All open sets get their rounds up to the next look, in random order, and those that are decided
+    leave. In the first pass they come in the given order, and each gets its share of the time.
     """
     lanes = [Lane(option_set) for option_set in option_sets]
     waiting = list(lanes)
@@ -132,7 +132,7 @@ def _visit(lane: Lane, visit: Visit, take: TakeRounds) -> None:
 # -- the rounds of two sets of options of one model
 
 
-# Fresh processes whose memory is taken.
+# The number of fresh processes whose memory is measured.
 _FOOTPRINTS = 3
 _MEDIAN = 50.0
 _PRECISION = "INFERENCE_PRECISION_HINT"
@@ -141,10 +141,10 @@ Outputs = Mapping[str, Sent]
 
 
 class Duets(Struct):
-    """The duets of one case: a worker that lasts for a pass of the race, and what outputs it gave.
+    """The duets of one case: a worker that lives for a pass of the race, and the outputs it gave.
 
-    `against` are the options of the side that candidates run beside, the baseline's at first.
-    `machine` is the one that they ran on; None if that is this machine.
+    `against` are the options that candidates are compared with, those of the baseline at first.
+    `machine` is the one that they ran on, or None if that is this machine.
     """
 
     model: PreparedModel
@@ -168,7 +168,7 @@ class Duets(Struct):
         return replace(self.setup, options={**self.setup.options, **option_set.options})
 
     def visit(self, visit: Visit) -> Sequence[DuetRound]:
-        """Rounds of a set of options, the first side, beside what it is held against.
+        """Take rounds of a set of options, as the first side, and of what it is compared with.
 
         The first visit of a set also reads its outputs.
         """
@@ -188,13 +188,13 @@ class Duets(Struct):
                     if option_set.name not in self.outputs:
                         self.outputs[option_set.name] = read_outputs(rig)
         except MeasureError:
-            # Its worker may have ended, or be in the middle of something.
+            # The worker may have ended, or may be in the middle of a request.
             self.close()
             raise
         return rounds
 
     def confirm(self, winner: OptionSet, rule: DuetRule, seconds: float) -> Sequence[DuetRound]:
-        """Fresh rounds of a winner and the baseline, each in processes of its own."""
+        """Take fresh rounds of a winner and the baseline, each in its own processes."""
         self.close()
 
         def is_decided(rounds: Sequence[DuetRound]) -> bool:
@@ -205,13 +205,13 @@ class Duets(Struct):
             return self._take(duet, most, seconds, winner, is_decided, fills_time=True)
 
     def read_again(self) -> Outputs | None:
-        """The outputs of the baseline in another process than before."""
+        """Return the outputs of the baseline in another process than before."""
         self.close()
         with self._started(self.setup_of(self.against), AFTER) as rig:
             return read_outputs(rig)
 
     def memory_of(self, option_set: OptionSet) -> int | None:
-        """The median over some processes; None if the system does not tell it."""
+        """Return the median over some processes, or None if the system does not report memory."""
         self.close()
         self.place.tell(f"measuring the memory of {option_set.name or 'the baseline'}")
         setup = self.setup_of(option_set)
@@ -224,7 +224,7 @@ class Duets(Struct):
     # -- workers
 
     def _share(self, visit: Visit) -> tuple[Rig, Rig]:
-        """Both sides in the worker of this pass."""
+        """Return both sides in the worker of this pass."""
         if self._worker is None or self._workload is None or visit.number != self._pass:
             self.close()
             self._worker = self._stack.enter_context(start_on(self.setup, self.place.case.cores))
@@ -266,13 +266,13 @@ class Duets(Struct):
         return SplitDuet(starter(own, BEFORE), starter(self.against, AFTER))
 
     def _keep_outputs_apart(self, own: OptionSet) -> None:
-        """Read the outputs of both sides, each in a process of its own."""
+        """Read the outputs of both sides, each in its own process."""
         for option_set, side in ((own, BEFORE), (self.against, AFTER)):
             if option_set.name not in self.outputs:
                 with self._started(self.setup_of(option_set), side) as rig:
                     self.outputs[option_set.name] = read_outputs(rig)
 
-    def _take(  # noqa: PLR0913, PLR0917  # a bench, how long, for whom, and when it is enough
+    def _take(  # noqa: PLR0913, PLR0917  # a bench, how long, for which options, and when it is enough
         self,
         duet: Bench,
         most: int,
@@ -292,7 +292,7 @@ class Duets(Struct):
             min_rounds=min(DUET_POLICY.min_rounds, most),
             min_samples=needed_samples(_MEDIAN),
             max_rounds=most,
-            # A visit is one of many: only a confirmation fills its time with longer blocks.
+            # A visit is one of many, so only a confirmation fills its time with longer blocks.
             usual_share=DUET_POLICY.usual_share if fills_time else 1.0,
         )
 
@@ -305,7 +305,7 @@ class Duets(Struct):
 
 
 def costs_of(rounds: Sequence[DuetRound], side: int, memory_bytes: int | None) -> SideCosts:
-    """The costs of the first side (0) or the second (1) of these rounds."""
+    """Return the costs of the first side (0) or the second (1) of these rounds."""
     latency = side_latencies(rounds)[side]
     loads = [(each.before, each.after)[side].load_ns for each in rounds]
     return SideCosts(
@@ -316,7 +316,10 @@ def costs_of(rounds: Sequence[DuetRound], side: int, memory_bytes: int | None) -
 
 
 def _require_precision(worker: ProcessWorker, setup: Setup, option_set: OptionSet) -> None:
-    """An error if the device lacks a precision: it may take the hint, and compute in another."""
+    """Raise an error if the device lacks a precision.
+
+    Otherwise it may accept the hint, but compute in another precision.
+    """
     wanted = option_set.options.get(_PRECISION)
     if wanted is not None and setup.engine.name == "openvino":
         variant_options(worker, setup, "precision", wanted)

@@ -1,4 +1,4 @@
-"""The records of a tuning: its candidates, how each stands, and the winner with its costs."""
+"""The records of a tuning: its candidates, the standing of each, and the winner with its costs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ REFUSED, FAILED, UNSEEN = "not the same", "not possible", "not tried"
 
 
 class OptionSet(Struct, frozen=True):
-    """Options of an engine that are tried together, beside those that the user gave.
+    """Options of an engine that are tried together, in addition to those that the user gave.
 
-    Some hold for a whole process, so no session beside it may have others: `needs_process`.
+    With `needs_process`, some apply to a whole process, so sessions with others cannot share it.
     """
 
     options: Mapping[str, str]
@@ -30,7 +30,7 @@ class OptionSet(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """`execution_mode=parallel, inter_op_num_threads=2`."""
+        """The name: `execution_mode=parallel, inter_op_num_threads=2`."""
         return ", ".join(f"{key}={value}" for key, value in self.options.items())
 
     def merged(self, other: OptionSet) -> OptionSet:
@@ -40,11 +40,11 @@ class OptionSet(Struct, frozen=True):
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """A set of options and how it stands: its speedup over the baseline, or why there is none.
+    """A set of options and its standing: its speedup over the baseline, or why there is none.
 
     `standing` is None if it did not run. `outputs` judges the difference of its outputs from those
-    of the baseline; None if they were not compared. `refusal` says why it cannot be recommended
-    although it may be faster.
+    of the baseline, or is None if they were not compared. `refusal` says why it cannot be
+    recommended although it may be faster.
     """
 
     option_set: OptionSet
@@ -62,7 +62,7 @@ class Tried(Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """How it stands, in one or two words."""
+        """The standing, in one or two words."""
         if self.failure is not None:
             return FAILED
         if self.standing is None:
@@ -86,8 +86,8 @@ TRIED = JsonObject(
 class SideCosts(Struct, frozen=True, kw_only=True):
     """The costs of the model with some options: all that a user may have to weigh.
 
-    `memory_bytes` is what loading it and some inferences add to the resident memory of a process.
-    A figure that was not measured is None.
+    `memory_bytes` is what loading it and some inferences add to the resident memory of a process. A
+    figure that was not measured is None.
     """
 
     p50_ms: float | None = None
@@ -96,7 +96,7 @@ class SideCosts(Struct, frozen=True, kw_only=True):
 
 
 class Confirmation(Struct, frozen=True, kw_only=True):
-    """Fresh rounds of one set of options beside the baseline, each side in processes of its own.
+    """Fresh rounds of one set of options and the baseline, each side in its own processes.
 
     `detectable` is the gain that these rounds would have shown in nine of ten runs.
     """
@@ -119,7 +119,7 @@ CONFIRMATION = JsonObject(
 
 
 class TuningLimits(Struct, frozen=True):
-    """The limits that a set of options must keep to be recommended; None: no limit."""
+    """The limits that a set of options must keep to be recommended. None means no limit."""
 
     latency_ms: float | None = None
     memory_bytes: int | None = None
@@ -128,10 +128,10 @@ class TuningLimits(Struct, frozen=True):
 class TunedCase(Struct, frozen=True, kw_only=True):
     """One case: all that was tried, and the winner, which is None if nothing is shown to help.
 
-    `winner` holds all options that the winner runs with, and `given` those of the baseline.
-    `equals` are sets of options that cannot be told from the winner. `most_gain` is the gain that
-    none of those exceeds that ran and may be recommended, as far as their rounds show.
-    `detectable` is the gain that those which stayed open would have shown in nine of ten races.
+    `winner` has all options that the winner runs with, and `given` those of the baseline. `equals`
+    are sets of options that cannot be distinguished from the winner. `most_gain` is an upper bound
+    for the gain of all sets that ran and may be recommended, if their rounds show one. `detectable`
+    is the gain that the sets that stayed open would have shown in nine of ten races.
     """
 
     case: Case
@@ -165,7 +165,7 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     @property
     def fastest_first(self) -> Sequence[Tried]:
-        """All that was tried; what did not run is last."""
+        """All that was tried, with what did not run at the end."""
         return sorted(self.tried, key=lambda each: each.speedup.value if each.speedup else -1.0)[
             ::-1
         ]
@@ -177,7 +177,7 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     @property
     def unseen(self) -> tuple[Tried, ...]:
-        """The sets of options that time was too short for."""
+        """The sets of options for which there was no time."""
         return tuple(t for t in self.tried if t.standing is None and t.failure is None)
 
     @property
@@ -208,9 +208,9 @@ TUNED_CASE = JsonObject(
 class Tuning(Shown, frozen=True, kw_only=True):
     """A model, and the options that make it faster at each case.
 
-    `confidence` is that of all statements of a case together. `outputs_tolerance` is how far
-    outputs may differ, as a share of their largest value. A failure of a `named` set of options
-    counts, because the user asked for it.
+    `confidence` is that of all statements about a case together. `outputs_tolerance` is how far
+    outputs may differ, as a share of their largest value. With `is_named`, a failure of a set of
+    options counts, because the user asked for it.
     """
 
     model: ModelFacts
@@ -226,7 +226,7 @@ class Tuning(Shown, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether a case could not be measured, or options that the user named."""
+        """Whether a case, or options that the user named, could not be measured."""
         return any(
             case.failure is not None
             or (self.is_named and any(t.failure is not None for t in case.tried))

@@ -110,7 +110,7 @@ _TONES = {
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
-    """Each case with its table, its answer and its code, and the method."""
+    """Return each case with its table, its answer and its code, and the method."""
     failed = sum(case.failure is not None for case in tuning.cases)
     machine, engine, limits = tuning.machine, tuning.engine, tuning.limits
     rule = [
@@ -146,7 +146,7 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
 
 
 def _sheet(tuning: Tuning) -> Sheet:
-    """A row for each set of options of each case."""
+    """Return a row for each set of options of each case."""
     return Sheet(
         _SHEET_COLUMNS,
         tuple(
@@ -240,18 +240,18 @@ def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[ReportBlock]:
 
 
 def describe_failure(case: TunedCase) -> str:
-    """Why a case could not be measured."""
+    """Return why a case could not be measured."""
     return f"{case.id}: {case.failure}"
 
 
 def refusals_of(case: TunedCase) -> list[str]:
-    """Why sets of options are not recommended, or could not run."""
+    """Return why sets of options are not recommended, or could not run."""
     reasons = ((tried.name, tried.failure or tried.refusal) for tried in case.tried)
     return [f"{name}: {reason}" for name, reason in reasons if reason is not None]
 
 
 def _tried_table(case: TunedCase, least_gain: float) -> Table:
-    """A row for each set of options, the fastest first; those that did not run are last."""
+    """Return a row for each set of options, the fastest first, with those that did not run last."""
     gain = f"{100 * least_gain:g} %"
     caption = (
         f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
@@ -271,7 +271,7 @@ def _tried_table(case: TunedCase, least_gain: float) -> Table:
 
 
 def _answer_lines(case: TunedCase, confidence: float) -> Iterator[Line]:
-    """The answer: the better options and how sure that is, or that nothing is shown to help."""
+    """Yield the better options and how sure that is, or that nothing is shown to help."""
     sure = format_confidence(confidence)
     confirmed = case.confirmed
     if confirmed is not None:
@@ -294,7 +294,7 @@ def _answer_lines(case: TunedCase, confidence: float) -> Iterator[Line]:
 
 
 def _describe_gain(case: TunedCase) -> str:
-    """The gain that could have been seen; empty if the rounds do not show one."""
+    """Return the gain that could have been seen, or an empty string if no rounds show one."""
     if case.most_gain is not None:
         are_all = all(t.standing is not None and t.refusal is None for t in case.tried)
         which = "above" if are_all else "that ran and may be recommended"
@@ -308,7 +308,7 @@ def _describe_gain(case: TunedCase) -> str:
 
 
 def _describe_speedup(each: Confirmation) -> str:
-    """`x1.31 (1.25 … 1.37)`."""
+    """Return `x1.31 (1.25 … 1.37)`."""
     if each.speedup is None:
         return "no speedup is known"
     interval = _format_interval(each.speedup)
@@ -330,7 +330,7 @@ def _describe_doubt(each: Confirmation) -> str:
 
 
 def _limit_lines(tuning: Tuning, case: TunedCase) -> Iterator[Line]:
-    """Limits that the baseline itself does not keep."""
+    """Yield the limits that the baseline itself does not keep."""
     limits = tuning.limits
     now_ms, taken = case.baseline.p50_ms, case.baseline.memory_bytes
     if limits.latency_ms is not None and now_ms is not None and now_ms > limits.latency_ms:
@@ -343,7 +343,7 @@ def _limit_lines(tuning: Tuning, case: TunedCase) -> Iterator[Line]:
 
 
 def _cost_table(case: TunedCase) -> Table | None:
-    """The costs of the baseline and of the winner; None if nothing was measured."""
+    """Return the costs of the baseline and of the winner, or None if nothing was measured."""
     sides, names = [case.baseline], ["now"]
     if case.winner_costs is not None:
         sides, names = [*sides, case.winner_costs], [*names, "best"]
@@ -358,7 +358,7 @@ def _cost_table(case: TunedCase) -> Table | None:
 
 
 def _pasted(tuning: Tuning, case: TunedCase) -> Iterator[Code]:
-    """The winner as code and as a table."""
+    """Yield the winner as code and as a table."""
     facts = case.winner_engine
     if case.winner is None or facts is None:
         return
@@ -372,14 +372,14 @@ def _pasted(tuning: Tuning, case: TunedCase) -> Iterator[Code]:
 
 
 def _format_speedup(ratio: Ratio | None) -> str:
-    """`x1.31`; empty without one."""
+    """Return `x1.31`, or an empty string without a speedup."""
     if ratio is None:
         return ""
     return f"x{ratio.value:.2f}" if ratio.value < 99.5 else f"x{ratio.value:.0f}"
 
 
 def _format_interval(ratio: Ratio | None) -> str:
-    """`1.25 … 1.37`; empty without one."""
+    """Return `1.25 … 1.37`, or an empty string without an interval."""
     interval = None if ratio is None else ratio.interval
     return "" if interval is None else "{:.2f} … {:.2f}".format(*interval)
 
@@ -405,7 +405,7 @@ _PRECISION = (
     "{} may change the precision: the outputs were compared on these inputs alone, and accuracy "
     "was not measured"
 )
-# The warnings that go with a recommended option.
+# The warnings that belong to a recommended option.
 _WARNINGS: Mapping[str, str] = {
     **{
         key: _PRECISION.format(key)

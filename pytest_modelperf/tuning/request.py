@@ -31,14 +31,14 @@ from pytest_modelperf.tuning.race import Duets
 from pytest_modelperf.tuning.records import OptionSet, TunedCase, Tuning
 from pytest_modelperf.tuning.tuned import Countdown, TuningTerms, tune_case
 
-# The seconds of a whole tuning, unless the user says.
+# The seconds of a whole tuning, unless the user gives others.
 TUNING_SECONDS = 120.0
 
 
 class TuningRequest(Struct, frozen=True):
     """A request to tune every case of a model in the time of its policy.
 
-    `wanted` are values of options that the user named; without any the usual ones are tried.
+    `wanted` are values of options that the user named. Without any, the usual ones are tried.
     """
 
     model: ModelRun
@@ -47,7 +47,7 @@ class TuningRequest(Struct, frozen=True):
     terms: TuningTerms = TuningTerms()
 
     def run(self, extensions: Extensions, watch: Watch = lambda _: None) -> Tuning:
-        """The tuning, made here."""
+        """Make the tuning, in this process."""
         begun, setup, terms = time.monotonic(), self.model.setup, self.terms
         check_given(setup.engine.name, setup.options)
         sets = {cores: self._sets(cores) for cores in self.request.cores}
@@ -62,7 +62,7 @@ class TuningRequest(Struct, frozen=True):
             try:
                 prepared = prepare(model)
             except ChangedModelError as error:
-                # The cases before were tuned when the model was still the same.
+                # The earlier cases were tuned while the model was still unchanged.
                 cases += [
                     _not_tuned(model.case(cores), setup, error) for cores in self.request.cores
                 ]
@@ -88,7 +88,7 @@ class TuningRequest(Struct, frozen=True):
         )
 
     def _sets(self, cores: int) -> tuple[OptionSet, ...]:
-        """The sets of options to try on so many cores; UsageError if there are none."""
+        """Return the sets of options to try on this many cores. Raise a UsageError without any."""
         setup = self.model.setup
         if self.wanted:
             return named_sets(self.wanted, setup.options)
@@ -98,7 +98,7 @@ class TuningRequest(Struct, frozen=True):
 def _tune_alone(
     duets: Duets, sets: Sequence[OptionSet], terms: TuningTerms, seconds: float
 ) -> TunedCase:
-    """A case alone on this machine; one that cannot be measured says why."""
+    """Tune a case alone on this machine. A case that cannot be measured says why."""
     case, setup = duets.place.case, duets.setup
     try:
         check_cores(case.cores, setup)

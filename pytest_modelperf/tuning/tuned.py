@@ -1,8 +1,8 @@
-"""Tunes a case of a model: races sets of options against the baseline, and confirms the winner.
+"""Tune a case of a model: race sets of options against the baseline, and confirm the winner.
 
-Single options race first, then combinations of those that helped. Of those that cannot be told
-from the fastest, more options have to be shown faster than the fewest. The winner is confirmed on
-fresh rounds, which alone decide whether it is called better.
+Single options race first, then combinations of those that helped. Among sets that cannot be
+distinguished from the fastest, one with more options has to be shown faster than the one with the
+fewest. The winner is confirmed on fresh rounds, which alone decide whether it is called better.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ from pytest_modelperf.tuning.report import (
     find_warnings,
 )
 
-# How far outputs may differ, unless the user says.
+# How far outputs may differ, unless the user gives another share.
 OUTPUTS_TOLERANCE = 0.001
-# The share of the time after which each stage ends; what one leaves is for the next. Single options
-# of which none could be confirmed go on, as the stages to come would have nothing to do.
+# The share of the time after which each stage ends. What one leaves is for the next. While no
+# single option can be confirmed, the single options go on, because later stages would have nothing
+# to do.
 _SINGLE_END, _COMBINED_END, _CONTEST_END = 0.55, 0.7, 0.8
 # A confirmation gets at least this share of the time.
 _LEAST_SHARE = 0.1
@@ -88,12 +89,12 @@ class Countdown:
         return self._begun + share * self._seconds - self._clock()
 
     def at_least(self, share: float) -> float:
-        """The time that is left, or at least so much."""
+        """Return the time that is left, but no less than this share of the whole."""
         return max(self(), share * self._seconds)
 
 
 class TuningBench(Protocol):
-    """The source of rounds for a case; on real workers that is `Duets`."""
+    """The source of rounds for a case. On real workers that is `Duets`."""
 
     setup: Setup
     place: CasePlace
@@ -102,26 +103,26 @@ class TuningBench(Protocol):
     outputs: dict[str, Outputs | None]
 
     def visit(self, visit: Visit) -> Sequence[DuetRound]:
-        """Rounds of a set of options beside what it is held against."""
+        """Take rounds of a set of options and of what it is compared with."""
         ...
 
     def confirm(self, winner: OptionSet, rule: DuetRule, seconds: float) -> Sequence[DuetRound]:
-        """Fresh rounds of a winner and the baseline."""
+        """Take fresh rounds of a winner and the baseline."""
         ...
 
     def read_again(self) -> Outputs | None:
-        """The outputs of the baseline once more."""
+        """Return the outputs of the baseline once more."""
         ...
 
     def memory_of(self, option_set: OptionSet) -> int | None:
-        """The bytes that a model takes with these options; None: unknown."""
+        """Return the bytes that a model takes with these options, or None if unknown."""
         ...
 
 
 def tune_case(
     duets: TuningBench, sets: Sequence[OptionSet], terms: TuningTerms, left: Countdown
 ) -> TunedCase:
-    """All stages of one case, as far as the time goes."""
+    """Run all stages of one case, as far as there is time."""
     run = _CaseRun(duets, terms, left)
     lanes = run.race(sets, _SINGLE_END, 1.0 - _LEAST_SHARE)
     if not any(lane.rounds for lane in lanes):
@@ -148,7 +149,7 @@ def _first_reason(lanes: Sequence[Lane], setup: Setup) -> str:
 
 
 class Leading(Struct, frozen=True):
-    """Places in the order in which they are to be confirmed, and those equal to the first one."""
+    """Places in the order in which to confirm them, and those equal to the first one."""
 
     order: tuple[int, ...]
     equals: tuple[int, ...] = ()
@@ -160,7 +161,7 @@ class _CaseRun(Struct):
     duets: TuningBench
     terms: TuningTerms
     left: Countdown
-    choose: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # an order
+    choose: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # only an order
     confirmations: list[Confirmation] = field(default_factory=list)
     refusals: dict[str, str] = field(default_factory=dict)
     memory: dict[str, int | None] = field(default_factory=dict)
@@ -172,7 +173,7 @@ class _CaseRun(Struct):
     def race(
         self, sets: Sequence[OptionSet], end: float, end_without: float | None = None
     ) -> list[Lane]:
-        """A race until this share of the time, or until another while nobody could be confirmed."""
+        """Race until this share of the time, or until `end_without` while none can be confirmed."""
         rule = self.terms.rule.of_stage(len(sets))
 
         def left_seconds(lanes: Sequence[Lane]) -> float:
@@ -183,7 +184,7 @@ class _CaseRun(Struct):
         return run_race(sets, self.duets.visit, rule, left_seconds, self.choose)
 
     def faster(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """The candidates that are shown faster and may be recommended, the fastest first."""
+        """Return the candidates that are shown faster and may be recommended, the fastest first."""
         found = [
             lane
             for lane in lanes
@@ -192,7 +193,7 @@ class _CaseRun(Struct):
         return sorted(found, key=_ratio_of, reverse=True)
 
     def find_leader(self, lanes: Sequence[Lane]) -> Leading:
-        """Who is to be confirmed; more options lead only where they are shown faster than fewer."""
+        """Return what to confirm. More options lead only if they are shown faster than fewer."""
         decisions = [None if self.refusal_of(lane) else lane.decision for lane in lanes]
         contest = find_contest(decisions, [len(lane.option_set.options) for lane in lanes])
         if contest is None:
@@ -204,7 +205,7 @@ class _CaseRun(Struct):
         equals = (
             [place for place in faster if place != first and _high_of(faster[place]) >= low]
             if faster
-            # Beside the simplest, an interval below 1 shows a candidate to be slower.
+            # Against the simplest, an interval below 1 shows that a candidate is slower.
             else [
                 place for place in contest.others if place not in met or _high_of(met[place]) >= 1.0
             ]
@@ -214,7 +215,7 @@ class _CaseRun(Struct):
         return Leading(tuple(dict.fromkeys((first, *rest))), tuple(equals))
 
     def _meet(self, lanes: Sequence[Lane], contest: Contest) -> dict[int, Lane]:
-        """The others of a contest, each beside the simplest; none if there is no time for that."""
+        """Race the others of a contest against the simplest, or return none if there is no time."""
         if not contest.others or self.left(_CONTEST_END) <= 0.0:
             return {}
         self.duets.against = lanes[contest.simplest].option_set
@@ -227,7 +228,7 @@ class _CaseRun(Struct):
     # -- what may not be recommended
 
     def refusal_of(self, lane: Lane) -> str | None:
-        """Why this set of options cannot be recommended, as far as its race tells."""
+        """Return why this set of options cannot be recommended, as far as its race shows."""
         name, limits = lane.option_set.name, self.terms.limits
         if name not in self.refusals:
             outputs = self.outputs_of(lane.option_set)
@@ -240,7 +241,7 @@ class _CaseRun(Struct):
         return self.refusals.get(name)
 
     def outputs_of(self, option_set: OptionSet) -> Metric | None:
-        """How far the outputs are from those of the baseline; None if they cannot be compared."""
+        """Judge how far the outputs are from the baseline's. None if they cannot be compared."""
         changes = self.output_changes_of(option_set)
         return judge_outputs(changes, self.terms.outputs_tolerance) if changes else None
 
@@ -291,13 +292,13 @@ class _CaseRun(Struct):
         return False
 
     def memory_of(self, option_set: OptionSet) -> int | None:
-        """The memory that it takes; None if the system does not tell, or if it did not run."""
+        """Return the memory that a set of options takes, or None if it could not be measured."""
         name = option_set.name
         if name not in self.memory:
             try:
                 self.memory[name] = self.duets.memory_of(option_set)
             except MeasureError as error:
-                # The case keeps what its race found; this figure alone is missing.
+                # The case keeps what its race found, and only this figure is missing.
                 self.memory[name] = None
                 reason = error.worded(self.duets.setup.wording)
                 self.notes.append(
@@ -368,7 +369,7 @@ class _CaseRun(Struct):
         )
 
     def _uncompared(self) -> Iterator[str]:
-        """A note where the outputs of the winner are not known to be those of the baseline."""
+        """Yield a note if the winner's outputs are not known to be those of the baseline."""
         if self.winner is None or self._varies:
             return
         outputs = self.outputs_of(self.winner)
@@ -394,7 +395,7 @@ class _CaseRun(Struct):
 
 
 def _judge_latency(rounds: Sequence[DuetRound], limit_ms: float) -> BudgetAnswer:
-    """Whether the median of the first side keeps to the limit."""
+    """Judge whether the median of the first side keeps to the limit."""
     times = [each.before.times_ns for each in rounds]
     return judge_percentile(times, _MEDIAN, limit_ms * 1e6, _LATENCY_LEVEL).answer
 

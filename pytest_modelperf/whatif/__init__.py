@@ -1,1 +1,1 @@
-"""Measures how much time a change of a model would gain."""
+"""Measure how much time a change of a model would save."""

@@ -1,8 +1,8 @@
-"""A model with a share of each of its weights set to zero, the smallest magnitudes first.
+"""Write a model with a share of each weight set to zero, the smallest magnitudes first.
 
 Only float weights that contractions multiply are pruned, not biases, norms or lookup tables.
-Existing zeros count. A weight that a ConstantOfShape generates has no magnitudes: it is stored with
-seeded random numbers.
+Existing zeros count. A weight that a ConstantOfShape generates has no magnitudes, so it is stored
+with seeded random numbers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 # The node that generates weights without values.
 _FILLER = "ConstantOfShape"
-# In deviations: no generated number is further from zero, so that no outlier decides a range.
+# In standard deviations. No generated number is further from zero, so that no outlier decides a
+# range.
 _WIDEST = 4.0
 # Before this version, all weights had to be inputs, too.
 _FIRST_IR_WITHOUT_WEIGHT_INPUTS = 4
@@ -71,7 +72,7 @@ class UnprunedWeight(Struct, frozen=True):
 class Pruned(Struct, frozen=True):
     """The result of pruning: the number of pruned weights, and of their elements and zeros.
 
-    `generated` of the weights were not stored before.
+    `generated` is the number of weights that were not stored before.
     """
 
     weights: int
@@ -89,10 +90,10 @@ def write_pruned(
     *,
     max_file_bytes: int = MAX_PROTO_BYTES,
 ) -> Pruned:
-    """Write the model with this share of every prunable weight zero.
+    """Write the model with this share of every prunable weight set to zero.
 
     A share of 0 sets nothing to zero, but stores generated weights. Weights in external data are
-    put into the file or, if it would be too large, beside it.
+    put into the file or, if it would be too large, into a separate file.
     """
     if not 0 <= share < 1:
         raise UsageError(
@@ -116,7 +117,7 @@ def write_pruned(
 
 
 def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
-    """Write the model with all multiplied weights stored; returns how many were generated before.
+    """Write the model with all multiplied weights stored, and return how many were generated.
 
     They have the same numbers as in `write_pruned` with this seed.
     """
@@ -149,7 +150,7 @@ def _find(bound: BoundModel) -> _Found:
             tensor = node.optional_input(index)
             if tensor is None or not tensor.weights:
                 continue
-            # The largest one: others scale or shift it.
+            # Take the largest one, because others scale or shift it.
             weight = max(
                 (bound.graph.weights[name] for name in tensor.weights), key=lambda w: w.size
             )
@@ -165,7 +166,7 @@ def _find(bound: BoundModel) -> _Found:
 
 
 def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]) -> str | None:
-    """Why the weight of an operand cannot be pruned; None if it can."""
+    """Return why the weight of an operand cannot be pruned, or None if it can."""
     alike = [n for n in tensor.weights if bound.graph.weights[n].size == weight.size]
     if weight.dtype not in _FLOATS:
         return f"it is stored as {weight.dtype}"
@@ -181,7 +182,7 @@ def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]
 
 
 def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
-    """Why a model has no prunable weight: its other weights or operators."""
+    """Return why a model has no prunable weight: its other weights or operators."""
     if spared:
         shown = [f"{printable(each.weight)!r}: {each.reason}" for each in spared[:_NAMED]]
         return "; ".join(shown) + ("; ..." if len(spared) > _NAMED else "")
@@ -197,9 +198,9 @@ def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
 
 
 class _Writer(Struct):
-    """Writes a model with these weights pruned, or only stored if there is no share.
+    """A writer of a model with these weights pruned, or only stored if there is no share.
 
-    `zeros` are the zeros of the written pruned weights.
+    `zeros` is the number of zeros in the written pruned weights.
     """
 
     bound: BoundModel
@@ -209,7 +210,7 @@ class _Writer(Struct):
     zeros: int = 0
 
     def write(self, path: Path, max_file_bytes: int = MAX_PROTO_BYTES) -> int:
-        """Write the model; returns how many weights were not stored before."""
+        """Write the model, and return how many weights were not stored before."""
         proto = as_it_runs(self.bound)
         generated = {n: p for n, p in self.prunable.items() if n not in self.bound.stored}
         _store_generated(proto, generated)
@@ -224,7 +225,7 @@ class _Writer(Struct):
     def _make(
         self, name: str, tensor: TensorProto, generated: Mapping[str, _Prunable]
     ) -> _Make | None:
-        """A function that makes the elements of a tensor; None if they stay unchanged."""
+        """Return a function that makes the elements of a tensor, or None if they stay unchanged."""
         number = stored_number(tensor)
         is_pruned = self.share is not None and name in self.prunable
         if number is None or not (is_pruned or name in generated or is_external(tensor)):
@@ -233,7 +234,7 @@ class _Writer(Struct):
             drawn = _distribution(generated[name])
             read = partial(self.drawer.draw_codes, drawn, number, tuple(tensor.dims), name)
         else:
-            # A copy, because the replaced tensor loses the location of its elements.
+            # Make a copy, because the replaced tensor loses the location of its elements.
             source = TensorProto()
             source.CopyFrom(tensor)
             read = partial(read_codes, self.bound.file, source, number)
@@ -242,7 +243,7 @@ class _Writer(Struct):
     def _elements(
         self, name: str, number: NumberType, read: _Read, *, is_pruned: bool
     ) -> Iterator[bytes]:
-        """The packed elements of one tensor; a weight to be pruned is in memory as a whole."""
+        """Yield the packed elements of a tensor. A weight to be pruned is in memory as a whole."""
         pieces = read()
         if is_pruned:
             pieces = iter((self._prune(np.concatenate(list(pieces)), number, name),))
@@ -261,7 +262,8 @@ class _Writer(Struct):
         self.zeros += max(wanted, present)
         if wanted <= present:
             return codes
-        # Partitioned in place and then computed again: a weight may take half of the memory.
+        # Partition in place, then compute the magnitudes again: a weight may take half of the
+        # memory.
         magnitudes.partition(wanted - 1)
         limit = magnitudes[wanted - 1]
         np.bitwise_and(codes, unsigned, out=magnitudes)
@@ -274,7 +276,7 @@ class _Writer(Struct):
 
 
 def _distribution(generated: _Prunable) -> Statistics:
-    """A distribution that keeps the range of activations behind a ReLU.
+    """Return a distribution that keeps the range of activations behind a ReLU.
 
     https://arxiv.org/abs/1502.01852, equation 10.
     """
@@ -297,7 +299,7 @@ def _separate_weights(proto: ModelProto) -> None:
 
 
 def _store_in(graph: GraphProto, generated: Mapping[str, _Prunable], path: str) -> set[str]:
-    """Do so in one graph and its bodies; returns the inputs of the removed nodes."""
+    """Replace the nodes of one graph and its bodies, and return the inputs of the removed nodes."""
     taken: set[str] = set()
     gone: set[str] = set()
     for index in reversed(range(len(graph.node))):

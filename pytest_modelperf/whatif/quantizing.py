@@ -1,7 +1,8 @@
-"""A model in 8-bit integers, made by ONNX Runtime's own quantizer.
+"""Quantize a model to 8-bit integers with ONNX Runtime's own quantizer.
 
-`dynamic` finds the range of activations anew in each inference, `static` once, by inferences on
-given inputs: a calibration. The accuracy of the result depends on these inputs; its speed does not.
+`dynamic` finds the range of activations again in each inference, `static` once, by inferences on
+given inputs: a calibration. The accuracy of the result depends on these inputs, but its speed does
+not.
 
 The quantizer runs in a worker, under this interpreter. Calibrating runs the model, so a crash ends
 only this variant.
@@ -39,7 +40,7 @@ StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
 
 
-def quantize(  # noqa: PLR0913  # what of what, and by which code in which worker
+def quantize(  # noqa: PLR0913  # what to quantize and how, and by which code in which worker
     source: Path,
     target: Path,
     form: QuantizationForm,
@@ -49,17 +50,18 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
     code: ModuleSource | None = None,
     start: StartWorker = start_worker,
 ) -> tuple[str, ...]:
-    """Write the quantized model to `target`; returns notes on it.
+    """Write the quantized model to `target`, and return notes on it.
 
     `feeds` are the inputs of each calibrating inference.
 
-    `limit_s` limits native code, such as one of these inferences. Python code has no limit: it does
-    not hang, and the quantizer's takes minutes for a graph of many nodes.
+    `limit_s` limits native code, such as one of these inferences. Python code has no limit, because
+    it does not hang, and the quantizer needs minutes for a graph of many nodes.
 
-    `code` is sent to the worker that `start` makes; None: the code for ONNX Runtime's quantizer.
+    `code` is sent to the worker that `start` makes. None means the code for ONNX Runtime's
+    quantizer.
 
-    The weights of `source` have to be stored: see `whatif.pruned.write_stored`. If the model is
-    large or has external data, the weights of the result lie in a file beside it.
+    The weights of `source` have to be stored (see `whatif.pruned.write_stored`). If the model is
+    large or has external data, the weights of the result are in a separate file.
     """
     before = read_products(source)
     if not before.of_floats:
@@ -95,7 +97,7 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
 
 @contextmanager
 def _removed_on_failure(*paths: Path) -> Iterator[None]:
-    """Remove these files first, and once more if an error is raised."""
+    """Remove these files first, and again if an error is raised."""
     _remove(*paths)
     try:
         yield
@@ -111,7 +113,7 @@ def _run(
     asked: Mapping[str, Any],
     feeds: Iterable[Mapping[str, Feed]],
 ) -> Sequence[str]:
-    """The notes of the quantizer; MeasureError where it raised something."""
+    """Return the notes of the quantizer. Raise a MeasureError if it raised an error."""
     told: Mapping[str, Any] = worker.ask(
         "quantizer",
         "as ONNX Runtime's quantizer was loaded",
@@ -134,7 +136,7 @@ def _run(
 
 
 def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:
-    """Send what is fed to each inference, under these names.
+    """Send the inputs of each inference, and return the names under which they were sent.
 
     An input that is the same in all of them is sent once, with the first.
     """
@@ -165,12 +167,12 @@ def _notes(before: ProductCounts, after: ProductCounts) -> Iterator[str]:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    """`2 MatMul, 1 LSTM`."""
+    """Return `2 MatMul, 1 LSTM`."""
     return ", ".join(f"{count} {printable(op)}" for op, count in counts.items())
 
 
 def _described(raised: Mapping[str, Any]) -> str:
-    """The type and the first line of what was raised."""
+    """Return the type and the first line of what was raised."""
     lines = (line.strip() for line in str(raised["message"]).splitlines())
     first = next(filter(None, lines), "")
     text = f"{raised['type']}: {first}" if first else str(raised["type"])

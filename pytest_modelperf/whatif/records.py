@@ -1,4 +1,4 @@
-"""The records of a what-if: a model, and its variants measured beside it."""
+"""The records of a what-if: a model, and its variants measured next to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_modelperf.text.escaping import printable
 
 BASELINE = "Baseline"
 _BASELINE_ID = "baseline"
-# The row of layer types with the time that a disturbed model waited.
+# The row of layer types with the time for which a disturbed model waited.
 WAITING = RowKind.WAITING.value
 # One nanosecond, in ms. A shorter time is a remainder of a subtraction, not a measurement.
 SHORTEST_MS = 1e-6
@@ -39,7 +39,7 @@ class VariantKind(str, Enum):
 
 # Variants whose outputs should be those of the model.
 FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
-# The names that a user types, and the forms of a variant that each stands for.
+# The names that a user types, and the forms of a variant that each means.
 FORMS: Mapping[VariantKind, Mapping[str, tuple[str, ...]]] = {
     VariantKind.QUANTIZED: {
         "int8": ("dynamic", "static"),
@@ -52,7 +52,7 @@ _TITLES = {VariantKind.PRUNED: "Pruned", VariantKind.NARROWED: "Channels"}
 
 
 class Variant(Struct, frozen=True):
-    """One change to a model; `level` is the share of weights or channels to remove.
+    """One change to a model. `level` is the share of weights or channels to remove.
 
     `form` names the quantization, `dynamic` or `static`, or the precision, such as `bf16`.
     """
@@ -75,15 +75,15 @@ class Variant(Struct, frozen=True):
 
 
 class Level(Struct, frozen=True, kw_only=True):
-    """One column of the summaries; None stands for an unknown value.
+    """One column of the summaries. None is an unknown value.
 
     `ms` is the median for a batch. `speedup` compares it with the unchanged model. `layer_types`
-    and `layers` are milliseconds, by operator and by the id of the unchanged model's layer, and
-    `half_widths` is how sure the latter are: half the interval of each that is known. They are
-    undisturbed times; where other processes disturbed the model, `WAITING` has the rest of `ms`.
+    and `layers` are milliseconds, by operator and by the id of the unchanged model's layer.
+    `half_widths` is how sure the latter are: half the interval of each that is known. All of these
+    are undisturbed times. If other processes disturbed the model, `WAITING` has the rest of `ms`.
     `outside` are the layers that ran outside the accelerated engine. `zeros` is the share of zero
-    weights. `judged_outputs` is the largest difference of outputs with its verdict; None if a
-    tolerance does not judge it. `failure` says why there is no time.
+    weights. `judged_outputs` is the largest difference of outputs with its verdict, or None if no
+    tolerance judges it. `failure` says why there is no time.
     """
 
     title: str
@@ -106,7 +106,7 @@ class Level(Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
     def __repr__(self) -> str:
-        """A line, for a Python prompt: the times of layers would fill pages."""
+        """Return one line, for a Python prompt: the times of layers would fill pages."""
         if self.failure is not None:
             return f"<level {printable(self.title)}: failed, {printable(self.failure)}>"
         ms = "no time" if self.ms is None else f"{self.ms:g} ms"
@@ -114,18 +114,18 @@ class Level(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """`baseline`, `pruned-0.9`, `int8-static`; for an estimate, `pruned-0.7-estimate`."""
+        """`baseline`, `pruned-0.9`, `int8-static`, or for an estimate `pruned-0.7-estimate`."""
         if self.variant is None:
             return _BASELINE_ID
         return f"{self.variant.id}-estimate" if self.is_estimate else self.variant.id
 
     @property
     def form(self) -> str | None:
-        """The form of its variant; None if that has none."""
+        """The form of its variant, or None if that has none."""
         return None if self.variant is None else self.variant.form or None
 
     def relative_half_width(self, layer_id: str) -> float | None:
-        """How sure the time of a layer is, relative to it; None where that is unknown."""
+        """Return the half width of a layer's interval, relative to its time, or None if unknown."""
         ms, half_width = self.layers.get(layer_id), self.half_widths.get(layer_id)
         return None if not ms or half_width is None else half_width / ms
 
@@ -143,7 +143,7 @@ class Level(Struct, frozen=True, kw_only=True):
 
     @property
     def is_gain(self) -> bool:
-        """Whether it was shown to be faster, with outputs that are known to be near if judged."""
+        """Whether it was shown to be faster and its outputs, if judged, have passed."""
         judged = self.judged_outputs
         return self.is_faster and (judged is None or judged.verdict is Verdict.PASSED)
 
@@ -171,7 +171,7 @@ LEVEL = JsonObject(
 
 
 def times_as_fast(before_ms: float | None, after_ms: float | None) -> float | None:
-    """How many times as fast a layer became; None if either time is missing or too short."""
+    """Return how many times as fast a layer became, or None if a time is missing or too short."""
     if before_ms is None or before_ms < SHORTEST_MS or not after_ms:
         return None
     return before_ms / after_ms
@@ -182,7 +182,7 @@ def _speedup(level: Level) -> float:
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """How fast the model is, and how fast the best of its levels lets it be.
+    """How fast the model is, and how fast the best of its levels makes it.
 
     `level` is the id of the fastest level that was shown to be faster. It and the estimated values
     are null if none was.
@@ -199,7 +199,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 class WhatIfCase(Struct, frozen=True, kw_only=True):
     """One case: the unchanged model with every variant and estimate.
 
-    `levels` begins with the unchanged model; `baseline` has its layers.
+    `levels` begins with the unchanged model. `baseline` has its layers.
     """
 
     case: Case
@@ -222,7 +222,7 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> Level | None:
-        """The level with the largest speedup of those shown to be faster; None if none is.
+        """The level with the largest speedup of those shown to be faster, or None if none is.
 
         An estimate has no interval, so it is never shown to be faster.
         """
@@ -231,7 +231,7 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
 
     @property
     def summarized(self) -> Level | None:
-        """The best level; without one, the fastest that may be a gain, although it is not shown."""
+        """The best level, or else the fastest one that may be a gain without being shown so."""
         open_levels = [
             level
             for level in self.levels[1:]
@@ -240,7 +240,7 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
         return self.best or max(open_levels, key=_speedup, default=None)
 
     def is_outside(self, layer_id: str, level: Level) -> bool:
-        """Whether a layer has no speedup at a level, as it ran outside of the engine on a side."""
+        """Whether a layer ran outside of the engine on one side, so that it has no speedup."""
         return layer_id in level.outside or layer_id in self.unchanged.outside
 
     def items_per_second(self, level: Level) -> float | None:
@@ -285,7 +285,7 @@ WHATIF_CASE = JsonObject(
 class WhatIf(Shown, frozen=True, kw_only=True):
     """A model and its variants, at every case.
 
-    `outputs_tolerance` is how far outputs may differ, as a share of their largest value; None if
+    `outputs_tolerance` is how far outputs may differ, as a share of their largest value, or None if
     they are not judged.
     """
 
@@ -311,12 +311,12 @@ WHATIF = JsonDocument(
 
 
 def dump_whatif(whatif: WhatIf) -> str:
-    """The what-if as JSON text."""
+    """Return the what-if as JSON text."""
     return dump_document(whatif_document(whatif))
 
 
 def whatif_document(whatif: WhatIf) -> dict[str, Any]:
-    """The document of a what-if as plain values."""
+    """Return the document of a what-if as plain values."""
     document = WHATIF.of(whatif)
     for case, found in zip(whatif.cases, document["cases"], strict=True):
         for level, entry in zip(case.levels, found["levels"], strict=True):

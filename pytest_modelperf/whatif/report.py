@@ -99,7 +99,7 @@ class WhatIfView(Struct, frozen=True):
 
 
 def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = None) -> Report:
-    """The levels of all cases, then each case with its layer types, layers and notes."""
+    """Return the levels of all cases, then each case with its layer types, layers and notes."""
     levels = [level for case in whatif.cases for level in case.levels]
     failed = sum(level.failure is not None for level in levels)
     machine, engine = whatif.machine, whatif.engine
@@ -134,7 +134,7 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
 
 
 def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
-    """`b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, if a level is shown to be faster.
+    """Return `b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, if that is shown.
 
     An estimate has no interval, so it is never the fastest.
     """
@@ -161,7 +161,7 @@ def _method(whatif: WhatIf) -> str:
 
 
 def _summary_table(cases: Sequence[WhatIfCase]) -> Table:
-    """A row for each case: how fast the model is, and how fast its best level lets it be."""
+    """Return a row for each case: how fast the model is, and how fast its best level makes it."""
     about: tuple[FilledColumn[WhatIfCase], ...] = (
         (Column("case", is_name=True, least=_LEAST_NAME), lambda case: case.id),
     )
@@ -190,7 +190,7 @@ def _summary_table(cases: Sequence[WhatIfCase]) -> Table:
 
 
 def _level_in_summary(case: WhatIfCase) -> str:
-    """`Pruned 0.9`, or `Pruned 0.5, neither` for a level that was not shown to be a gain."""
+    """Return `Pruned 0.9`, or `Pruned 0.5, neither` for a level that is not shown to be a gain."""
     level = case.summarized
     if level is None:
         return _NOTHING
@@ -206,7 +206,7 @@ class _Row(Struct, frozen=True):
 
 
 def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
-    """A row for each level of each case; columns that have nothing to show are left out."""
+    """Return a row for each level of each case. Columns without content are left out."""
     rows = [_Row(case, level) for case in cases for level in case.levels]
     case = Column("case", is_text=True, is_repeated=True)
     # A page colours names.
@@ -232,7 +232,7 @@ def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
 
 
 def _legend(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
-    """Explains the intervals of these levels, and their verdicts."""
+    """Yield explanations of the intervals of these levels, and of their verdicts."""
     shown = list(levels)
     yield f"interval: {format_confidence(confidence)}, of the speedup"
     if any(_interval(level) == UNKNOWN for level in shown):
@@ -242,9 +242,10 @@ def _legend(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
 
 
 def verdict_of(level: Level) -> str:
-    """`faster`, `slower`, `neither` if neither was shown, `failed`; or empty if not measured.
+    """Return `faster`, `slower`, `neither` or `failed`, or an empty string if not measured.
 
-    `other outputs` stands for all speeds, `outputs unknown` for a gain that may be wrong.
+    `neither` means that neither was shown. `other outputs` replaces all of these speeds, and
+    `outputs unknown` a gain that may be wrong.
     """
     if level.failure is not None:
         return "failed"
@@ -278,18 +279,18 @@ def _speedup(level: Level | None) -> str:
 
 
 def _interval(level: Level) -> str:
-    """The interval of its speedup; empty for the unchanged model and for estimates."""
+    """Return the interval of its speedup, which is empty for the unchanged model and estimates."""
     has_duet = level.variant is not None and level.ms is not None and not level.is_estimate
     return _format_interval(level.speedup) if has_duet else ""
 
 
 def _format_speedup(ratio: Ratio | None) -> str:
-    """`x1.93`."""
+    """Return `x1.93`."""
     return UNKNOWN if ratio is None else f"x{ratio.value:.2f}"
 
 
 def _format_interval(ratio: Ratio | None) -> str:
-    """`1.85 … 2.02`; `?` if it is unknown, or too wide to say anything."""
+    """Return `1.85 … 2.02`, or `?` if the interval is unknown or too wide to say anything."""
     interval = None if ratio is None else ratio.interval
     if interval is None or interval[1] > _WIDEST * interval[0]:
         return UNKNOWN
@@ -346,14 +347,14 @@ def _blocks(case: WhatIfCase, view: WhatIfView) -> Iterator[ReportBlock]:
 
 
 def failures_of(case: WhatIfCase) -> list[str]:
-    """Why levels have no time; levels with the same reason share a text."""
+    """Return why levels have no time. Levels with the same reason share a text."""
     return _with_titles(
         (level.title, level.failure) for level in case.levels if level.failure is not None
     )
 
 
 def _with_titles(texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Each text once, after the titles of the levels that it is about."""
+    """Return each text once, after the titles of the levels that it is about."""
     about: dict[str, list[str]] = {}
     for title, text in texts:
         about.setdefault(text, []).append(title)
@@ -385,7 +386,7 @@ def _notes_of_level(level: Level) -> Iterator[str]:
 
 
 def _outputs_table(case: WhatIfCase) -> Table | None:
-    """How far outputs differ from the unchanged model's; None if none were compared."""
+    """Return how far outputs differ from the unchanged model's, or None if none were compared."""
     rows = tuple(
         (level.title, *(show(output) for _, show in OUTPUT_COLUMNS))
         for level in case.levels
@@ -400,7 +401,7 @@ def _outputs_table(case: WhatIfCase) -> Table | None:
 
 
 def _sheet(whatif: WhatIf) -> Sheet:
-    """All levels of all cases; `row` says whether a row is for a model, layer type or layer."""
+    """Return all levels of all cases. `row` shows if a row is for a model, layer type or layer."""
     rows = tuple(
         (*_case_cells(case), *_level_cells(level), *cells)
         for case in whatif.cases
@@ -434,7 +435,7 @@ def _sheet_rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
         gained = _times_faster(first.layer_types, level, op, ms)
         yield ("layer type", None, op, None, ms, gained, *(None,) * 2, *_NO_SIZES, *(None,) * 5)
     known = {row.static.id: row for row in case.baseline.layers if row.static is not None}
-    # Those that only the variant has come last.
+    # Layers that only the variant has come last.
     for layer_id in (
         *(each for each, row in known.items() if each in level.layers or _is_fused(row, level)),
         *(each for each in level.layers if each not in known),
@@ -443,7 +444,7 @@ def _sheet_rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
 
 
 def _is_fused(row: LayerRow, level: Level) -> bool:
-    """Whether it has no time, as the kernel of another layer runs it."""
+    """Whether a layer has no time because the kernel of another layer runs it."""
     return row.runs_in is not None and bool(level.layers)
 
 

@@ -51,7 +51,7 @@ class _Row(Struct, frozen=True):
     """The cells before the times, and the time at each level, None for no time.
 
     `outside` has the places of the levels at which it ran outside of the accelerated engine.
-    `half_widths` is how sure the times are, relative to them, where that is known.
+    `half_widths` is how sure the times are, relative to them, if that is known.
     """
 
     head: tuple[str, ...]
@@ -71,14 +71,14 @@ class _Row(Struct, frozen=True):
 
     @property
     def gain(self) -> float:
-        """The most time that a level saves against the unchanged model."""
+        """The most time that a level saves compared with the unchanged model."""
         if self.base is None:
             return -max((time for time in self.times if time is not None), default=0.0)
         return max((self.base - (time or 0.0) for time in self.times[1:]), default=0.0)
 
 
 def layer_type_table(case: WhatIfCase, view: View) -> Table | None:
-    """The time of each operator at each level; None if none is known."""
+    """Return the time of each operator at each level, or None if none is known."""
     levels = _with_times(case, lambda level: level.layer_types)
     counted = case.baseline.layer_types
     rows = []
@@ -95,9 +95,9 @@ def layer_type_table(case: WhatIfCase, view: View) -> Table | None:
 
 
 def layer_table(case: WhatIfCase, view: View, top: int | None, for_all: str) -> Table | None:
-    """The layers that gain most at some level, and the time of all others; None without times.
+    """Return the layers that gain most at some level, and the time of all others, or None.
 
-    `for_all` says how to see all layers.
+    It is None without times. `for_all` says how to see all layers.
     """
     levels = _with_times(case, lambda level: level.layers)
     counted = case.baseline.counted
@@ -122,7 +122,7 @@ def layer_table(case: WhatIfCase, view: View, top: int | None, for_all: str) -> 
 def _with_times(
     case: WhatIfCase, read: Callable[[Level], Mapping[str, float]]
 ) -> tuple[Level, ...]:
-    """The unchanged model and the levels that have such times; empty if the model has none."""
+    """Return the unchanged model and the levels with such times, or nothing if it has none."""
     first, *others = case.levels
     if not read(first):
         return ()
@@ -139,9 +139,9 @@ def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
 
 
 def _others(shown: Sequence[_Row], levels: Sequence[Level]) -> tuple[_Row, ...]:
-    """The time of all other layers, of layers that only a variant has, and of the runtime.
+    """Return the time of all other layers, of layers that only a variant has, and of the runtime.
 
-    What was waited for a processor has a row of its own.
+    The time spent waiting for a processor has a row of its own.
     """
     waited = tuple(level.layer_types.get(WAITING) for level in levels)
     times = []
@@ -163,7 +163,7 @@ def _times_table(  # noqa: PLR0913  # the parts of a table
     *,
     more: str = "",
 ) -> Table:
-    """A column for each level; `more` is the first line of the caption."""
+    """Return a table with a column for each level. `more` is the first line of the caption."""
     whole = levels[0].ms
     decimals = table_decimals((whole or 0.0) * _NS_PER_MS)
     show = _SHOW[view]
@@ -217,7 +217,7 @@ def _show_percent(row: _Row, at: int, whole: float | None, _: int) -> str:
 
 
 def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str:
-    """Unchanged model: time; other levels: speedup."""
+    """Return the time for the unchanged model, and the speedup for other levels."""
     if at == 0:
         return _show_ms(row, at, whole, decimals)
     if 0 in row.outside or at in row.outside:
@@ -236,7 +236,7 @@ _SHOW: Mapping[View, _Show] = {
 # -- a what-if as the data that the scripts of a page draw
 
 
-# One nanosecond, in ms: a shorter time is a remainder of a subtraction.
+# One nanosecond, in ms. A shorter time is a remainder of a subtraction.
 _SHORTEST_MS = 1e-6
 _BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
 
@@ -253,7 +253,7 @@ def whatif_entry(case: WhatIfCase) -> Entry:
 
 
 def _with_shares(row: Mapping[str, Any], totals: Sequence[float | None]) -> Entry:
-    """The row with its shares of the levels, and how many times as fast it is at each of them.
+    """Return the row with its shares of the levels, and its speedup at each of them.
 
     A layer that ran outside the accelerated engine has no speedup.
     """
@@ -276,7 +276,7 @@ def _level_entry(level: Level, total_ms: float | None) -> Entry:
     return {
         "title": level.title,
         "is_estimate": level.is_estimate,
-        # The time of the whole level, which its percentages refer to.
+        # The percentages of a level refer to this time of the whole level.
         "total_ms": total_ms,
         "speedup": None if level.speedup is None else ratio_entry(level.speedup),
         "text": _speedup_text(level),
@@ -285,7 +285,7 @@ def _level_entry(level: Level, total_ms: float | None) -> Entry:
 
 
 def _speedup_text(level: Level) -> str:
-    """`Pruned 0.5: x1.41 (1.38 … 1.44)`; empty without a speedup."""
+    """Return `Pruned 0.5: x1.41 (1.38 … 1.44)`, or an empty string without a speedup."""
     if level.speedup is None:
         return ""
     interval = level.speedup.interval
@@ -298,7 +298,7 @@ def _speedup_text(level: Level) -> str:
 
 
 def operators_of(case: WhatIfCase) -> tuple[str, ...]:
-    """Every operator of the model and of its variants, in order."""
+    """Return every operator of the model and of its variants, in order."""
     counted = case.baseline.layer_types
     of_levels = (op for level in case.levels for op in level.layer_types)
     return tuple(dict.fromkeys((*counted, *of_levels)))
@@ -310,7 +310,7 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
         {
             "type": op,
             "is_layer": op not in _BESIDE_LAYERS,
-            # The unchanged model's count: a quantized one has operators that it lacks.
+            # Use the unchanged model's count, because a quantized one has operators that it lacks.
             "count": counted[op].count if op in counted and op not in _BESIDE_LAYERS else None,
             "kind": kind_of(op, is_layer=op not in _BESIDE_LAYERS),
             "ms": [level.layer_types.get(op) for level in case.levels],
@@ -323,7 +323,7 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
 
 
 def _layer_entries(case: WhatIfCase) -> list[Entry]:
-    """The layers of the model in the order of its graph, then other rows of the levels."""
+    """Return the layers of the model in graph order, then other rows of the levels."""
     rows = [row for row in case.baseline.layers if row.static is not None]
     ids = [row.static.id for row in rows if row.static is not None]
     known = set(ids)
@@ -370,7 +370,7 @@ def _layer_entry(
 
 
 def _place(row: LayerRow) -> str:
-    """The precision of a layer, or why it has none of its own."""
+    """Return the precision of a layer, or why it has none of its own."""
     return "in another kernel" if row.runs_in is not None else row.precision or "unknown"
 
 

@@ -1,4 +1,4 @@
-"""A request to ask what a model would gain by variants of it."""
+"""A request to measure what a model would gain by variants of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WhatIfRequest(Struct, frozen=True):
         watch: Watch = lambda _: None,
         quantizer: Quantizer = quantize,
     ) -> WhatIf:
-        """The variants, made and measured here."""
+        """Make the variants and measure them, in this process."""
         check_variants(self.variants, self.estimates)
         begun, setup = time.monotonic(), self.model.setup
         models = Model.of_request(open_model(self.model.source), self.request, extensions)
@@ -58,13 +58,13 @@ class WhatIfRequest(Struct, frozen=True):
             seconds=time.monotonic() - begun,
         )
 
-    def split(self, extensions: Extensions) -> Parts[WhatIf]:  # noqa: ARG002  # as all requests
-        """All of it, because its levels run in turn and are compared."""
+    def split(self, extensions: Extensions) -> Parts[WhatIf]:  # noqa: ARG002  # as for all requests
+        """Return the whole request as one part, because its levels run in turn and are compared."""
         check_variants(self.variants, self.estimates)
         facts = model_facts(open_model(self.model.source), reads_all=True)
 
         def join(found: Sequence[WhatIf | ModelPerfError]) -> WhatIf:
-            """The answer, whose model has another path on the machine."""
+            """Restore the facts of the model, which has another path on the other machine."""
             return replace(only_result(found), model=facts)
 
         return Parts(((f"what-if of {facts.name}", self),), WhatIf, join)

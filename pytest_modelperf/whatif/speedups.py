@@ -1,4 +1,4 @@
-"""Turns the duets of a what-if into levels on one scale, and estimates between them."""
+"""Turn the duets of a what-if into levels on one scale, and make estimates between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_modelperf.whatif.records import (
 )
 
 _NS_PER_MS = 1e6
-# A speedup that would not justify pruning a model.
+# A speedup below this would not justify pruning a model.
 _NO_GAIN = 1.1
 # The names of precisions in options, and as layers have them.
 _PRECISIONS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -36,7 +36,7 @@ _OUTSIDE_KERNELS = frozenset(kind.value for kind in RowKind if kind.is_outside_k
 class VariantResult(Struct, frozen=True, kw_only=True):
     """The duet of a variant with the unchanged model, or why there was none.
 
-    `ratio` is the variant's time over the unchanged model's time.
+    `ratio` is the variant's time divided by the unchanged model's time.
     """
 
     variant: Variant
@@ -59,7 +59,7 @@ class CaseLevels(Struct, frozen=True):
 
 
 def check_variants(variants: Sequence[Variant], estimates: Sequence[float]) -> None:
-    """Raises UsageError if a level cannot be made, or an estimate is not between two."""
+    """Raise a UsageError if a level cannot be made, or an estimate is not between two."""
     if not variants:
         raise UsageError(
             "there is no variant to try: give shares of weights or channels to prune, a "
@@ -106,10 +106,10 @@ def make_levels(
     results: Sequence[VariantResult],
     estimates: Sequence[float] = (),
 ) -> CaseLevels:
-    """The unchanged model, then each variant and estimate; pruned ones sorted by their shares.
+    """Return the unchanged model, then each variant and estimate, pruned ones by their shares.
 
     The time of the unchanged model is the median over all duets. The time of a variant is this
-    median times the ratio in its own duet, so changes of the machine between duets cancel.
+    median times the ratio in its own duet, so changes of the machine between duets cancel out.
     """
     measured = [each for each in results if each.before is not None and each.ratio is not None]
     ms = None
@@ -178,9 +178,9 @@ def _level_as_it_is(
 
 
 def _scale_of(profile: CaseProfile, ms: float) -> float:
-    """The factor from the times of a duet to those of the levels.
+    """Return the factor from the times of a duet to those of the levels.
 
-    If other processes disturbed the duet, its layers keep the times that they take without them.
+    If other processes disturbed the duet, its layers keep the times that they need without them.
     """
     types = _times_by_type(profile, 1.0)
     if types.pop(WAITING, None) is None:
@@ -220,7 +220,7 @@ def _level_of(each: VariantResult, first: Level) -> Level:
 
 
 def inverted(ratio: Ratio) -> Ratio:
-    """The speedup for a ratio of times."""
+    """Return the speedup for a ratio of times."""
     low = None if not ratio.high else 1.0 / ratio.high
     high = None if not ratio.low else 1.0 / ratio.low
     return Ratio(1.0 / ratio.value, low, high)
@@ -233,8 +233,8 @@ def _times_by_type(profile: CaseProfile, scale: float) -> dict[str, float]:
 class _Times(Struct, frozen=True):
     """The times of a variant in milliseconds, by operator and by layer of the unchanged model.
 
-    A layer that only the variant has is there by its own id. `half_widths` is how sure the times of
-    layers are.
+    A layer that only the variant has is included under its own id. `half_widths` is how sure the
+    times of layers are.
     """
 
     by_type: Mapping[str, float]
@@ -243,12 +243,12 @@ class _Times(Struct, frozen=True):
 
 
 def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times:
-    """The layer times of a variant on the scale of `first`; they add up to `ms`.
+    """Return the layer times of a variant on the scale of `first`, which add up to `ms`.
 
     The layers of both sides were timed in turn, so the gain of a layer is the ratio of its two
     times in the duet. A layer that only the variant has is scaled like all kernels together. The
-    remainder is the overhead of the runtime, or what was waited for a processor if `first` has such
-    a time: then the overhead is scaled like the kernels.
+    remainder is the overhead of the runtime. If `first` has a time spent waiting for a processor,
+    the remainder is that time instead, and the overhead is scaled like the kernels.
     """
     before = _kernel_times(differences.before.profile)
     after = differences.after.profile
@@ -272,7 +272,7 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
             shown = owner or row.static.id
             layers[shown] = layers.get(shown, 0.0) + spent
             if row.half_width is not None:
-                # What several kernels are unsure by is added up: they may be unsure together.
+                # The doubts of several kernels are added up, because they may not be independent.
                 half_widths[shown] = half_widths.get(shown, 0.0) + spent * row.half_width
         types[row.qualified_op] = types.get(row.qualified_op, 0.0) + spent
     spent = sum(types.values())
@@ -283,7 +283,7 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
 
 
 def _kernel_times(profile: CaseProfile) -> list[float]:
-    """The times of all rows that stand for kernels."""
+    """Return the times of all rows that belong to kernels."""
     return [
         row.ms
         for row in profile.layers
@@ -292,11 +292,11 @@ def _kernel_times(profile: CaseProfile) -> list[float]:
 
 
 def _owners(differences: Differences) -> dict[str, str]:
-    """Maps each layer of a variant to the layer of the unchanged model that its time belongs to.
+    """Map each layer of a variant to the layer of the unchanged model that its time belongs to.
 
     If a quantizer replaces one layer by several, the last of them has its output. Of layers that
     share a kernel, the one that has its time counts. A layer that only the variant has belongs to
-    none: what it serves is not known, and its time is that of no neighbour.
+    none: its purpose is unknown, and its time is not that of any neighbour.
     """
     before = differences.before
     mates = {new: old for old, new in differences.pairs.items()}
@@ -310,7 +310,7 @@ def _owners(differences: Differences) -> dict[str, str]:
 
 
 def _ran_outside(profile: CaseProfile) -> Iterator[str]:
-    """The layers that ran on another provider than the first one of the engine."""
+    """Yield the layers that ran on another provider than the first one of the engine."""
     measured = profile.measured
     if measured is None or not measured.engine.providers:
         return
@@ -322,7 +322,7 @@ def _ran_outside(profile: CaseProfile) -> Iterator[str]:
 
 
 def _outside(differences: Differences) -> tuple[str, ...]:
-    """The same for a variant, by the ids of the unchanged model's layers if they belong to one."""
+    """Return the layers of a variant that ran outside, by the unchanged model's ids if known."""
     owners = _owners(differences)
     ran = _ran_outside(differences.after.profile)
     return tuple(dict.fromkeys(owners.get(layer_id, layer_id) for layer_id in ran))
@@ -332,13 +332,13 @@ def _outside(differences: Differences) -> tuple[str, ...]:
 
 
 def estimate_level(known: Sequence[Level], share: float) -> Level:
-    """The level at a share of pruning between two measured levels.
+    """Return the level at a share of pruning between two measured levels.
 
     Sparsify's formula: est_time = T_base * est_prune / T_prune0, where est_prune = T_prune0 -
-    sum(t_0 - t_s), with t_s of each layer interpolated between its times at both. The overhead
-    of the runtime counts like a layer, so the times add up, and est_prune lies between the times
-    of the two levels. `known` begins with the unchanged model, which is the level 0 unless a
-    variant was pruned by 0.
+    sum(t_0 - t_s), with t_s of each layer interpolated between its times at both. The overhead of
+    the runtime counts like a layer, so the times add up, and est_prune is between the times of the
+    two levels. `known` begins with the unchanged model, which is the level 0 unless a variant was
+    pruned by 0.
     """
     variant = Variant(VariantKind.PRUNED, share)
     base, *pruned = known
@@ -380,9 +380,9 @@ class _Between(Struct, frozen=True):
         return low + (high - low) * self.weight
 
     def times(self, read: Callable[[Level], Mapping[str, float]]) -> dict[str, float]:
-        """The interpolated times; empty if one level has no layer times.
+        """Return the interpolated times, or nothing if one level has no layer times.
 
-        A layer without a time in one level runs in another layer's kernel there, and takes 0.
+        A layer without a time in one level runs in another layer's kernel there, so its time is 0.
         """
         low, high = read(self.low), read(self.high)
         if not low or not high:
@@ -398,7 +398,7 @@ def _scaled(times: Mapping[str, float], scale: float) -> dict[str, float]:
 
 
 def describe_waiting(baseline: CaseProfile) -> str | None:
-    """A note if other processes disturbed the unchanged model; None if its layers never waited."""
+    """Return a note if other processes disturbed the unchanged model, or None if none did."""
     if WAITING not in baseline.layer_types or baseline.measured is None:
         return None
     found = noise_of(baseline.measured)
@@ -413,7 +413,7 @@ def describe_waiting(baseline: CaseProfile) -> str | None:
 
 
 def describe_precisions(results: Sequence[VariantResult]) -> Iterator[str]:
-    """A note for each precision that the unchanged model already ran in."""
+    """Yield a note for each precision that the unchanged model already ran in."""
     for each in results:
         wanted = _PRECISIONS.get(each.variant.form)
         if each.variant.kind is VariantKind.PRECISION and _precisions_of(each.before) == {wanted}:
@@ -425,7 +425,7 @@ def describe_precisions(results: Sequence[VariantResult]) -> Iterator[str]:
 
 
 def _precisions_of(profile: CaseProfile | None) -> set[str | None]:
-    """The precisions of the layers that multiply, as far as the engine tells them."""
+    """Return the precisions of the layers that multiply, as far as the engine reports them."""
     if profile is None or profile.measured is None:
         return set()
     layers = profile.static.layers
@@ -437,7 +437,7 @@ def _precisions_of(profile: CaseProfile | None) -> set[str | None]:
 
 
 def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
-    """A note if pruning brought nothing on this engine; None if it did or was not measured."""
+    """Return a note if pruning gained nothing on this engine, or None if it did or was not run."""
     speedups = [
         level.speedup
         for level in levels
@@ -458,6 +458,6 @@ def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
 
 
 def _is_none(speedup: Ratio) -> bool:
-    """Whether its interval shows that it is too small to matter."""
+    """Whether the interval of a speedup shows that it is too small to matter."""
     low, high = speedup.low, speedup.high
     return low is not None and high is not None and high / _NO_GAIN < 1.0 < low * _NO_GAIN

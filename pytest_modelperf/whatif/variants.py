@@ -1,4 +1,4 @@
-"""Makes and measures variants of a model: pruned, narrowed, quantized, or in another precision."""
+"""Make and measure variants of a model: pruned, narrowed, quantized, or in another precision."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _NO_DIFFERENCE = 0.03
 _MEDIAN = 50.0
 # The number of inputs, each from its own seed, that calibrate a static quantization.
 _CALIBRATIONS = 8
-# Variants with other weights, and so with a file of their own.
+# Variants with other weights, and therefore with their own file.
 _REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
 # The errors that end one variant, such as a precision that this machine lacks. A missing engine
 # ends the whole command.
@@ -69,7 +69,7 @@ _FAILURES = (BindingError, MeasureError, ModelError, UsageError)
 
 
 def variants_gate(variants: int, max_seconds: float) -> Gate:
-    """The gate of each of this many variants at cases.
+    """Return the gate for each of this many pairs of a variant and a case.
 
     A variant is called faster by its interval, whether its duet ended with an alarm or because
     there is no difference. So both answers together have its share of the level.
@@ -78,9 +78,9 @@ def variants_gate(variants: int, max_seconds: float) -> Gate:
 
 
 class _Original(Struct, frozen=True):
-    """The unchanged model, of which variants are made and against which they run.
+    """The unchanged model, from which variants are made and against which they run.
 
-    `stored` is a file with all its weights for a quantizer; None if no variant needs it.
+    `stored` is a file with all its weights for a quantizer, or None if no variant needs it.
     """
 
     model: PreparedModel
@@ -113,7 +113,7 @@ class VariantTrial(Struct):
     done: int = 0
 
     def cases_of(self, model: Model) -> Iterator[WhatIfCase]:
-        """The cases of a model at one set of dimensions, for every number of cores."""
+        """Yield the cases of a model at one set of dimensions, for every number of cores."""
         cases = [model.case(cores) for cores in model.request.cores]
         results: dict[str, list[VariantResult]] = {case.id: [] for case in cases}
         with working_folder("whatif") as folder:
@@ -122,7 +122,7 @@ class VariantTrial(Struct):
             except ChangedModelError as error:
                 if not self.done:
                     raise
-                # The cases before were measured when the model was still the same.
+                # The earlier cases were measured while the model was still unchanged.
                 yield from self._unmade(model, cases, error.worded(self.setup.wording))
                 return
             for variant in self.variants:
@@ -133,7 +133,7 @@ class VariantTrial(Struct):
             yield self._sum_up(case, base, results[case.id])
 
     def _unmade(self, model: Model, cases: Sequence[Case], failure: str) -> Iterator[WhatIfCase]:
-        """The cases of which no variant can be made."""
+        """Yield the cases for which no variant can be made."""
         self.done += len(cases) * len(self.variants)
         results = [VariantResult(variant=each, failure=failure) for each in self.variants]
         for case in cases:
@@ -142,11 +142,11 @@ class VariantTrial(Struct):
             yield WhatIfCase(case=case, baseline=found.baseline, levels=found.levels)
 
     def _base(self, model: Model, folder: Path, case: Case) -> _Original:
-        """Returns the unchanged model, with stored weights if its graph generates them.
+        """Return the unchanged model, with stored weights if its graph generates them.
 
-        An engine computes generated weights when it loads the model, and may find that they are
-        all the same. A variant stores its weights, so a comparison with generated ones would
-        measure more than the variant.
+        An engine computes generated weights when it loads the model, and may find that they are all
+        the same. A variant stores its weights, so a comparison with generated ones would measure
+        more than the variant.
         """
         size = model.file.total_bytes
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
@@ -167,7 +167,7 @@ class VariantTrial(Struct):
     def _try(
         self, variant: Variant, base: _Original, folder: Path, cases: Sequence[Case]
     ) -> Iterator[tuple[Case, VariantResult]]:
-        """Makes a variant once, and runs it at each number of cores."""
+        """Make a variant once, and run it at each number of cores."""
         try:
             made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
             failure = None
@@ -192,7 +192,7 @@ class VariantTrial(Struct):
         return replace(made, size_bytes=_size_of(folder))
 
     def engine_options(self, kind: str, value: str | float) -> Mapping[str, str] | None:
-        """Returns the engine options for a kind of variant; None if the engine has none."""
+        """Return the engine options for a kind of variant, or None if the engine has none."""
         with start_on(self.setup, 1) as worker:
             return variant_options(worker, self.setup, kind, value)
 
@@ -209,7 +209,7 @@ class VariantTrial(Struct):
         return self._result(variant, made, ran)
 
     def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
-        """The result of a variant, from its duet."""
+        """Return the result of a variant, from its duet."""
         metric = next(
             metric
             for metric in latency_metrics(ran.rounds, self.gate)
@@ -236,7 +236,7 @@ class VariantTrial(Struct):
         )
 
     def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> CasePlace:
-        """The place of a case among all; progress names the variant before the case."""
+        """Return the place of a case among all. Progress names the variant before the case."""
 
         def watch(progress: Progress) -> None:
             name = progress.case_id
@@ -272,11 +272,11 @@ class VariantTrial(Struct):
 
 
 def _store(model: Model, path: Path) -> tuple[float | None, int]:
-    """Writes a model with all its weights; returns their zeros, and how many were generated."""
+    """Write a model with all its weights, and return their zeros and how many were generated."""
     try:
         stored = write_pruned(model.bound, path, 0.0)
     except ModelError:
-        # A model with nothing to prune can still be quantized.
+        # A model without prunable weights can still be quantized.
         return None, write_stored(model.bound, path)
     return _share(stored.zeros, stored.elements), stored.generated
 
@@ -341,7 +341,7 @@ _MAKERS: Mapping[VariantKind, _Maker] = {
 
 
 def _reopened(model: Model, path: Path) -> PreparedModel:
-    """The model that was written, bound to the same inputs."""
+    """Return the model that was written, bound to the same inputs."""
     bound = model.bound
     specs = tuple(
         InputSpec(name, dtype, shape)
@@ -353,7 +353,7 @@ def _reopened(model: Model, path: Path) -> PreparedModel:
 
 
 def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:
-    """Inputs for a calibration: given ones stay, the others differ each time."""
+    """Yield inputs for a calibration. Given ones stay, the others differ each time."""
     bound, request = model.bound, model.request
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, model.file.name)
@@ -367,7 +367,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _size_of(folder: Path) -> int:
-    """The size of all files in it, as a model may have external data."""
+    """Return the size of all files in a folder, because a model may have external data."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -379,7 +379,7 @@ def _listed(options: Mapping[str, str]) -> str:
 
 
 def with_outputs_judged(whatif: WhatIf, allowed: float) -> WhatIf:
-    """The what-if with a verdict on the outputs of each variant that should keep them."""
+    """Return the what-if with a verdict on the outputs of each variant that should keep them."""
     cases = tuple(
         replace(case, levels=tuple(_judged(level, allowed) for level in case.levels))
         for case in whatif.cases
@@ -395,7 +395,7 @@ def _judged(level: Level, allowed: float) -> Level:
 
 
 def judged_lines(case: WhatIfCase) -> Iterator[str]:
-    """A line for each level whose outputs differ by too much or could not be compared."""
+    """Yield a line for each level whose outputs differ too much or could not be compared."""
     for level in case.levels:
         metric = level.judged_outputs
         if metric is None or metric.verdict is Verdict.PASSED:

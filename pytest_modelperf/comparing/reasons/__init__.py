@@ -1,4 +1,4 @@
-"""Why one case is slower or larger than another, in words."""
+"""Why one case is slower or larger than another, as text."""
 
 from pytest_modelperf.comparing.reasons.collecting import (
     NO_GRAPHS,

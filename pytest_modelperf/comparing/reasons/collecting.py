@@ -1,4 +1,4 @@
-"""All reasons for the difference between two cases, in the order in which they are shown."""
+"""Collect all reasons for the difference between two cases, in the order of the report."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from pytest_modelperf.graph.structure import Graph, PlanGraph
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.text.escaping import printable
 
-# An unexplained time is a reason from this share of the difference on.
+# An unexplained change of a time is itself a reason from this share of the difference on.
 _LEAST_SHARE = 0.05
-# The factor of a part that takes at least `_LEAST_PART` of the time is compared with the factor of
-# the whole: they are the same if they differ by no more than `_SAME_FACTOR` of the change.
+# Parts that take at least `_LEAST_PART` of the time are compared with the whole. Their factor is
+# the same as that of the whole if both differ by no more than `_SAME_FACTOR` of the change.
 _LEAST_PART = 0.02
 _SAME_FACTOR = 0.5
 _LEAST_CHANGE = 0.02
 
 
 def proportional_reason(found: Differences, changes: Sequence[Reason]) -> Reason | None:
-    """The reason that everything became slower alike, which no change of a graph does.
+    """Return the reason that everything became slower alike, which a graph change does not cause.
 
-    `changes` are the reasons found so far. There is no such reason beside another.
+    `changes` are the reasons found so far. If there are any, this one does not apply.
     """
     ratio = found.ratio
     if not found.is_real or ratio is None or abs(ratio - 1) < _LEAST_CHANGE:
@@ -80,7 +80,7 @@ def proportional_reason(found: Differences, changes: Sequence[Reason]) -> Reason
 def _timed_parts(
     changes: Sequence[LayerTypeChange] | Sequence[LayerChange],
 ) -> list[tuple[TimeChange, float]]:
-    """The changes that have a time on both sides, each with its time before."""
+    """Return the changes that have a time on both sides, each with its time before."""
     return [
         (change.time, change.before.ns)
         for change in changes
@@ -98,17 +98,18 @@ def _is_other_graph(found: Differences) -> bool:
 def _common_factors(
     parts: Sequence[tuple[TimeChange, float]], whole: float, ratio: float, least: int
 ) -> list[float]:
-    """How many times as long each part takes, if all agree with the whole; else nothing."""
+    """Return how many times as long each part takes if all agree with the whole, else nothing."""
     large = [(time, ns) for time, ns in parts if ns >= _LEAST_PART * whole]
     bounds = sorted((1 + (ratio - 1) * (1 - _SAME_FACTOR), 1 + (ratio - 1) * (1 + _SAME_FACTOR)))
     factors = [1 + time.ns / ns for time, ns in large]
-    # An interval that reaches into the bounds shows no factor: a wide one reaches everywhere.
+    # Compare the factors and not their intervals, of which a wide one would overlap with any
+    # bounds.
     is_common = all(bounds[0] <= factor <= bounds[1] for factor in factors)
     return factors if is_common and len(large) >= least else []
 
 
 def slower_reasons(found: Differences, changes: Sequence[Reason]) -> tuple[Reason, ...]:
-    """Layers and kernels that none of the `changes` is about and that take another time now."""
+    """Return the layers and kernels with another time now that none of the `changes` explains."""
     explained = {pair for reason in changes for pair in reason.pairs}
     left = [pair for pair in pairs_in_order(found) if pair not in explained]
     reasons = [
@@ -144,7 +145,7 @@ def _slower_kernels(found: Differences, kind: RowKind, op: str) -> Reason | None
 def _slower(
     found: Differences, text: str, before: Sequence[LayerTime], after: Sequence[LayerTime]
 ) -> Reason | None:
-    """A reason, if the times explain enough of the difference."""
+    """Return a reason, if the times explain enough of the difference."""
     time = found.time(before, after)
     if time is None or not time.explains(_LEAST_SHARE):
         return None
@@ -156,7 +157,7 @@ def _slower(
 
 
 class Graphs(Struct, frozen=True):
-    """The graphs of both models, and the plans that the engine made of them, as far as known."""
+    """The graphs of both models, and the engine's plans of them, if known."""
 
     models: tuple[Graph, Graph] | None = None
     plans: tuple[PlanGraph | None, PlanGraph | None] = (None, None)
@@ -166,7 +167,7 @@ NO_GRAPHS = Graphs()
 
 
 def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
-    """The changes between two graphs that did not run; the one that added most MACs comes first."""
+    """Return the changes between two graphs that did not run, most added MACs first."""
     reasons = (
         *edit_reasons(found),
         *form_reasons(found),
@@ -178,7 +179,7 @@ def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
 
 
 def find_reasons(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
-    """The changes between two cases that ran; the one that explains most comes first."""
+    """Return the changes between two cases that ran, the one that explains most first."""
     changes = [
         change if change.can_explain(change.time) else replace(change, time=None, pairs=frozenset())
         for change in _changes(found, graphs)
@@ -191,7 +192,7 @@ def find_reasons(found: Differences, graphs: Graphs) -> tuple[Reason, ...]:
 def find_reasons_of_parts(
     found: Differences, graphs: Graphs, parts: MeasuredParts
 ) -> tuple[Reason, ...]:
-    """The changes between two cases with measured parts; the one that explains most comes first.
+    """Return the changes between two cases with measured parts, the one that explains most first.
 
     A change that is in no part changed no kernel, so it is listed without a time. So is a gain in a
     part that takes longer.
@@ -207,10 +208,10 @@ def find_reasons_of_parts(
 def find_causes(
     found: Differences, reasons: Sequence[Reason], graph_reasons: Sequence[Reason]
 ) -> dict[str, str]:
-    """What made a figure larger, by the name of its metric.
+    """Return what made a figure larger, by the name of its metric.
 
-    The time is that of the median, which the `reasons` explain: nothing is known of what makes a
-    tail or a start slower. Counts follow from the graphs.
+    The `reasons` explain the median of the time. What makes a tail or a start slower is unknown.
+    Counts follow from the graphs.
     """
     causes = {}
     slower = [r for r in reasons if r.time is not None and r.time.explains(LEAST_SHOWN)]
@@ -253,7 +254,7 @@ def _order(reason: Reason) -> tuple[int, float]:
 
 
 def slower_members(metrics: Iterable[Metric]) -> tuple[str, ...]:
-    """`seq=128: +10.2 % (+9.1 … +11.0 %)`, the slowest first."""
+    """Return `seq=128: +10.2 % (+9.1 … +11.0 %)`, the slowest first."""
     found = [m for m in metrics if m.name.startswith(MEMBER) and m.verdict is Verdict.REGRESSED]
     ranked = sorted(found, key=lambda metric: -(metric.ratio or 0.0))
     return tuple(

@@ -1,4 +1,4 @@
-"""Reasons in the graphs: changed layers, replaced pieces, weights, inputs and outputs."""
+"""Find reasons in the graphs: changed layers, replaced pieces, weights, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_shape
 from pytest_modelperf.text.words import count_of, join_words
 
-# The bytes of a parameter on average, scales and biases included, of which fewer are quantized.
+# Weights with fewer bytes per parameter on average, scales and biases included, are quantized.
 _LEAST_OF_A_FLOAT = 2.0
-# A layer whose weights take this much more or less is stored in another type. Scales and zero
-# points of equally quantized weights make less of a difference.
+# Weights that take more or less by this factor are stored in another type. Scales and zero points
+# of equally quantized weights make a smaller difference.
 _OTHER_TYPE = 1.25
 
 
 def weight_reasons(found: Differences, after_plan: PlanGraph | None) -> tuple[Reason, ...]:
-    """One reason for each operator whose layers multiply the same by weights of another type."""
+    """Return one reason for each operator whose layers do the same with weights of another type."""
     before, after = found.before.layers, found.after.layers
     dequantized = _dequantized_weights(after_plan)
     changes: dict[tuple[str, str], list[LayerPair]] = {}
@@ -80,7 +80,7 @@ def _describe(old: StaticLayer, new: StaticLayer) -> str:
 
 
 def _dequantized_weights(plan: PlanGraph | None) -> frozenset[str]:
-    """The stored tensors that a kernel of its own makes floats of."""
+    """Return the stored tensors that a separate kernel converts to floats."""
     if plan is None:
         return frozenset()
     steps = (step for step in plan.nodes if step.op_type == "DequantizeLinear")
@@ -91,7 +91,7 @@ def _dequantized_weights(plan: PlanGraph | None) -> frozenset[str]:
 
 
 def form_reasons(found: Differences) -> tuple[Reason, ...]:
-    """One reason for each operator whose layers compute the same in another form."""
+    """Return one reason for each operator whose layers compute the same in another form."""
     before, after = found.before.layers, found.after.layers
     forms: dict[tuple[str, str], list[LayerPair]] = {}
     for old, new in pairs_in_order(found):
@@ -110,7 +110,7 @@ def form_reasons(found: Differences) -> tuple[Reason, ...]:
 
 
 def size_reasons(found: Differences) -> tuple[Reason, ...]:
-    """One reason for each operator whose layers have another shape or size."""
+    """Return one reason for each operator whose layers have another shape or size."""
     before, after = found.before.layers, found.after.layers
     changed = [
         (old, new)
@@ -133,7 +133,7 @@ def _what_differs(old: StaticLayer, new: StaticLayer) -> str:
         return "of another shape"
     if (old.macs, old.elementwise_ops) != (new.macs, new.elementwise_ops):
         return "of another size"
-    # A quantized weight has scales and zero points of its own.
+    # A quantized weight has its own scales and zero points.
     return "with other params"
 
 
@@ -154,7 +154,7 @@ def _size_change(old: StaticLayer, new: StaticLayer) -> str:
 
 
 def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
-    """Why a verdict may be unclear: the operators that could not be counted on either side."""
+    """Return which operators could not be counted on a side, so that a verdict may be unclear."""
     ops = dict.fromkeys(op for side in uncounted_ops for op in side)
     if not ops:
         return ()
@@ -162,7 +162,7 @@ def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
 
 
 def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
-    """The changes in the number of each operator."""
+    """Return the changes in the number of each operator."""
     reasons = []
     for change in changes:
         before, after = _count(change.before), _count(change.after)
@@ -174,7 +174,7 @@ def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
 
 
 def causes_by_counts(changes: Sequence[LayerTypeChange]) -> dict[str, str]:
-    """What made a count larger, by the name of its metric: the operator that added most of it."""
+    """Return the operator that added most to each count that grew, by the name of its metric."""
     causes: dict[str, str] = {}
     for name, added in (("macs", _added_macs), ("params", _added_params)):
         most = max(changes, key=added, default=None)
@@ -193,7 +193,7 @@ def _added_params(change: LayerTypeChange) -> int:
 
 
 def describe_count_change(op: str, before: int, after: int) -> str:
-    """`3 Conv added`, or `Conv: 3 before, 4 now`."""
+    """Return `3 Conv added`, or `Conv: 3 before, 4 now`."""
     name = printable(op)
     if before == 0:
         return f"{after} {name} added"
@@ -209,10 +209,10 @@ def _count(kind: LayerType | None) -> int:
 # -- reasons in the graphs
 
 
-# The operators of a larger piece are counted one by one.
+# In a larger piece, each operator is counted separately.
 _LARGEST_PIECE = 16
 _MOST_NAMED = 6
-# Stands for the inputs and the outputs of a model among the neighbours of a piece.
+# Represents the inputs and outputs of a model among the neighbours of a piece.
 _OUTSIDE = -1
 
 
@@ -236,7 +236,7 @@ class _Edit(Struct, frozen=True):
 
 
 def edit_reasons(found: Differences) -> tuple[Reason, ...]:
-    """One reason for all equal edits, and one for each operator with other new or lost layers."""
+    """Return one reason for all equal edits, and one for each other operator that changed."""
     edits = _find_edits(found)
     grouped: dict[tuple[str, str], list[_Edit]] = defaultdict(list)
     for edit in edits:
@@ -252,7 +252,7 @@ def edit_reasons(found: Differences) -> tuple[Reason, ...]:
 
 
 def _find_edits(found: Differences) -> Sequence[_Edit]:
-    """The edits in the order of the graphs; none if the edges of a graph are not known."""
+    """Return the edits in graph order, or none if the edges of a graph are unknown."""
     partners = {new: new for new in found.pairs.values()}
     sides = (found.before, found.pairs), (found.after, partners)
     unmatched = [_unmatched(side, places) for side, places in sides]
@@ -263,7 +263,7 @@ def _find_edits(found: Differences) -> Sequence[_Edit]:
         _pieces(side, indexes, places)
         for (side, places), indexes in zip(sides, unmatched, strict=True)
     )
-    # By readers, of which a piece has few: the input of a model may feed thousands.
+    # Look pieces up by readers, of which each has few: the input of a model may feed thousands.
     by_reader: dict[int, list[_Piece]] = defaultdict(list)
     for piece in added:
         for reader in piece.readers:
@@ -273,7 +273,7 @@ def _find_edits(found: Differences) -> Sequence[_Edit]:
     for old in removed:
         near = {piece: None for reader in sorted(old.readers) for piece in by_reader[reader]}
         free = [piece for piece in near if piece not in taken and piece.feeds & old.feeds]
-        # Of pieces with a neighbour in common on each end, one with all of them is preferred.
+        # Among pieces that share a neighbour on each end, prefer one that shares all of them.
         new = min(free, key=lambda piece: not piece.is_at(old), default=None)
         if new is not None:
             taken.add(new)
@@ -291,7 +291,7 @@ def _unmatched(side: CaseLayers, known: Collection[int]) -> Sequence[int]:
 def _pieces(
     side: CaseLayers, unmatched: Sequence[int], places: Mapping[int, int]
 ) -> Sequence[_Piece]:
-    """The unmatched layers of a side in connected pieces."""
+    """Return the unmatched layers of a side in connected pieces."""
     layers = side.layers
     readers: dict[int, list[int]] = defaultdict(list)
     for index, layer in enumerate(layers):
@@ -365,7 +365,7 @@ def _kernels(side: CaseLayers, piece: Sequence[int]) -> Counter[str]:
 
 
 def _describe_piece(side: CaseLayers, piece: Sequence[int]) -> str:
-    """`Add, Clip, 2 Mul and Div`, in the order of the graph."""
+    """Return `Add, Clip, 2 Mul and Div`, in graph order."""
     counts = Counter(printable(side.layers[index].qualified_op) for index in piece)
     if len(piece) == 1:
         return "".join(counts)
@@ -377,7 +377,7 @@ def _describe_piece(side: CaseLayers, piece: Sequence[int]) -> str:
 
 
 def _operator_reasons(found: Differences, edits: Sequence[_Edit]) -> tuple[Reason, ...]:
-    """One reason for each operator with added or removed layers that are in no edit."""
+    """Return one reason for each operator with added or removed layers that are in no edit."""
     removed = {index for edit in edits for index in edit.removed}
     added = {index for edit in edits for index in edit.added}
     old_layers = _by_operator(found.before, {*found.pairs, *removed})
@@ -403,7 +403,7 @@ def _operator_reasons(found: Differences, edits: Sequence[_Edit]) -> tuple[Reaso
 
 
 def _describe_others(op: str, old: int, new: int) -> str:
-    """`2 other Relu added`: those that are in no edit, of an operator that some edits have."""
+    """Return `2 other Relu added`: layers in no edit, of an operator that some edits have."""
     name = printable(op)
     if old and new:
         return f"{old} other {name} replaced by {new}"
@@ -420,12 +420,12 @@ def _by_operator(side: CaseLayers, known: Collection[int]) -> dict[str, list[int
 # -- reasons around the layers
 
 
-# Counts of params that differ by less are alike.
+# Numbers of params that differ by no more than this share count as equal.
 _ALIKE = 0.01
 
 
 def interface_reasons(before: Graph, after: Graph) -> tuple[Reason, ...]:
-    """Inputs and outputs that one of two models has and the other has not."""
+    """Return the inputs and outputs that only one of two models has."""
     sides = (
         ("input", _names(before.inputs), _names(after.inputs)),
         ("output", _names(before.outputs), _names(after.outputs)),
@@ -441,7 +441,7 @@ def _compare_names(what: str, old: list[str], new: list[str]) -> Iterator[Reason
     added = [name for name in new if name not in old]
     removed = [name for name in old if name not in new]
     if len(added) == len(removed):
-        # They have other names.
+        # They only have other names.
         return
     for names, word in ((added, "added"), (removed, "removed")):
         if names:
@@ -450,7 +450,7 @@ def _compare_names(what: str, old: list[str], new: list[str]) -> Iterator[Reason
 
 
 def sharing_reasons(found: Differences) -> tuple[Reason, ...]:
-    """Weights that several layers share on one side only."""
+    """Return the weights that several layers share on one side only."""
     before, after = found.before.profile.counted, found.after.profile.counted
     if before is None or after is None or not before.params or not after.params:
         return ()
@@ -465,5 +465,5 @@ def sharing_reasons(found: Differences) -> tuple[Reason, ...]:
 
 
 def _used_params(static: StaticProfile) -> int:
-    """The params of all layers: a shared weight counts at each of them."""
+    """Return the params of all layers. A shared weight counts once for each of them."""
     return sum(layer.params for layer in static.layers)

@@ -1,4 +1,4 @@
-"""Reasons in the engine's plans: fused layers, inserted kernels, providers, changed parts."""
+"""Find reasons in the engine's plans: fused layers, inserted kernels, providers, changed parts."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
-# Layers that compute shapes, and the types in which others go on with these.
+# Layers that compute shapes, and the types in which later layers use these shapes.
 _OF_SHAPES = frozenset({"Shape", "Size"})
 _WHOLE_NUMBERS = frozenset({"bool", "int32", "int64"})
-# So many operators of a fusion are named.
+# At most this many operators of a fusion are named.
 _MOST_NAMED = 4
 
 
 class _SplitKernel(Struct, frozen=True):
     """One kernel whose layers run in several kernels on the other side.
 
-    `head` is the layer that its time is shown at, `other_heads` those of the other side.
+    `head` is the layer at which its time is shown, and `other_heads` are those of the other side.
     """
 
     head: int
@@ -48,14 +48,14 @@ class _SplitKernel(Struct, frozen=True):
 def fusion_reasons(
     found: Differences, before_plan: PlanGraph | None, after_plan: PlanGraph | None
 ) -> tuple[Reason, ...]:
-    """One reason for each pattern of operators that is fused on one side only."""
+    """Return one reason for each pattern of operators that is fused on one side only."""
     if not (_knows_fusions(found.before, before_plan) and _knows_fusions(found.after, after_plan)):
         return ()
     return (*_reasons(found, is_lost=True), *_reasons(found, is_lost=False))
 
 
 def _reasons(found: Differences, *, is_lost: bool) -> Iterator[Reason]:
-    """The fusions of the side before that were lost, or those of the side now that were won."""
+    """Yield the fusions of the side before that were lost, or those now that were won."""
     one, other = (found.before, found.after) if is_lost else (found.after, found.before)
     index = found.pairs if is_lost else {new: old for old, new in found.pairs.items()}
     for pattern, kernels in _split_kernels(one, other, index).items():
@@ -79,7 +79,7 @@ def _knows_fusions(side: CaseLayers, plan: PlanGraph | None) -> bool:
 def _split_kernels(
     one: CaseLayers, other: CaseLayers, other_index: Mapping[int, int]
 ) -> dict[str, list[_SplitKernel]]:
-    """Kernels of one side whose layers run in several kernels on the other, by operators."""
+    """Return the kernels whose layers run in several kernels on the other side, by operators."""
     found: dict[str, list[_SplitKernel]] = {}
     for head, group in one.groups.items():
         members = tuple(m for m in group if m in other_index and other_index[m] in other.heads)
@@ -92,12 +92,12 @@ def _split_kernels(
 
 
 def _is_of_shapes(layer: StaticLayer) -> bool:
-    """Whether it works on shapes, which an engine computes once where no size is open."""
+    """Whether a layer works on shapes, which an engine computes once if all sizes are known."""
     return layer.op_type in _OF_SHAPES or layer.precision in _WHOLE_NUMBERS
 
 
 def _pattern(layers: Sequence[StaticLayer]) -> str:
-    """`Conv+Add+Relu`, or `Mul+Add+Div+12 more`."""
+    """Return `Conv+Add+Relu`, or `Mul+Add+Div+12 more`."""
     names = [printable(layer.qualified_op) for layer in layers]
     if len(names) > _MOST_NAMED:
         names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
@@ -105,7 +105,7 @@ def _pattern(layers: Sequence[StaticLayer]) -> str:
 
 
 def _describe_fusion(pattern: str, kernels: list[_SplitKernel], side: CaseLayers, word: str) -> str:
-    """`2 Conv+Relu fusions lost (first: conv1)`; without a pattern they were folded."""
+    """Return `2 Conv+Relu fusions lost (first: conv1)`, or without a pattern, what was folded."""
     if not pattern:
         members = [m for kernel in kernels for m in kernel.members if m != kernel.head]
         count = count_of(len(members), "layer")
@@ -120,14 +120,14 @@ def _describe_fusion(pattern: str, kernels: list[_SplitKernel], side: CaseLayers
 # -- reasons in the engine's plans
 
 
-# What ONNX Runtime adds to the names of nodes when it changes the layout of their inputs.
+# The endings that ONNX Runtime adds to node names when it changes the layout of their inputs.
 _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
 
 
 def inserted_kernel_reasons(
     found: Differences, before_plan: PlanGraph | None, after_plan: PlanGraph | None
 ) -> tuple[Reason, ...]:
-    """One reason for each operator whose inserted kernels differ in number."""
+    """Return one reason for each operator whose inserted kernels differ in number."""
     old_rows, new_rows = found.before.others, found.after.others
     old_steps = _inserted_steps(before_plan, found.before)
     new_steps = _inserted_steps(after_plan, found.after)
@@ -156,7 +156,7 @@ def inserted_kernel_reasons(
 def _inserted_steps(
     plan: PlanGraph | None, side: CaseLayers
 ) -> Mapping[str, Sequence[PlanNode]] | None:
-    """The steps that are no layer of the model, by their operator; None without a plan."""
+    """Return the steps that are not layers of the model, by operator, or None without a plan."""
     if plan is None:
         return None
     ids = {layer.id for layer in side.layers}
@@ -169,14 +169,17 @@ def _inserted_steps(
 
 
 def _count(steps: Mapping[str, Sequence[PlanNode]] | None, op: str, *, has_run: bool) -> int | None:
-    """The number of inserted kernels of an operator; None if some ran but there is no plan."""
+    """Return the number of inserted kernels of an operator, or None if it is unknown.
+
+    It is unknown if some ran but there is no plan.
+    """
     if steps is not None:
         return len(steps.get(op, ()))
     return None if has_run else 0
 
 
 def _describe_inserted(op: str, before: int | None, after: int | None) -> str | None:
-    """None where the number is the same, or unknown on both sides."""
+    """Return the text, or None if the number is the same or unknown on both sides."""
     if before == 0:
         count = count_of(after, f"{op} kernel") if after else f"{op} kernels"
         return f"{count} put in by the engine, none before" if after != 0 else None
@@ -189,7 +192,7 @@ def _describe_inserted(op: str, before: int | None, after: int | None) -> str | 
 
 
 def _find_place(step: PlanNode, plan: PlanGraph, side: CaseLayers) -> str | None:
-    """`before conv1`: the nearest layer that uses what the step computes."""
+    """Return `before conv1`: the nearest layer that uses the result of the step."""
     layers = {x.id: x for x in side.layers} | {x.name: x for x in side.layers if x.name}
     users: dict[str, list[PlanNode]] = {}
     for node in plan.nodes:
@@ -217,7 +220,7 @@ def _layer_of(step: PlanNode, layers: Mapping[str, StaticLayer]) -> StaticLayer 
 
 
 def engine_reasons(found: Differences) -> tuple[Reason, ...]:
-    """Every fact that differs between the engines of two cases that ran."""
+    """Return every fact that differs between the engines of two cases that ran."""
     before, after = found.before.profile.measured, found.after.profile.measured
     if before is None or after is None:
         return ()
@@ -240,12 +243,12 @@ def _describe_engines(old: EngineFacts, new: EngineFacts) -> Iterator[str]:
 
 
 def precision_reasons(found: Differences) -> tuple[Reason, ...]:
-    """Layers that run in another precision than before."""
+    """Return the layers that run in another precision than before."""
     return _moved_reasons(found, "in", lambda row: row.precision, printable)
 
 
 def provider_reasons(found: Differences) -> tuple[Reason, ...]:
-    """Layers that run on another provider than before."""
+    """Return the layers that run on another provider than before."""
     return _moved_reasons(found, "on", _provider, provider_name)
 
 
@@ -255,14 +258,14 @@ def _moved_reasons(
     read: Callable[[LayerRow], str | None],
     show: Callable[[str], str],
 ) -> tuple[Reason, ...]:
-    """One reason for each operator and each change of the value that `read` finds."""
+    """Return one reason for each operator and each change of the value that `read` finds."""
     moved: dict[tuple[str, str, str], list[LayerPair]] = {}
     for old, new in pairs_in_order(found):
         row = found.after.rows[new]
         before, after = read(found.before.rows[old]), read(row)
         if before is None or after is None:
             continue
-        # Two engines have other names for one thing.
+        # Two engines can use different names for the same thing, so compare what is shown.
         before, after = show(before), show(after)
         if before != after:
             moved.setdefault((row.qualified_op, before, after), []).append((old, new))
@@ -287,10 +290,10 @@ _MOST_FACTS = 3
 
 
 class MeasuredParts(Struct, frozen=True):
-    """The parts that changed, by number: their words, how much longer each takes, and its doubt.
+    """The parts that changed, by number: their text, how much longer each takes, and its doubt.
 
-    A doubt more than there are parts is that of what the whole takes beyond them. `outputs` are the
-    tensors that each part hands on. `plans` has the kernels that did not change.
+    If there is one more doubt than parts, it is that of the time of the whole beyond the parts.
+    `outputs` are the tensors that each part passes on. `plans` has the kernels that did not change.
     """
 
     texts: tuple[str, ...]
@@ -301,7 +304,7 @@ class MeasuredParts(Struct, frozen=True):
 
 
 def find_parts_of(fact: Reason, parts: MeasuredParts) -> Reason:
-    """The fact with the parts that hand on the outputs that it is about."""
+    """Return the fact with the parts that pass on the outputs that it is about."""
     about = (n for n, outputs in enumerate(parts.outputs) if outputs & fact.outputs)
     return replace(fact, parts=fact.parts | frozenset(about))
 
@@ -309,7 +312,7 @@ def find_parts_of(fact: Reason, parts: MeasuredParts) -> Reason:
 def part_reasons(
     found: Differences, facts: Sequence[Reason], parts: MeasuredParts
 ) -> tuple[Reason, ...]:
-    """One reason for each part; for several if they are alike, or if one fact is about them."""
+    """Return one reason for each part, or for several if they are alike or share a fact."""
     texts, shifts_ns = parts.texts, parts.shifts_ns
     alike = [[part for part, own in enumerate(texts) if own == text] for text in set(texts)]
     groups = _joined(range(len(texts)), [*alike, *(fact.parts for fact in facts)])
@@ -328,7 +331,7 @@ def part_reasons(
 def _reasons_of_group(
     group: Iterable[int], texts: Sequence[str], time: TimeChange, facts: Sequence[Reason]
 ) -> Iterator[Reason]:
-    """The reason of these parts, and by themselves the facts that cannot be a cause of its time."""
+    """Yield the reason of these parts, then each fact that cannot be a cause of their time."""
     causes = [fact for fact in facts if fact.can_explain(time)]
     yield Reason(
         _describe_part(texts, causes), time, parts=frozenset(group), measured="measured in place"
@@ -337,7 +340,7 @@ def _reasons_of_group(
 
 
 def elsewhere_reasons(found: Differences) -> tuple[Reason, ...]:
-    """The reason for a difference beyond the parts, if it is more than noise."""
+    """Return the reason for a difference beyond the parts, if it is more than noise."""
     row = found.after.others.get((RowKind.ELSEWHERE, ""))
     time = found.time((), row_times(row))
     if time is None or time.is_within_noise:
@@ -347,7 +350,7 @@ def elsewhere_reasons(found: Differences) -> tuple[Reason, ...]:
 
 
 def _joined(parts: Iterable[int], links: Iterable[Collection[int]]) -> list[list[int]]:
-    """The parts in groups: two are in one group if a link has both."""
+    """Return the parts in groups. Two parts are in the same group if a link has both."""
     group_of = {part: {part} for part in parts}
     for link in links:
         known = [part for part in link if part in group_of]
@@ -357,9 +360,10 @@ def _joined(parts: Iterable[int], links: Iterable[Collection[int]]) -> list[list
 
 
 def _describe_part(texts: Sequence[str], facts: Sequence[Reason]) -> str:
-    """`2 x 1 Relu became 3 kernels (Abs, Add, Mul); 2 Conv+Relu fusions lost (first: conv1)`.
+    """Describe parts and facts: `2 x 1 Relu became 3 kernels (Abs, Add, Mul); 2 Conv+Relu ...`.
 
-    A fact that says the same of a part, and names a layer, stands for it.
+    A fact that says the same as a part's text replaces the text, because the fact also names a
+    layer.
     """
     named_facts = facts[:_MOST_FACTS]
     repeated = {fact.headline for fact in named_facts}

@@ -1,4 +1,4 @@
-"""One reason for a difference, and the ways to make one about layers."""
+"""One reason for a difference, and functions that make reasons about layers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import change_decimals, format_signed_count
 
-# A smaller share of the difference is not worth the words.
+# A smaller share of the difference is not worth mentioning.
 LEAST_SHOWN = 0.01
 
-# A name in a sentence is cut beyond this many characters.
+# A name in a sentence is cut if it is longer than this.
 _LONGEST_NAME = 300
 # The indexes of one layer in both graphs.
 LayerPair: TypeAlias = tuple[int, int]
@@ -28,14 +28,14 @@ LayerPair: TypeAlias = tuple[int, int]
 class Reason(Struct, frozen=True):
     """A fact that explains a part of the difference between two cases.
 
-    `time` is how much longer its layers take now; None if none of them ran. `added_macs` is how
-    many more MACs they have. `pairs` are the layers on both sides that it explains, and `kernel` is
-    a kind of kernels that belong to no layer. `parts` are the numbers of the parts that it is
-    about, and `measured` says how its time was measured, if not by profiled layers. `outputs` are
-    the names of outputs of a model that it is about. `added_params` is how many more parameters the
-    layers have. `is_of_whole` claims that it is about the whole run, rather than some layers.
-    `is_gain` claims that it makes a model faster, or with False slower; with None it may do both.
-    `of_plans` is what plans with the same change would say of one place of it.
+    `time` is how much longer its layers take now, or None if none of them ran. `added_macs` and
+    `added_params` are how many more MACs and parameters the layers have. `pairs` are the layers on
+    both sides that it explains, and `kernel` is a kind of kernels that belong to no layer. `parts`
+    are the numbers of the parts that it is about. `measured` says how its time was measured, if not
+    by profiled layers. `outputs` are the names of outputs of a model that it is about.
+    `is_of_whole` claims that it is about the whole run, rather than some layers. `is_gain` claims
+    that it makes a model faster, or with False slower. With None it may do both. `of_plans` is the
+    text of a part whose plans show one place of the same change.
     """
 
     text: str
@@ -57,7 +57,7 @@ class Reason(Struct, frozen=True):
         return self.text.partition(" (first: ")[0]
 
     def can_explain(self, time: TimeChange | None) -> bool:
-        """Whether its layers may take that much longer because of it: by a gain, no layer does."""
+        """Whether it may make its layers take that much longer. A gain only makes them faster."""
         if self.is_gain is None or time is None or not time.ns:
             return True
         return self.is_gain == (time.ns < 0.0)
@@ -81,7 +81,7 @@ class Reason(Struct, frozen=True):
 
 
 def reason_about_pairs(found: Differences, text: str, pairs: Iterable[LayerPair]) -> Reason:
-    """A reason about layers that are on both sides."""
+    """Return a reason about layers that are on both sides."""
     pairs = frozenset(pairs)
     before, after = {old for old, _ in pairs}, {new for _, new in pairs}
     return reason_about_layers(found, text, before, after, pairs)
@@ -90,9 +90,9 @@ def reason_about_pairs(found: Differences, text: str, pairs: Iterable[LayerPair]
 def reason_about_change(
     found: Differences, op: str, pairs: Sequence[LayerPair], what: str, change: str
 ) -> Reason:
-    """A reason about pairs of one operator: `3 of 12 Conv of another shape (first: c1, ...)`.
+    """Return a reason about one operator: `3 of 12 Conv of another shape (first: c1, ...)`.
 
-    `change` is what differs of the first pair.
+    `change` is the difference in the first pair.
     """
     after = found.after.layers
     whole = sum(layer.qualified_op == op for layer in after)
@@ -110,7 +110,7 @@ def reason_about_layers(
     after: Iterable[int],
     pairs: frozenset[LayerPair] = frozenset(),
 ) -> Reason:
-    """A reason about layers of each side, by their indexes."""
+    """Return a reason about layers of each side, by their indexes."""
     old, new = set(before), set(after)
     removed = [found.before.layers[index] for index in old]
     added = [found.after.layers[index] for index in new]
@@ -125,7 +125,7 @@ def reason_about_layers(
 
 
 def pairs_in_order(found: Differences) -> list[LayerPair]:
-    """All layers that are on both sides, in the order of the graph after."""
+    """Return all layers that are on both sides, in the order of the graph after."""
     return sorted(found.pairs.items(), key=lambda pair: pair[1])
 
 

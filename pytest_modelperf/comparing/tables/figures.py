@@ -46,7 +46,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_count, format_rate, format_signed_count
 from pytest_modelperf.text.words import count_of
 
-# The mark of a row that explains much.
+# The mark of a row that explains a large share.
 MARK = "<"
 INTERVAL = "interval"
 
@@ -57,7 +57,7 @@ def without_column(table: Table, title: str) -> Table:
 
 
 def layer_counts(change: LayerTypeChange) -> str:
-    """`3`, or `3 -> 4`."""
+    """Return `3`, or `3 -> 4`."""
     before = change.before.count if change.before else 0
     after = change.after.count if change.after else 0
     return str(after) if before == after else f"{before} -> {after}"
@@ -66,16 +66,16 @@ def layer_counts(change: LayerTypeChange) -> str:
 # -- the figures of a comparison as a table
 
 
-# The least that is left of a metric's title.
+# A metric's title is cut to no less than this.
 _LEAST_TITLE = 11
 _LEAST_VERDICT = 12
-# The word for a judged tail that is open and that the verdict does not wait for.
+# The word for a judged tail that is open but not awaited by the verdict.
 _NOT_SHOWN = "not shown"
 
 
 def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]:
-    # A figure that is only held against a limit has no side before, and neither has a time of a
-    # model that ran alone because its plan is the recorded one.
+    # A figure that is only compared with a limit has no side before. Neither has a time of a model
+    # that ran alone because its plan is the recorded one.
     ran_alone = is_time(metric.name) and metric.after is not None
     is_alone = metric.limit is not None or ran_alone or not has_before
     return (
@@ -86,7 +86,7 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]
 
 
 def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) -> Table:
-    """All figures before and now, or these `metrics`, with their verdicts if they are judged.
+    """Return all figures before and now, or these `metrics`, with the verdicts of judged ones.
 
     If something ran, an exact figure that did not change is left out, unless the verdict waits for
     it, and so is a tail that was not asked for and has too few samples. Columns without content are
@@ -120,13 +120,13 @@ def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) 
 
 
 def is_measured(case: CaseComparison) -> bool:
-    """Whether something ran, or was to run."""
+    """Whether something ran, or was supposed to run."""
     is_timed = any(m.name.startswith(LATENCY) for m in case.metrics)
     return is_timed or case.rounds is not None
 
 
 def shown_metrics(case: CaseComparison) -> Sequence[Metric]:
-    """The figures with a row of their own in the table of all."""
+    """Return the figures with a row of their own in the table of all."""
     return tuple(m for m in case.metrics if _is_shown(m)) if is_measured(case) else case.metrics
 
 
@@ -152,7 +152,7 @@ def has_output_figures(case: CaseComparison) -> bool:
 
 
 def output_table(case: CaseComparison) -> Table:
-    """A row for each output that can be compared."""
+    """Return a table with a row for each output that can be compared."""
     return table_of(
         "",
         (output for output in case.outputs if output.difference is None),
@@ -183,7 +183,7 @@ def shows_graphs(case: CaseComparison) -> bool:
 
 
 def layer_type_change_table(case: CaseComparison, most: int | None = None) -> Table:
-    """A row for each of the first `most` operators that changed; the caption counts the rest."""
+    """Return a row for each of the first `most` changed operators. The caption counts the rest."""
     changed = [change for change in case.layer_types if not change.is_equal]
     culprit = max(changed, key=lambda c: (c.added_macs, c.added_ops), default=None)
     has_grown = culprit is not None and (culprit.added_macs > 0 or culprit.added_ops > 0)
@@ -214,7 +214,7 @@ def _macs(kind: LayerType | None) -> str:
 
 
 def _added(added: int, change: LayerTypeChange, read: Callable[[LayerType], int | None]) -> str:
-    """The change of a cost: unknown if that of a side is."""
+    """Return the change of a cost, which is unknown if that of a side is."""
     sides = (change.before, change.after)
     is_known = all(read(side) is not None for side in sides if side is not None)
     return format_signed_count(added) if is_known else UNKNOWN
@@ -242,7 +242,7 @@ _P50, _P95 = f"{LATENCY}p50", f"{LATENCY}p95"
 
 
 class CaseView(Struct, frozen=True, kw_only=True):
-    """A comparison with its name and verdict; `latency` and `static` are of the model now."""
+    """A comparison with its name and verdict. `latency` and `static` are of the model now."""
 
     name: str
     word: str
@@ -265,7 +265,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
         return self.compared.after.latency if self.compared.after else self.latency
 
     def change(self, show: Callable[[Metric], str]) -> str:
-        """What to show of the change of the typical latency; empty without one."""
+        """Return what to show of the change of the typical latency, or an empty string."""
         typical = self.compared.typical
         return "" if typical is None else show(typical)
 
@@ -276,14 +276,14 @@ class CaseView(Struct, frozen=True, kw_only=True):
         return "" if median is None else _ms(median.before)
 
     def now(self, name: str) -> str:
-        """The judged value, by a limit as well; otherwise the measured one."""
+        """Return the judged value, or one with a limit, or else the measured one."""
         values = [m.after for m in self.compared.metrics if m.name == name]
         if self.ran is not None:
             values.append(self.ran.p50_ms if name == _P50 else self.ran.p95_ms)
         return _ms(next((value for value in values if value is not None), None))
 
     def count(self, name: str, counted: int | None) -> str:
-        """`4.089 G`, or `4.089 G → 4.112 G` if it changed."""
+        """Return `4.089 G`, or `4.089 G → 4.112 G` if it changed."""
         metric = self.compared.metric(name)
         if metric is None or metric.after is None:
             return "" if counted is None else format_count(counted)
@@ -294,7 +294,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
 
 
 def cases_table(views: Sequence[CaseView]) -> Table:
-    """A row for each case; columns without content are left out."""
+    """Return a table with a row for each case. Columns without content are left out."""
     table = table_of(
         "",
         views,
@@ -340,13 +340,13 @@ def cases_rows(views: Sequence[CaseView], *, on: On = On.ALL) -> Rows:
 
 
 def worst_view(views: Sequence[CaseView]) -> CaseView | None:
-    """The worst case that is worth a look; None if all are as they should be."""
+    """Return the worst case that needs attention, or None if all are as they should be."""
     worst = min(views, key=lambda view: view.rank, default=None)
     return None if worst is None or is_quiet(worst.compared) else worst
 
 
 def describe_views(views: Sequence[CaseView]) -> str:
-    """`2 of 4 regressed, 2 passed; worst: b8-c2 +11.8 %, reason: 12 Conv+Relu fusions lost`."""
+    """Return `2 of 4 regressed, 2 passed; worst: b8-c2 +11.8 %, reason: 12 fusions lost`."""
     counts = Counter(view.word for view in views)
     first, *others = sorted(counts, key=SEVERITY.index)
     if others:
@@ -363,9 +363,10 @@ def describe_views(views: Sequence[CaseView]) -> str:
 
 
 def _deciding(case: CaseComparison) -> str:
-    """`+11.8 %, reason: 12 Conv+Relu fusions lost`: the figure that decided, and its own reason.
+    """Return the figure that decided, and its own reason.
 
-    A figure other than the median has its name. It is empty for a case that failed.
+    It is `+11.8 %, reason: 12 Conv+Relu fusions lost` for the median. Another figure has its name.
+    The text is empty for a case that failed.
     """
     metric = None if case.has_failed else next(iter(case.deciding), None)
     if metric is None:
@@ -381,6 +382,6 @@ def _ms(value: float | None) -> str:
 
 
 def _budget(metric: Metric) -> str:
-    """`p95 latency 14.21 ms <= 12.00 ms: over budget`."""
+    """Return `p95 latency 14.21 ms <= 12.00 ms: over budget`."""
     figure = f"{metric_title(metric.name)} {format_after(metric)}"
     return f"{figure} {format_allowed(metric)}: {metric.verdict.value}"

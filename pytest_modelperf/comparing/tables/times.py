@@ -1,4 +1,4 @@
-"""The tables of what the layers, or the stages of a program, take on both sides."""
+"""The tables of the times of layers, or of the stages of a program, on both sides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_modelperf.text.words import count_of
 # A row that explains at least this share of the difference is marked.
 _MARKED = 0.1
 # A type with less than this share of the difference and of the whole time has no row of its own. A
-# change of less than `_LEAST_OF_WHOLE` of the whole time counts as none of the difference.
+# change of less than `_LEAST_OF_WHOLE` of the whole time counts as no part of the difference.
 _SHOWN = 0.01
 _LEAST_OF_WHOLE = 0.001
 _MAX_TYPES = 12
@@ -42,7 +42,7 @@ def has_times(case: CaseComparison) -> bool:
 
 
 def layers_that_explain(case: CaseComparison) -> Sequence[LayerChange]:
-    """The layers that explain enough for a row."""
+    """Return the layers that explain enough for a row."""
     return [change for change in case.layers if _is_cause(change.time, _SHOWN)]
 
 
@@ -54,12 +54,12 @@ def _is_cause(time: TimeChange | None, least: float) -> bool:
 
 
 def type_difference_table(case: CaseComparison) -> Table:
-    """The times of each operator, what explains most first."""
+    """Return the times of each operator, those that explain most first."""
     return _layer_type_times(case, _timed_types(case))
 
 
 def main_type_difference_table(case: CaseComparison, most: int) -> Table | None:
-    """The times of the first `most` operators that explain something; None if there are none."""
+    """Return the times of the first `most` operators that explain something, or None."""
     timed = _timed_types(case)
     main = [
         each
@@ -80,7 +80,7 @@ def _layer_type_times(
     timed: Sequence[LayerTypeChange],
     main: Sequence[LayerTypeChange] | None = None,
 ) -> Table:
-    """A row for each type of `main`, or else for each that has enough weight."""
+    """Return a row for each type of `main`, or else for each that has enough weight."""
     decimals = _decimals(case)
     if main is None:
         large, small = _split_by_weight(timed)
@@ -116,7 +116,7 @@ def _layer_type_times(
 def _split_by_weight(
     changes: Sequence[LayerTypeChange],
 ) -> tuple[list[LayerTypeChange], list[LayerTypeChange]]:
-    """The changes with a row of their own, and those that are summed up, in the given order."""
+    """Return the changes with a row of their own, and those summed up, in the given order."""
     whole = max(_total(c.before for c in changes), _total(c.after for c in changes))
     weights = [_weight(change, whole) for change in changes]
     heaviest = sorted(range(len(changes)), key=lambda index: -weights[index])[:_MAX_TYPES]
@@ -128,7 +128,7 @@ def _split_by_weight(
 
 
 def _weight(change: LayerTypeChange, whole: float) -> float:
-    """Its share of the whole time, or of the difference where that is larger."""
+    """Return its share of the whole time, or of the difference if that is larger."""
     if not whole:
         return _SHOWN
     share = max(_total([change.before]), _total([change.after])) / whole
@@ -139,13 +139,13 @@ def _weight(change: LayerTypeChange, whole: float) -> float:
 
 
 def _layer_count(change: LayerTypeChange) -> str:
-    """Empty for a time that belongs to no layer."""
+    """Return the count, which is empty for a time that belongs to no layer."""
     has_layers = any(side is not None and side.count for side in (change.before, change.after))
     return layer_counts(change) if has_layers else ""
 
 
 def _sum_cells(changes: Sequence[LayerTypeChange], decimals: int) -> tuple[str, ...]:
-    """Before, now, change, and no interval."""
+    """Return the cells before, now, change, and an empty interval."""
     before, after = _total(c.before for c in changes), _total(c.after for c in changes)
     change = format_signed_ms(after - before, decimals)
     return (format_ms(before, decimals), format_ms(after, decimals), change, "")
@@ -157,7 +157,7 @@ def _share_of_all(changes: Sequence[LayerTypeChange]) -> str:
 
 
 def _explained(changes: Sequence[LayerTypeChange]) -> list[float]:
-    """The shares of the difference that these changes explain."""
+    """Return the shares of the difference that these changes explain."""
     shares = (change.time.explained for change in changes if change.time is not None)
     return [share for share in shares if share is not None]
 
@@ -166,7 +166,7 @@ def _explained(changes: Sequence[LayerTypeChange]) -> list[float]:
 
 
 def layer_difference_table(case: CaseComparison, wording: Wording) -> Table:
-    """The layers that explain most of the difference."""
+    """Return the layers that explain most of the difference."""
     decimals = _decimals(case)
     shown = layers_that_explain(case)
     rows = tuple(
@@ -219,7 +219,7 @@ def layer_change_name(change: LayerChange) -> str:
 
 
 def _time_cells(change: LayerTypeChange | LayerChange, decimals: int) -> tuple[str, ...]:
-    """Before, now, change, interval."""
+    """Return the cells before, now, change, and interval."""
     return (
         format_layer_ms(change.before, decimals),
         format_layer_ms(change.after, decimals),
@@ -236,7 +236,7 @@ def _interval(time: TimeChange | None, decimals: int) -> str:
     if time is None or time.low_ns is None or time.high_ns is None:
         return ""
     if time.low_ns == time.high_ns == 0.0:
-        # It has not changed.
+        # The time has not changed.
         return ""
     low, high = (format_signed_ms(bound, decimals) for bound in (time.low_ns, time.high_ns))
     return f"{low} … {high}"
@@ -256,7 +256,7 @@ def _mark(change: LayerTypeChange | LayerChange) -> str:
 
 
 def _news(change: LayerTypeChange | LayerChange) -> str:
-    """The word for a layer, or its time, that is on one side only."""
+    """Return the word for a layer, or its time, that is on one side only."""
     before, after = change.before, change.after
     if _is_elsewhere(change):
         return ""
@@ -278,19 +278,22 @@ def _total(sides: Iterable[LayerType | None]) -> float:
 
 
 def _decimals(case: CaseComparison) -> int:
-    """The decimals of all times of a case, so that they can be compared by eye."""
+    """Return the decimals of all times of a case, so that they are easy to compare."""
     return max(_LEAST_DECIMALS, ms_decimals(_total(c.after for c in case.layer_types)))
 
 
 # -- the table of what the stages of a program take on both sides
 
 
-# A stage that takes at least this share of what all of them take longer is marked.
+# What a row says before the name of a stage of each kind.
 _WORDS = {"session": "", "rest": "", "label": "label ", "input": "input "}
 
 
 def stage_table(case: CaseComparison) -> Table:
-    """A row for each session, label and input, and for the rest; what is judged is marked."""
+    """Return a row for each session, label and input, and for the rest.
+
+    Marks show what is new, what explains much, and which sessions do the same work.
+    """
     times = [side.ns for each in case.stages for side in (each.before, each.after) if side]
     decimals = table_decimals(max(times, default=None))
     table = table_of(
@@ -314,7 +317,7 @@ def stage_table(case: CaseComparison) -> Table:
 
 
 def _calls(stage: StageChange) -> str:
-    """`3`, or `3 -> 6`."""
+    """Return `3`, or `3 -> 6`."""
     before, after = (0.0 if side is None else side.calls for side in (stage.before, stage.after))
     if stage.kind in {"rest", "input"}:
         return ""

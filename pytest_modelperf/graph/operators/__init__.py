@@ -1,1 +1,1 @@
-"""What is known of each operator: one file and one table for each family."""
+"""The rules for each operator: one file and one table for each family."""

@@ -2,15 +2,15 @@
 
 Counting rules:
 
-- Every query meets every key: causal, padding and window masks are not subtracted, like padding
-  elsewhere. A pattern of sparse blocks is no mask, so it is taken into account.
+- Every query is scored against every key: causal, padding and window masks are not subtracted, just
+  as padding is counted elsewhere. A pattern of sparse blocks is not a mask: only its blocks count.
 - The key tokens are the past tokens and the new ones. If past and present share a buffer, or
-  sequences lie in pages, its capacity counts: lengths that are values, not shapes, are not read.
+  sequences are stored in pages, the capacity counts, because lengths that are values are not read.
 - Heads of keys and values that serve several query heads count once for each query head.
 - Each score takes a MUL for the scale, its softmax, and an ADD or CMP for each mask or bias.
 
-Dimensions have the names of ONNX Runtime's operator documentation: a cache is (batch, heads,
-sequence, head size); `past` is the cache that comes in, `present` the one that goes out.
+Dimensions have the names of ONNX Runtime's operator documentation. A cache is (batch, heads,
+sequence, head size), `past` is the cache that comes in, and `present` the one that goes out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from pytest_modelperf.graph.shape_rule import (
 )
 from pytest_modelperf.graph.structure import Node, Shape, Tensor, UnknownShapeError
 
-# Which inputs are query, key and value; none where a projection inside of the node makes them.
+# The inputs that are query, key and value; None if a projection inside the node makes them.
 Operands = tuple[int | None, int | None, int | None]
 APART: Operands = (0, 1, 2)
 PACKED: Operands = (0, 0, 0)
@@ -60,7 +60,10 @@ INTERNAL: Operands = (None, None, None)
 
 
 def attend(scores: int, size: int, value_size: int, operands: Operands, ops: int) -> Cost:
-    """softmax(Q K^T) V with so many scores, each of which takes `ops` beside scale and softmax."""
+    """Count softmax(Q K^T) V with this number of scores.
+
+    Each score takes `ops` operations besides its scale and softmax.
+    """
     query, key, value = operands
     return Cost(
         (
@@ -72,7 +75,10 @@ def attend(scores: int, size: int, value_size: int, operands: Operands, ops: int
 
 
 def count_attention(node: Node) -> Cost:
-    """Attention of ONNX 23 and later: [batch, heads, tokens, size] or [batch, tokens, width]."""
+    """Count Attention of opset 23 and later.
+
+    Inputs are [batch, heads, tokens, size] or [batch, tokens, width].
+    """
     query, key, value = (node.input(i) for i in range(3))
     heads, kv_heads = node.attr_int("q_num_heads", 1), node.attr_int("kv_num_heads", 1)
     size, heads = (
@@ -87,7 +93,10 @@ def count_attention(node: Node) -> Cost:
 
 
 def count_flex_attention(node: Node) -> Cost:
-    """Attention whose scores and probabilities pass through bodies, which are counted as such."""
+    """Count attention whose scores and probabilities pass through bodies.
+
+    The bodies are counted on their own.
+    """
     batch, heads, queries, size = sizes_of(node.input(0), 4)
     scores = batch * heads * queries * size_of(node.input(1), 2)
     return attend(scores, size, size_of(node.input(2), 3), APART, 0)
@@ -96,9 +105,9 @@ def count_flex_attention(node: Node) -> Cost:
 def count_self_attention(
     node: Node, *, masks: tuple[int, ...], past: int, shares: int | None, quantized: bool = False
 ) -> Cost:
-    """Attention of com.microsoft: one product makes query, key and value of all heads.
+    """Count com.microsoft's Attention, where one product makes query, key and value of all heads.
 
-    `quantized` has an 8-bit input and weight, and its projection is rescaled to floats.
+    If `quantized`, input and weight have 8 bits, and the projection is rescaled to floats.
     """
     batch, tokens = sizes_of(node.input(0), 2)
     heads, size, value_size = _projected_heads(node)
@@ -115,10 +124,10 @@ def count_self_attention(
 
 
 def count_packed_attention(node: Node) -> Cost:
-    """Self attention of tokens without padding, projected by one product.
+    """Count self attention of tokens without padding, projected by one product.
 
-    Projections are of the tokens that are there; scores are those of `token_offset`'s shape
-    [batch, tokens], each sequence as long as the longest.
+    Projections count the tokens that exist. Scores follow the shape of `token_offset`,
+    [batch, tokens], which takes each sequence to be as long as the longest.
     """
     batch, tokens = sizes_of(node.input(3), 2)
     heads, size, value_size = _projected_heads(node)
@@ -127,9 +136,10 @@ def count_packed_attention(node: Node) -> Cost:
 
 
 def count_qordered_attention(node: Node) -> Cost:
-    """Attention in 8-bit matrix layouts: a weight and a bias each for query, key and value.
+    """Count attention in 8-bit matrix layouts.
 
-    Projections, scores, probabilities and results are rescaled, without zero points.
+    Query, key and value have a weight and a bias each. Projections, scores, probabilities
+    and results are rescaled, without zero points.
     """
     heads, rescale = node.attr_int("num_heads", 1), REQUANTIZE - ADD
     batch, tokens, width = sizes_of(node.input(0), 3)
@@ -147,10 +157,11 @@ def count_qordered_attention(node: Node) -> Cost:
 def count_longformer_attention(
     node: Node, *, weight: int = 1, bias: int = 2, global_weight: int = 4, rescale: int = 0
 ) -> Cost:
-    """Attention to `window` tokens on both sides: at most 2 x window + 1 keys a query.
+    """Count attention to `window` tokens on both sides: at most 2 x window + 1 keys a query.
 
-    Both projections are of all tokens. Only values tell which tokens are global, so the scores
-    of these are not counted. https://arxiv.org/abs/2004.05150, section 3.1.
+    Both projections are of all tokens. The scores of global tokens are not counted, because only
+    values show which tokens are global.
+    https://arxiv.org/abs/2004.05150, section 3.1.
     """
     heads = node.attr_int("num_heads", 1)
     batch, tokens, hidden = sizes_of(node.input(0), 3)
@@ -161,9 +172,9 @@ def count_longformer_attention(
 
 
 def count_decoder_attention(node: Node) -> Cost:
-    """Attention over tokens x batch, with projections and a cache that flags switch on.
+    """Count attention over tokens x batch, with projections and a cache that flags switch on.
 
-    Self attention projects key and value from the query, and appends them to the cache; cross
+    Self attention projects key and value from the query, and appends them to the cache. Cross
     attention (`static_kv`) projects them from the key, or takes those of the cache as they are.
     If the values of the flags are not known, it is self attention, and a given cache is used.
     """
@@ -182,11 +193,11 @@ def count_decoder_attention(node: Node) -> Cost:
 
 
 def count_heads(node: Node, *, bias: int, masks: tuple[int, int], past: int, shares: int) -> Cost:
-    """Attention of query and, each [batch, tokens, width], key and value, or of one packed in one.
+    """Count attention of projected heads: query, key and value apart or packed in one tensor.
 
-    Query, key and value in one: [batch, tokens, heads, 3, size], or [batch, tokens, 3 widths];
-    key and value in one: [batch, tokens, heads, 2, size]; from a cross attention's cache:
-    [batch, heads, tokens, size].
+    Each is [batch, tokens, width]. Query, key and value in one are [batch, tokens, heads, 3, size]
+    or [batch, tokens, 3 widths], key and value in one [batch, tokens, heads, 2, size]. Those from
+    the cache of a cross attention are [batch, heads, tokens, size].
     """
     query, key, heads = node.input(0), node.optional_input(1), node.attr_int("num_heads", 1)
     batch, queries = sizes_of(query, 2)
@@ -210,7 +221,7 @@ def count_heads(node: Node, *, bias: int, masks: tuple[int, int], past: int, sha
 
 
 def count_packed_heads(node: Node) -> Cost:
-    """Attention of tokens without padding; scores as those of PackedAttention."""
+    """Count attention of heads of tokens without padding, with the scores of PackedAttention."""
     query, heads = node.input(0), node.attr_int("num_heads", 1)
     batch, tokens = sizes_of(node.input(4), 2)
     packed = not has_input(node, 1)
@@ -222,28 +233,28 @@ def count_packed_heads(node: Node) -> Cost:
 
 
 def _projection(node: Node, weight: int, bias: int) -> Cost:
-    """Input 0 times one weight for query, key and value."""
+    """Count input 0 times one weight for query, key and value."""
     x, columns = node.input(0), size_of(node.input(weight), 1)
     biases = bias_ops(node, bias, rows_in(x) * columns)
     return Cost((Contraction(x.size * columns, (0, weight)),), biases)
 
 
 def _projected_heads(node: Node) -> tuple[int, int, int]:
-    """How many heads there are, the size of query and key in each, and that of the value."""
+    """Return the number of heads, the size of query and key in each, and that of the value."""
     heads, sizes = node.attr_int("num_heads", 1), node.attr_ints("qkv_hidden_sizes")
     query, _, value = sizes if len(sizes) == 3 else (size_of(node.input(1), 1) // 3,) * 3
     return heads, query // heads, value // heads
 
 
 def _all_keys(node: Node, past: int, axis: int, new: int, shares: int | None) -> int:
-    """The number of past and new tokens; with a shared buffer, the number that it holds."""
+    """Return the number of past and new tokens, or the capacity of a shared buffer."""
     held = cache_length(node.optional_input(past), axis)
     is_shared = has_input(node, shares) or node.attr_int("past_present_share_buffer", 0) != 0
     return max(held, new) if is_shared else held + new
 
 
 def score_ops(node: Node, masks: tuple[int, ...], causal: str = "") -> int:
-    """Operations a score takes between product and softmax, beside its scale.
+    """Return the operations a score takes between product and softmax, besides its scale.
 
     cap * tanh(score / cap) is DIV, TANH, MUL.
     """
@@ -258,7 +269,10 @@ def _flag(node: Node, index: int, *, default: bool) -> bool:
 
 
 def size_of(tensor: Tensor, axis: int) -> int:
-    """One dimension, whatever the others are; raises UnknownShapeError where it is unknown."""
+    """Return one dimension, whether or not the others are known.
+
+    Raises UnknownShapeError if this one is unknown.
+    """
     size = None if tensor.shape is None else tensor.shape[axis]
     if size is None:
         raise UnknownShapeError(tensor.name)
@@ -285,7 +299,7 @@ def past_length(node: Node, index: int, axis: int) -> Dim:
 
 
 def _projected_widths(node: Node) -> tuple[Dim, Dim]:
-    """The widths of Q (or K) and of V that merged projection weights make."""
+    """Return the widths of Q (or K) and of V that merged projection weights make."""
     sizes = node.attr_ints("qkv_hidden_sizes")
     if len(sizes) == 3:
         return sizes[0], sizes[2]
@@ -294,7 +308,7 @@ def _projected_widths(node: Node) -> tuple[Dim, Dim]:
 
 
 def shape_self_attention(node: Node, past: int = 4, dtype: int = 0) -> Outputs:
-    """Attention that projects its input itself and keeps keys and values in one tensor."""
+    """Return the outputs of attention that projects its input and keeps keys and values in one."""
     batch, length = dim(shape_of(node, 0), 0), dim(shape_of(node, 0), 1)
     width, value_width = _projected_widths(node)
     heads, present = stated_size(node, "num_heads"), shape_of(node, past)
@@ -305,7 +319,7 @@ def shape_self_attention(node: Node, past: int = 4, dtype: int = 0) -> Outputs:
 
 
 class _KeysAndValues(Struct, frozen=True):
-    """The sizes that the query, key and value inputs give together, in any of their layouts."""
+    """The sizes that follow from the query, key and value inputs together, in any layout."""
 
     length: Dim
     head_size: Dim
@@ -314,7 +328,7 @@ class _KeysAndValues(Struct, frozen=True):
 
 
 def _keys_and_values(node: Node, heads: Dim) -> _KeysAndValues:
-    """The sizes from (batch, length, width), (batch, length, heads, 2 or 3, size) or a cache."""
+    """Read sizes from (batch, length, width), (batch, length, heads, 2 or 3, size) or a cache."""
     query, key, value = (shape_of(node, index) for index in range(3))
     packed = query if _rank(query) == 5 else key
     if _rank(packed) == 5:
@@ -334,10 +348,10 @@ def _keys_and_values(node: Node, heads: Dim) -> _KeysAndValues:
 
 
 def shape_heads(node: Node, past: int, lengths: int, shares: int | None = None) -> Outputs:
-    """Attention of projected heads, whose cache is two tensors.
+    """Return the outputs of attention of projected heads, whose cache is two tensors.
 
-    An attribute or the input at `shares` says that past and present are one buffer, in which the
-    value at `lengths` is the number of past keys.
+    An attribute or the input at `shares` makes past and present one buffer. The value at `lengths`
+    is then the number of past keys in it.
     """
     query, heads = shape_of(node, 0), stated_size(node, "num_heads")
     batch, length = dim(query, 0), dim(query, 1)
@@ -359,7 +373,7 @@ def shape_packed_attention(node: Node) -> Outputs:
 
 
 def shape_packed_heads(node: Node) -> Outputs:
-    """The input is (tokens, width) or, with Q, K and V in one, (tokens, heads, 3, size)."""
+    """Return the output for (tokens, width), or (tokens, heads, 3, size) with Q, K and V in one."""
     query, value = shape_of(node, 0), shape_of(node, 2)
     packed_width = product(dim(query, 1), dim(query, 3)) if _rank(query) == 4 else None
     width = dim(value, 1) if has_input(node, 2) else packed_width
@@ -372,7 +386,10 @@ def shape_qordered_attention(node: Node) -> Outputs:
 
 
 def shape_decoder_attention(node: Node) -> Outputs:
-    """Inputs are sequence-major; four boolean inputs say which of them are caches."""
+    """Return the outputs and the caches of an attention with sequence-major inputs.
+
+    Its boolean inputs determine which keys the caches hold.
+    """
     query = shape_of(node, 0)
     is_static, uses_past, has_state = (ints_of(node, index) for index in (8, 9, 10))
     length: Dim = None
@@ -391,7 +408,7 @@ def shape_decoder_attention(node: Node) -> Outputs:
 
 
 def _attention_mask(sequence: int) -> DemandRule:
-    """Ones, or where a mask tells each sequence's length by a number, the whole length."""
+    """Ask for ones, or for the whole length if a mask has one number per sequence, its length."""
 
     def rule(node: Node, index: int) -> Demand:
         mask, length = shape_of(node, index), dim(shape_of(node, sequence), 1)
@@ -401,7 +418,7 @@ def _attention_mask(sequence: int) -> DemandRule:
 
 
 def _fitting_past(past: int, axis: int) -> DemandRule:
-    """The number of past keys that fit into their buffer beside the new ones."""
+    """Ask for the number of past keys that fit into their buffer with the new ones."""
 
     def rule(node: Node, _: int) -> Demand:
         buffer, new = dim(shape_of(node, past), axis), dim(shape_of(node, 0), 1)

@@ -1,9 +1,9 @@
 """Classic machine learning: trees, support vectors, linear models, and encoders.
 
-Weights are attributes here. A linear model's scores and a kernel's dot products or squared
-distances are contractions of the input with them. Every step of a row down a tree fetches a
-feature and compares it; rows are counted to the deepest leaf of each tree. A look-up of a key is
-one MOV.
+Weights are attributes here. The scores of a linear model, and the dot products or squared
+distances of a kernel, are contractions of the input with them. Every step of a row down a tree
+fetches a feature and compares it, and each row is counted down to the deepest leaf of each tree.
+A look-up of a key is one MOV.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _POST_TRANSFORM_OPS: Mapping[str, int] = {
     "SOFTMAX_ZERO": CMP + SOFTMAX,
     "PROBIT": PROBIT,
 }
-# In the newer TreeEnsemble it is a number.
+# The newer TreeEnsemble has the index of a name instead of the name.
 _POST_TRANSFORMS = tuple(_POST_TRANSFORM_OPS)
-# What a kernel does to each dot product: gamma * d + coef0 to a power, or into tanh;
-# exp(-gamma * squared distance).
+# The operations of a kernel on each dot product d: gamma * d + coef0 to a power or into tanh.
+# RBF is exp(-gamma * squared distance).
 _KERNEL_OPS: Mapping[str, int] = {
     "LINEAR": 0,
     "POLY": MUL + ADD + POW,
@@ -65,23 +65,23 @@ _KERNEL_OPS: Mapping[str, int] = {
 
 
 def count_linear_classifier(node: Node) -> Cost:
-    """A score of each class, of which the largest wins."""
+    """Count a score for each class, and the choice of the largest."""
     _, features = _rows_and_features(node)
     classes = _length(node, "coefficients") // features if features else 0
     return _weighted(node, classes * (_intercept(node, "intercepts") + _post_transform(node) + CMP))
 
 
 def count_linear_regressor(node: Node) -> Cost:
-    """A score of each target."""
+    """Count a score for each target."""
     per_target = _intercept(node, "intercepts") + _post_transform(node)
     return _weighted(node, node.attr_int("targets", 1) * per_target)
 
 
 def count_svm_classifier(node: Node) -> Cost:
-    """The kernel of each row with each support vector, then a vote of each pair of classes.
+    """Count the kernel of each row with each support vector, and a vote of each pair of classes.
 
     Without support vectors it is a linear classifier. Probabilities count the sigmoid of each
-    pair, without the coupling of the pairs.
+    pair, but not the coupling of the pairs.
     """
     votes = _length(node, "rho") * (ADD + CMP + ADD)
     probabilities = _length(node, "prob_a") * (MUL + ADD + SIGMOID)
@@ -91,13 +91,13 @@ def count_svm_classifier(node: Node) -> Cost:
 
 
 def count_svm_regressor(node: Node) -> Cost:
-    """The kernel of each row with each support vector, weighted and summed."""
+    """Count the kernel of each row with each support vector, weighted and summed."""
     one_class = CMP if node.attr_int("one_class", 0) else 0
     return _kernel(node) + _weighted(node, ADD + one_class + _post_transform(node))
 
 
 def count_tree_ensemble(node: Node) -> Cost:
-    """Trees whose nodes are inner ones alone, the leaves apart from them."""
+    """Count trees whose leaves are not in the list of nodes, but in a list of their own."""
     rows, _ = _rows_and_features(node)
     roots = node.attr_ints("tree_roots")
     branches = tuple(
@@ -114,18 +114,18 @@ def count_tree_ensemble(node: Node) -> Cost:
 
 
 def count_tree_classifier(node: Node) -> Cost:
-    """Trees whose leaves weigh classes, of which the largest sum wins."""
+    """Count trees whose leaves weigh classes, and the choice of the class with the largest sum."""
     labels = max(_length(node, "classlabels_int64s"), _length(node, "classlabels_strings"))
     return elementwise(_trees(node, "class_ids", labels, per_target=CMP))
 
 
 def count_tree_regressor(node: Node) -> Cost:
-    """Trees whose leaves add to targets."""
+    """Count trees whose leaves add to targets."""
     return elementwise(_trees(node, "target_ids", node.attr_int("n_targets", 1), per_target=0))
 
 
 def count_normalizer(node: Node) -> Cost:
-    """Each element over the largest, the sum, or the root of the sum of squares of its row."""
+    """Count the division of each element by the norm of its row: maximum, L1 or L2."""
     rows, _ = _rows_and_features(node)
     size = node.input(0).size
     norm = node.attr_str("norm", "MAX")
@@ -134,19 +134,19 @@ def count_normalizer(node: Node) -> Cost:
 
 
 def count_dict_vectorizer(node: Node) -> Cost:
-    """A look-up of each word of the vocabulary."""
+    """Count a look-up of each word of the vocabulary."""
     words = max(_length(node, "string_vocabulary"), _length(node, "int64_vocabulary"))
     return elementwise(words * MOV)
 
 
 def _weighted(node: Node, per_row: int) -> Cost:
-    """The coefficients with what they weigh of each row, and `per_row` after that."""
+    """Count the products of the coefficients with each row, and `per_row` operations after them."""
     rows, _ = _rows_and_features(node)
     return Cost((Contraction(rows * _length(node, "coefficients"), (0, None)),), rows * per_row)
 
 
 def _kernel(node: Node) -> Cost:
-    """Each row with each support vector."""
+    """Count the kernel of each row with each support vector."""
     rows, features = _rows_and_features(node)
     values = _length(node, "support_vectors")
     if not values or not features:
@@ -160,7 +160,7 @@ def _kernel(node: Node) -> Cost:
 
 
 def _trees(node: Node, leaf_entries: str, targets: int, *, per_target: int) -> int:
-    """All rows down all trees, their leaves' weights added, base values and post-transform."""
+    """Count all rows down all trees, the sums of the leaves, base values and post-transform."""
     rows, _ = _rows_and_features(node)
     ids = node.attr_ints("nodes_nodeids")
     trees = node.attr_ints("nodes_treeids")
@@ -180,7 +180,7 @@ def _trees(node: Node, leaf_entries: str, targets: int, *, per_target: int) -> i
     )
     inner = {child for pair in branches for child in pair if child is not None}
     roots = [index for index in range(len(branches)) if index not in inner]
-    # A leaf is where `_depth` would still count a step, though nothing is compared there.
+    # `_depth` also counts the leaf, where no feature is compared.
     steps = sum(_depth(branches, root) - 1 for root in roots)
     leaves = max(1, modes.count("LEAF"))
     added = len(roots) * _length(node, leaf_entries) // leaves * ADD
@@ -189,7 +189,7 @@ def _trees(node: Node, leaf_entries: str, targets: int, *, per_target: int) -> i
 
 
 def _depth(branches: Sequence[tuple[int | None, int | None]], root: int) -> int:
-    """Nodes on the longest way down from `root`; a node that is met again adds nothing."""
+    """Count the nodes on the longest way down from `root`, each node once."""
     depth, level, seen = 0, [root], {root}
     while level:
         depth += 1
@@ -205,20 +205,20 @@ def _depth(branches: Sequence[tuple[int | None, int | None]], root: int) -> int:
 
 
 def _children(node: Node, ids: str, leaves: str) -> tuple[int | None, ...]:
-    """The inner node that each node's branch goes to; None where it goes to a leaf."""
+    """Return the inner node that each node's branch leads to, or None if it leads to a leaf."""
     flags = node.attr_ints(leaves)
     targets = node.attr_ints(ids)
     return tuple(None if leaf else child for child, leaf in zip(targets, flags, strict=True))
 
 
 def _rows_and_features(node: Node) -> tuple[int, int]:
-    """One row where the input is a vector."""
+    """Return the numbers of rows and features, where a vector is one row."""
     dims = node.input(0).dims
     return (1, prod(dims)) if len(dims) < 2 else (dims[0], prod(dims[1:]))
 
 
 def _length(node: Node, name: str) -> int:
-    """How many values a list attribute has; 0 where it is absent."""
+    """Return the number of values of a list attribute, or 0 if it is absent."""
     value = node.attributes.get(name)
     return len(value) if isinstance(value, tuple) else 0
 
@@ -228,7 +228,7 @@ def _intercept(node: Node, name: str) -> int:
 
 
 def _post_transform(node: Node) -> int:
-    """Operations for each score."""
+    """Return the operations for each score."""
     number = node.attr_int("post_transform", 0)
     return _POST_TRANSFORM_OPS[node.attr_str("post_transform", _POST_TRANSFORMS[number])]
 
@@ -239,12 +239,12 @@ def _rows(node: Node) -> Dim:
 
 
 def shape_regressor(node: Node, targets: str | None = None) -> Outputs:
-    """Floats for each row, as many as an attribute says, or one."""
+    """Return floats for each row: the number in the attribute `targets`, or one."""
     return outputs("float32", (_rows(node), node.attr_int(targets, 1) if targets else 1))
 
 
 def shape_classifier(node: Node, numbers: str, scores: Callable[[Node, int], Dim]) -> Outputs:
-    """A class for each row, and its scores; the classes are texts, or the `numbers`."""
+    """Return a class for each row, a text or one of the `numbers`, and the scores."""
     rows, texts = _rows(node), node.attr_ints("classlabels_strings")
     classes = len(texts or node.attr_ints(numbers))
     found = OutputType("string" if texts else "int64", (rows,))
@@ -252,7 +252,10 @@ def shape_classifier(node: Node, numbers: str, scores: Callable[[Node, int], Dim
 
 
 def _scores_of_svm(node: Node, classes: int) -> Dim:
-    """One for each class; without probabilities, one for each pair of more than two."""
+    """Return one score a class, or one a pair of classes without probabilities.
+
+    Two classes always have one score each.
+    """
     if not node.attr_ints("vectors_per_class"):
         return None
     is_by_class = classes == 2 or node.attr_ints("prob_a")
@@ -264,21 +267,27 @@ def _scores_of_trees(_: Node, classes: int) -> Dim:
 
 
 def shape_features(node: Node) -> Outputs:
-    """The chosen elements of each row, flattened; a vector is one row."""
+    """Return the chosen elements of each row, flattened.
+
+    A vector is one row.
+    """
     shape, chosen = shape_of(node, 0), shape_of(node, 1)
     count = None if chosen is None else product(*chosen)
     return outputs(dtype_of(node, 0), (*(shape[:-1] or (1,)), count) if shape else None)
 
 
 def shape_feature_vectorizer(node: Node) -> Outputs:
-    """The columns that an attribute names of each input, side by side; a vector is one row."""
+    """Return the inputs side by side, with the widths of an attribute.
+
+    A vector is one row.
+    """
     shape = shape_of(node, 0)
     rows = None if not shape else 1 if len(shape) == 1 else shape[0]
     return outputs("float32", (rows, sum(node.attr_ints("inputdimensions")) or None))
 
 
 def _category(node: Node, _: int) -> Demand | None:
-    """One of the categories, for an encoder may fail at any other."""
+    """Ask for one of the categories, because an encoder may fail at any other value."""
     words = node.attributes.get("cats_strings")
     if isinstance(words, tuple) and words:
         return Demand(words=words)  # type: ignore[arg-type]  # by ONNX's types

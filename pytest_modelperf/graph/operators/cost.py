@@ -1,10 +1,10 @@
 """The cost of one run of an operator, as its counter reports it.
 
-A *contraction* is a sum of products over an index that does not survive in the result:
+A *contraction* is a sum of products over an index that the result does not have:
 convolutions, matrix products, attention, recurrences. Its multiply-accumulates are MACs.
-Everything else is *elementwise* and weighted by what an instruction of it costs; the weights
-are those of onnx_tool 1.0.1 (https://github.com/ThanatosShinji/onnx-tool), so that
-`macs + elementwise_ops` is comparable with what it prints.
+Everything else is *elementwise*, weighted by the cost of its instruction. The weights are those
+of onnx_tool 1.0.1 (https://github.com/ThanatosShinji/onnx-tool), so that you can compare
+`macs + elementwise_ops` with what it prints.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LOG = 43
 class Contraction(Struct, frozen=True):
     """MACs of one product of two operands.
 
-    `operands` are the indexes of the node's inputs that are multiplied; None is a value that
-    exists only inside the node (attention's probabilities, a recurrence's hidden state).
+    `operands` are the indexes of the multiplied inputs of the node. None is a value that exists
+    only inside the node (attention's probabilities, a recurrence's hidden state).
     The backward pass costs `macs` once more for each operand that needs a gradient.
     """
 
@@ -38,7 +38,7 @@ class Contraction(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """One call's contractions and weighted elementwise operations."""
+    """The contractions and weighted elementwise operations of one call."""
 
     contractions: tuple[Contraction, ...] = ()
     elementwise_ops: int = 0
@@ -49,18 +49,18 @@ class Cost(Struct, frozen=True):
 
     @property
     def is_negative(self) -> bool:
-        """Whether a count is below zero, as attributes that no operator allows make it."""
+        """Whether a count is below zero, which follows from invalid attributes."""
         counts = (self.elementwise_ops, *(each.macs for each in self.contractions))
         return min(counts) < 0
 
     def __add__(self, other: Cost) -> Cost:
-        """The cost of both, the contractions in this order."""
+        """Return the cost of both, with the contractions in this order."""
         return Cost(
             self.contractions + other.contractions, self.elementwise_ops + other.elementwise_ops
         )
 
     def plus(self, elementwise_ops: int) -> Cost:
-        """The cost with so many more elementwise operations."""
+        """Return the cost with this number of elementwise operations added."""
         return self + Cost(elementwise_ops=elementwise_ops)
 
 

@@ -1,9 +1,9 @@
-"""The elementwise operations that several families count, and counters made of them.
+"""Elementwise operations that several families count, and the counters made from them.
 
-The weight of an activation is the sum of the weights of the formula next to it, evaluated as
+The weight of an activation is the sum of the weights in the formula next to it, evaluated as
 written in the operator's definition: constants are free, a comparison or a selection is a CMP, a
-negation or a subtraction is an ADD. Where the formula has branches, both are counted, as vectorised
-kernels evaluate both.
+negation or a subtraction is an ADD. If the formula has branches, both are counted, because
+vectorised kernels evaluate both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SOFTPLUS = EXP + ADD + LOG  # log(exp(x) + 1)
 # sign(x) * (1 - t * poly4(t) * exp(-x^2)) with t = 1 / (1 + p|x|):
 # Abramowitz and Stegun, Handbook of Mathematical Functions, formula 7.1.26.
 ERF = (CMP + MUL + ADD + DIV) + (5 * MUL + 4 * ADD) + (MUL + ADD + EXP) + (MUL + ADD) + CMP
-# max, x - max, exp, sum, quotient: the maximum is subtracted, or exp overflows.
+# max, x - max, exp, sum, quotient: without subtracting the maximum, exp overflows.
 SOFTMAX = CMP + ADD + EXP + ADD + DIV
 ACTIVATION_OPS: Mapping[str, int] = {
     "Affine": MUL + ADD,  # a * x + b
@@ -73,10 +73,10 @@ ACTIVATION_OPS: Mapping[str, int] = {
 
 
 def activation_ops(name: str) -> int:
-    """Operations an element; 0 for no name, CMP for a name that nobody has defined.
+    """Return the operations an element: 0 without a name, CMP for an unknown name.
 
-    ONNX writes names in any case: `relu` of a mixture of experts is `Relu` of an LSTM.
-    An unheard-of activation must not hide the MACs of the operator that it is fused into.
+    ONNX writes names in any case: `relu` in a mixture of experts is `Relu` in an LSTM. An unknown
+    activation must not hide the MACs of the operator that it is fused into.
     """
     return _OPS_BY_LOWER_NAME.get(name.lower(), CMP) if name else 0
 
@@ -92,19 +92,19 @@ ROTARY = 2 * MUL + ADD  # x * cos + rotated x * sin
 
 
 def bias_ops(node: Node, bias: int | None, elements: int) -> int:
-    """One ADD an element of the result, where the node has an input at `bias`."""
+    """Return one ADD an element of the result if the node has an input at `bias`."""
     return ADD * elements if has_input(node, bias) else 0
 
 
 def scale_ops(node: Node, factor: str) -> int:
-    """One MUL for an element, unless the factor that an attribute gives is 1."""
+    """Return one MUL an element, unless the attribute `factor` is 1."""
     return 0 if node.attr_float(factor, 1.0) == 1 else MUL
 
 
 def zero_point_ops(node: Node, operand: int, zero_point: int | None) -> int:
-    """One ADD an element of an operand that has a zero point.
+    """Return one ADD an element of an operand that has a zero point.
 
-    A constant operand is shifted once at load, as everything that depends on constants alone.
+    A constant operand is shifted once at load, like everything that depends only on constants.
     """
     if not has_input(node, zero_point) or node.input(operand).is_constant:
         return 0
@@ -112,7 +112,7 @@ def zero_point_ops(node: Node, operand: int, zero_point: int | None) -> int:
 
 
 def rms_norm_ops(rows: int, width: int) -> int:
-    """`rows` times x / sqrt(mean(x^2) + epsilon) * scale over `width` elements."""
+    """Return the operations of x / sqrt(mean(x^2) + epsilon) * scale on `rows` of this width."""
     return rows * (width * (MUL + ADD + MUL + MUL) + DIV + ADD + SQRT + DIV)
 
 
@@ -120,7 +120,7 @@ UNIFORM = 2 * (MUL + ADD)
 
 
 def per_output(ops: int) -> Counter:
-    """`ops` for each element of the first output; operands are broadcast to it for nothing."""
+    """Count `ops` for each element of the first output, with operands broadcast for free."""
 
     def count(node: Node) -> Cost:
         return elementwise(node.output().size * ops)
@@ -129,7 +129,7 @@ def per_output(ops: int) -> Counter:
 
 
 def per_input(ops: int, *, per_output: int = 0) -> Counter:
-    """`ops` for each element of the first input, and `per_output` for each of the first output."""
+    """Count `ops` an element of the first input, and `per_output` one of the first output."""
 
     def count(node: Node) -> Cost:
         results = node.output().size * per_output if per_output else 0
@@ -139,27 +139,27 @@ def per_input(ops: int, *, per_output: int = 0) -> Counter:
 
 
 def free(_node: Node) -> Cost:
-    """No cost: another view of the same elements, or bookkeeping that does not read them."""
+    """Count nothing: another view of the same elements, or bookkeeping that does not read them."""
     return FREE
 
 
 def elementwise(ops: int) -> Cost:
-    """A cost without contractions."""
+    """Return a cost without contractions."""
     return Cost(elementwise_ops=ops)
 
 
 def elements(tensors: Iterable[Tensor | None]) -> int:
-    """Elements of all the tensors that are there."""
+    """Count the elements of all tensors that are present."""
     return sum(tensor.size for tensor in tensors if tensor is not None)
 
 
 def rows_in(tensor: Tensor) -> int:
-    """How many rows a tensor has: all its dimensions but the last."""
+    """Count the rows of a tensor: the product of all its dimensions but the last."""
     return prod(tensor.dims[:-1])
 
 
 def norm_ops(p: int, gathered: int, norms: int) -> int:
-    """Operations of `norms` p-norms, (sum of |x|^p)^(1/p), of `gathered` elements in all."""
+    """Return the operations of `norms` p-norms, (sum of |x|^p)^(1/p), of `gathered` elements."""
     if p == 1:
         return gathered * (CMP + ADD)
     if p == 2:
@@ -168,9 +168,9 @@ def norm_ops(p: int, gathered: int, norms: int) -> int:
 
 
 def ceil_log2(n: int) -> int:
-    """log2(n) rounded up; 0 for 1 and for nothing."""
+    """Return log2(n) rounded up, and 0 for an n below 2."""
     return (n - 1).bit_length() if n > 1 else 0
 
 
-# A move of each element that lands in the output.
+# Counts a move of each element of the output.
 move = per_output(MOV)

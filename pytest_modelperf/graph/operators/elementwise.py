@@ -2,12 +2,12 @@
 
 Counting rule: the weight of the operator times the elements of its *output*, to which operands
 are broadcast. A comparison, a selection, a rounding, a change of sign or a bit operation is one
-CMP, as in onnx_tool; a composed function is the sum of the formula beside it.
+CMP, as in onnx_tool; a composed function is the sum of the formula next to it.
 
 Counting rule of the QLinear family: operands become floats, (q - zero point) * scale; the
-function is evaluated; the result is rescaled by a factor that is made once, shifted and clipped.
-Look-up tables, which engines may use instead, are not assumed. A zero point left out costs nothing
-in the two operators that every quantized model has.
+function is evaluated; the result is rescaled by a factor that is computed once, shifted and
+clipped. Look-up tables, which engines may use instead, are not counted. A missing zero point is
+free in QuantizeLinear and DequantizeLinear, which every quantized model has.
 """
 
 from __future__ import annotations
@@ -76,12 +76,15 @@ ATANH = 2 * ADD + DIV + LOG + MUL  # log((1 + x) / (1 - x)) / 2
 
 
 def count_pow(node: Node) -> Cost:
-    """x^y; where y is one constant number, what a compiler makes of that power."""
+    """Count x^y.
+
+    For some constant y, a compiler replaces the power by cheaper operations.
+    """
     return elementwise(node.output().size * _power_ops(node.optional_input(1)))
 
 
 def count_clip(node: Node) -> Cost:
-    """A comparison for each bound that is given: inputs since opset 11, attributes before."""
+    """Count a comparison for each given bound: inputs since opset 11, attributes before."""
     bounds = sum(
         has_input(node, index) or name in node.attributes
         for index, name in ((1, "min"), (2, "max"))
@@ -90,41 +93,41 @@ def count_clip(node: Node) -> Cost:
 
 
 def count_mean(node: Node) -> Cost:
-    """The sum of all inputs, divided by their number."""
+    """Count the sum of all inputs, divided by their number."""
     return elementwise(node.output().size * ((len(node.inputs) - 1) * ADD + DIV))
 
 
 def count_gelu(node: Node) -> Cost:
-    """Each element takes the operations of the exact form, by erf, or of the one by tanh."""
+    """Count the exact form by erf, or the approximation by tanh."""
     form = "FastGelu" if node.attr_str("approximate", "none") == "tanh" else "Gelu"
     return elementwise(node.output().size * ACTIVATION_OPS[form])
 
 
 def count_swish(node: Node) -> Cost:
-    """The product x * sigmoid(alpha * x), where an alpha of 1 multiplies nothing."""
+    """Count x * sigmoid(alpha * x), where the factor alpha is free if it is 1."""
     return elementwise(node.output().size * swish_ops(node))
 
 
 def count_fast_gelu(node: Node) -> Cost:
-    """FastGelu(x + bias), the bias optional."""
+    """Count FastGelu(x + bias) with an optional bias."""
     biased = ADD if has_input(node, 1) else 0
     return elementwise(node.output().size * (biased + ACTIVATION_OPS["FastGelu"]))
 
 
 def count_mul_integer(node: Node) -> Cost:
-    """(a - its zero point) * (b - its zero point), the zero points optional."""
+    """Count (a - its zero point) * (b - its zero point) with optional zero points."""
     shifts = sum(has_input(node, index) for index in (1, 3))
     return elementwise(node.output().size * (shifts * ADD + MUL))
 
 
 def swish_ops(node: Node) -> int:
-    """Operations an element of a Swish with the node's `alpha`."""
+    """Return the operations an element of a Swish with the node's `alpha`."""
     plain = node.attr_float("alpha", 1.0) == 1.0
     return ACTIVATION_OPS["Silu" if plain else "Swish"]
 
 
 def _per_further_input(ops: int) -> Counter:
-    """`ops` for each output element and each input after the first."""
+    """Count `ops` for each output element and each input after the first."""
 
     def count(node: Node) -> Cost:
         return elementwise(node.output().size * (len(node.inputs) - 1) * ops)
@@ -151,7 +154,7 @@ _CHEAP_POWERS: Mapping[float, int] = {
 
 
 def broadcast_of(*indexes: int, dtype: str | None = None) -> ShapeRule:
-    """One output that these inputs broadcast to, of the last one's type or of a fixed one."""
+    """Return a rule for one output: these inputs broadcast, of a fixed type or the last one's."""
 
     def rule(node: Node) -> Outputs:
         shape = broadcast(*(shape_of(node, index) for index in indexes))
@@ -161,7 +164,7 @@ def broadcast_of(*indexes: int, dtype: str | None = None) -> ShapeRule:
 
 
 def _divisor(node: Node, _: int) -> Demand | None:
-    """Not 0, which ends the process where integers are divided."""
+    """Ask for a divisor other than 0, as a division of integers by 0 ends the process."""
     return None if node.input(1).is_float else Demand(low=1)
 
 
@@ -174,26 +177,26 @@ SYMMETRIC_QUANTIZE = DIV + 2 * CMP  # clip(x / scale)
 
 
 def count_quantize(node: Node) -> Cost:
-    """clip(x / scale + zero point)."""
+    """Count clip(x / scale + zero point)."""
     shifted = has_input(node, 2)
     return elementwise(node.input(0).size * (QUANTIZE if shifted else SYMMETRIC_QUANTIZE))
 
 
 def count_dequantize(node: Node) -> Cost:
-    """(q - zero point) * scale."""
+    """Count (q - zero point) * scale."""
     shifted = has_input(node, 2)
     return elementwise(node.input(0).size * (DEQUANTIZE if shifted else MUL))
 
 
 def count_gather_packed(node: Node) -> Cost:
-    """Rows of a packed table, decoded unless the table holds floats."""
+    """Count moved rows of a packed table, decoded unless the table holds floats."""
     decode = 0 if node.attr_int("packed_type", 0) in UNPACKED_FORMATS else DEQUANTIZE_WEIGHT
     return elementwise(node.input(1).size * node.attr_int("K", 0) * (MOV + decode))
 
 
 def named_dtype(node: Node, attribute: str, default: int) -> str | None:
-    """The name of the type whose number an attribute gives."""
-    # It knows onnx, which takes long to import and which a counter does not need.
+    """Return the name of the type whose number is in an attribute."""
+    # `model_file` imports onnx, which takes long and which counters do not need.
     from pytest_modelperf.graph.model_file import dtype_name
 
     return dtype_name(node.attr_int(attribute, default))
@@ -205,7 +208,10 @@ def shape_quantize(node: Node) -> Outputs:
 
 
 def shape_qlinear_concat(node: Node) -> Outputs:
-    """After the output's scale and zero point, inputs come in threes: value, scale, zero point."""
+    """Return the concatenated inputs.
+
+    After the output's scale and zero point, inputs come in threes: value, scale, zero point.
+    """
     shapes = [shape_of(node, index) for index in range(2, len(node.inputs), 3)]
     return outputs(dtype_of(node, 1), concat(shapes, node.attr_int("axis", 0)))
 
@@ -219,7 +225,7 @@ def shape_dequantize_with_order(node: Node) -> Outputs:
 
 
 def shape_quantize_bfp(node: Node) -> Outputs:
-    """Raw bytes, whose number depends on the format, and the shape and strides that they encode."""
+    """Return bytes, whose number depends on the format, and the encoded shape and strides."""
     shape = shape_of(node, 0)
     rank = OutputType("int64", (None if shape is None else len(shape),))
     return OutputType("uint8", (None,)), rank, rank
@@ -232,7 +238,7 @@ def shape_dequantize_bfp(node: Node) -> Outputs:
 
 
 def shape_gather_blocks(node: Node) -> Outputs:
-    """Gather, where bytes hold several values of the last dimension each."""
+    """Return gathered blocks, in which a byte holds several values of the last dimension."""
     data, bits = shape_of(node, 0), node.attr_int("bits", 4)
     if dtype_of(node, 0) is None:
         data = with_last(data, None)
@@ -243,7 +249,7 @@ def shape_gather_blocks(node: Node) -> Outputs:
 
 
 def shape_gather_packed(node: Node) -> Outputs:
-    """Rows of a packed table, each of K numbers."""
+    """Return rows of a packed table, each of K numbers."""
     indices = shape_of(node, 1)
     shape = None if indices is None else (*indices, stated_size(node, "K"))
     return outputs(named_dtype(node, "output_dtype", 16), shape)
@@ -290,7 +296,7 @@ OPERATORS: Mapping[str, Operator] = {
     "Min": Operator(_per_further_input(CMP)),
     "Mod": Operator(per_output(MOD), demands={1: _divisor}),
     "Mul": Operator(per_output(MUL)),
-    # It is a * softplus(b * x).
+    # The formula is a * softplus(b * x).
     "ParametricSoftplus": Operator(per_output(2 * MUL + ACTIVATION_OPS["Softplus"]), like(0)),
     "Pow": Operator(count_pow),
     "Reciprocal": Operator(per_output(DIV)),
@@ -311,7 +317,7 @@ OPERATORS: Mapping[str, Operator] = {
     "com.microsoft::Gelu": Operator(per_output(ACTIVATION_OPS["Gelu"]), like(0)),
     "com.microsoft::MulInteger": Operator(count_mul_integer, broadcast_of(0, 2, dtype="int32")),
     "com.microsoft::QuickGelu": Operator(per_output(ACTIVATION_OPS["QuickGelu"]), like(0)),
-    # It is silu(a * x).
+    # The formula is silu(a * x).
     "com.microsoft::ScaledSiLU": Operator(per_output(MUL + ACTIVATION_OPS["Silu"]), like(0)),
     "DequantizeLinear": Operator(count_dequantize),
     "DynamicQuantizeLinear": Operator(per_input(DYNAMIC_QUANTIZE)),
@@ -332,7 +338,7 @@ OPERATORS: Mapping[str, Operator] = {
     "com.microsoft::QLinearLeakyRelu": Operator(
         per_output(DEQUANTIZE + ACTIVATION_OPS["LeakyRelu"] + REQUANTIZE), like(0),
     ),
-    # The product of the scales is part of the last factor: the operands are only shifted.
+    # The product of the scales is part of the last factor, so the operands are only shifted.
     "com.microsoft::QLinearMul": Operator(
         per_output(2 * ADD + MUL + REQUANTIZE), broadcast_of(0, 3),
     ),

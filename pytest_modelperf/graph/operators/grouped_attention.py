@@ -1,6 +1,6 @@
-"""Attention with fewer heads for keys and values, and the choice of the keys that it meets.
+"""Attention with fewer heads for keys and values, and the choice of the keys that it reads.
 
-The counting rules are those of `attention`. An indexer makes one key of each block of tokens,
+The counting rules are those of `attention`. An indexer makes one key from each block of tokens,
 scores it against small queries of several heads, and keeps the blocks with the largest sums of
 positive scores.
 """
@@ -39,7 +39,7 @@ from pytest_modelperf.graph.shape_rule import (
 from pytest_modelperf.graph.structure import Node
 
 
-def count_grouped(  # noqa: PLR0913  # where the operators have their inputs
+def count_grouped(  # noqa: PLR0913  # places of inputs, which differ between operators
     node: Node,
     keys_of: Callable[[Node, int], tuple[int, int]],
     *,
@@ -53,12 +53,12 @@ def count_grouped(  # noqa: PLR0913  # where the operators have their inputs
     masks: tuple[int, ...] = (),
     causal: str = "causal",
 ) -> Cost:
-    """Attention with fewer heads for keys and values, which may be packed with the query.
+    """Count attention with fewer heads for keys and values, which may be packed with the query.
 
-    `keys_of` tells how many keys are new, and how many each query meets. `paged` tokens have no
-    batch. Queries and keys may be normed and rotated, those that are new. The scales at `caches`
-    say that a cache is quantized: it is read once, or where it `selects` keys for each query, and
-    `write_ops` an element write it. A sink takes part in each softmax.
+    `keys_of` returns the number of new keys, and of keys that each query is scored against. `paged`
+    tokens have no batch. New queries and keys may be normed and rotated. Scales at `caches` mean
+    that a cache is quantized: writing it takes `write_ops` an element, and it is read once, or once
+    for each query if it `selects` keys. A sink takes part in each softmax.
     """
     query, key = node.input(0), node.optional_input(1)
     heads, kv_heads = node.attr_int("num_heads", 1), node.attr_int("kv_num_heads", 1)
@@ -84,9 +84,9 @@ def count_grouped(  # noqa: PLR0913  # where the operators have their inputs
 
 
 def _cached(node: Node, queries: int) -> tuple[int, int]:
-    """The key tokens of `present_key`; where its shape is not known, the past's and the new ones.
+    """Return the new key tokens and all: those of `present_key` or, if unknown, past and new.
 
-    A window-sized cache does not shorten a longer prompt.
+    A cache as large as a window does not shorten a longer prompt.
     """
     key, present = node.optional_input(1), _known_dim(node, 1, 2)
     new = queries if key is None else size_of(key, 1)
@@ -95,22 +95,22 @@ def _cached(node: Node, queries: int) -> tuple[int, int]:
 
 
 def _in_pages(node: Node, queries: int) -> tuple[int, int]:
-    """Only values tell how long a sequence is, so a token meets all that its pages hold.
+    """Return as keys of a token all that its pages hold, as only values show a sequence's length.
 
-    They are as many as `block_table`'s second dimension, each of a page's size.
+    The second dimension of `block_table` is the number of its pages, which all have one size.
     """
     return queries, size_of(node.input(7), 1) * size_of(node.input(3), 1)
 
 
 def _in_pattern(node: Node, queries: int) -> tuple[int, int]:
-    """As many as a row of the pattern [layouts, rows + 1] has blocks on average, at most all."""
+    """Return as keys a row's average blocks in the pattern [layouts, rows + 1], at most all."""
     rows, blocks = size_of(node.input(5), 1) - 1, size_of(node.input(6), 1)
     met = blocks * node.attr_int("sparse_block_size", 1) // max(rows, 1)
     return queries, min(met, size_of(node.input(3), 2))
 
 
 def _selected(node: Node, queries: int) -> tuple[int, int]:
-    """As many as can be selected and, in one mode, those of a window of the main cache."""
+    """Return as keys all that can be selected and, in one mode, a window of the main cache."""
     past, cached = node.optional_input(3), _known_dim(node, 1, 2)
     if cached is None:
         cached = queries if past is None else size_of(past, 2)
@@ -122,7 +122,10 @@ def _selected_in_pages(node: Node, queries: int) -> tuple[int, int]:
 
 
 def _window(node: Node, cached: int) -> int:
-    """Keys of the main cache that a query meets beside the selected ones; -1 is all of them."""
+    """Return how many keys of the main cache a query uses besides the selected ones.
+
+    A window of -1 means all of them.
+    """
     if node.attr_str("attention_mode", "selected_only") != "local_plus_selected":
         return 0
     window = node.attr_int("local_window_size", -1)
@@ -130,7 +133,7 @@ def _window(node: Node, cached: int) -> int:
 
 
 def _rotary_ops(node: Node, cosines: int, size: int) -> int:
-    """Rotation of one head: as many dimensions as the cache has angles, twice; all if unknown."""
+    """Count the rotation of one head: two dimensions for each cached angle, or all if unknown."""
     if not node.attr_int("do_rotary", 0):
         return 0
     cache = node.optional_input(cosines)
@@ -144,7 +147,7 @@ def _known_dim(node: Node, output: int, axis: int) -> int | None:
 
 
 class _Blocks(Struct, frozen=True):
-    """How many keys of blocks one sequence has, and how many of them this call makes."""
+    """The number of blocks of one sequence, each with one key, and those that this call makes."""
 
     made: int
     scored: int
@@ -154,11 +157,11 @@ class _Blocks(Struct, frozen=True):
 
 
 def count_indexer(node: Node) -> Cost:
-    """Blocks are pooled, normed and rotated, as queries are, and scored; the best are kept.
+    """Count an indexer, which pools, norms, rotates and scores blocks, and keeps the best.
 
-    A score takes its scale, a comparison with 0 and its part in the sum over heads, which is a
-    contraction if heads have weights. A cache of a fixed size counts at its capacity, and every
-    query meets every block, as in attention.
+    Queries are normed and rotated too. A score takes its scale, a comparison with 0 and its part in
+    the sum over heads, which is a contraction if heads have weights. A cache of a fixed size counts
+    at its capacity, and every query is scored against every block, as in attention.
     """
     query, size = node.input(0), node.input(2).dims[0]
     batch, tokens, width = query.dims
@@ -189,7 +192,10 @@ def count_indexer(node: Node) -> Cost:
 
 
 def _mean_blocks(node: Node, tokens: int) -> _Blocks:
-    """All keys, past ones included, are pooled in every call: a block is the mean of its tokens."""
+    """Count blocks that are means of tokens.
+
+    Every call pools all keys, past ones included.
+    """
     ratio, budget = node.attr_int("compress_ratio", 1), node.attr_int("token_budget", 0)
     past, size = node.input(7).dims[1], node.input(2).dims[0]
     blocks = (past if has_input(node, 12) else past + tokens) // ratio
@@ -198,9 +204,9 @@ def _mean_blocks(node: Node, tokens: int) -> _Blocks:
 
 
 def _compressed_blocks(node: Node, tokens: int) -> _Blocks:
-    """New windows are pooled by a softmax over the slots of two windows, for each channel.
+    """Count new windows, pooled by a softmax over the slots of two windows for each channel.
 
-    Of what waits in the buffer, a first whole window is only the predecessor of the next one.
+    If the buffer holds a whole window, its first one only serves as predecessor of the next one.
     """
     ratio, kept = node.attr_int("compress_ratio", 1), node.attr_int("index_topk", 0)
     size, waiting = node.input(2).dims[0], node.input(13).dims[2]
@@ -213,7 +219,10 @@ def _compressed_blocks(node: Node, tokens: int) -> _Blocks:
 
 
 def _grouped_head_size(node: Node) -> Dim:
-    """The size of a head; without a key, the query holds Q, K and V."""
+    """Return the size of a head.
+
+    Without a key, the query holds Q, K and V.
+    """
     width, heads = dim(shape_of(node, 0), -1), stated_size(node, "num_heads")
     if has_input(node, 1):
         return quotient(width, heads)
@@ -221,7 +230,7 @@ def _grouped_head_size(node: Node) -> Dim:
 
 
 def _grouped_output(node: Node, value_size: Dim = None) -> OutputType:
-    """(…, heads x head size), with the query's leading dimensions."""
+    """Return (…, heads x head size), with the query's leading dimensions."""
     query = shape_of(node, 0)
     width = product(stated_size(node, "num_heads"), value_size or _grouped_head_size(node))
     return OutputType(dtype_of(node, 0), None if not query else (*query[:-1], width))
@@ -230,10 +239,10 @@ def _grouped_output(node: Node, value_size: Dim = None) -> OutputType:
 def _grown_cache(
     node: Node, past: int, total_length: int, head_size: Dim, *, is_padded: bool = False
 ) -> OutputType:
-    """A cache that grows to the total length, unless it is large enough already.
+    """Return a cache that grows to the total length, unless it is large enough already.
 
-    The total is an input: without its value, only a first call (which has no past) is certain,
-    and not even that if the total is a mere bound because the query is padded.
+    The total is an input. Without its value, the length is known only in a first call, which has no
+    past, and only if the query is not padded: then the total is just an upper bound.
     """
     query, cache = shape_of(node, 0), shape_of(node, past)
     dtype = dtype_of(node, past) if has_input(node, past) else dtype_of(node, 0)
@@ -257,7 +266,7 @@ def shape_group_query(node: Node) -> Outputs:
 
 
 def shape_dynamic_sparse(node: Node) -> Outputs:
-    """A cache is updated in place, as in ONNX Runtime's own inference."""
+    """Return the output and the caches, which are updated in place as ONNX Runtime infers them."""
     output = _grouped_output(node)
     if node.attr_int("output_bf16", 0):
         output = OutputType("bfloat16", output.shape)
@@ -269,12 +278,12 @@ def shape_dynamic_sparse(node: Node) -> Outputs:
 
 
 def shape_with_fixed_caches(node: Node) -> Outputs:
-    """Attention whose caches, inputs 3 and 4, keep their size."""
+    """Return the outputs of attention whose caches, inputs 3 and 4, keep their size."""
     return (_grouped_output(node, stated_size(node, "v_head_size")), *like(3, 4)(node))
 
 
 def _indexer_capacity(node: Node) -> Dim:
-    """The number of candidates for each query, which depends on the mode of the indexer."""
+    """Return the number of candidates for each query, which depends on the indexer's mode."""
     if node.attr_str("policy_mode", "") == "csa":
         return stated_size(node, "index_topk")
     ratio = stated_size(node, "compress_ratio")
@@ -310,14 +319,14 @@ def shape_packed_indexer(node: Node) -> Outputs:
 
 
 def shape_merged_selection(node: Node) -> Outputs:
-    """Indexes up to a stated number for each query, how many they are, and a status."""
+    """Return a stated number of indexes for each query, how many are valid, and a status."""
     queries = dim(shape_of(node, 2), 0)
     merged = (queries, stated_size(node, "max_output_entries"))
     return outputs(dtype_of(node, 0), merged, (queries,), (queries,))
 
 
 def _total_length(*, minus: int) -> DemandRule:
-    """All past keys and the new ones, for attention that takes (query, key, value, past key)."""
+    """Ask for all past and new keys, in attention that takes (query, key, value, past key)."""
 
     def rule(node: Node, _: int) -> Demand:
         past, new = dim(shape_of(node, 3), 2) or 0, dim(shape_of(node, 0), 1) or 1

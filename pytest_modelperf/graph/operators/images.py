@@ -1,10 +1,10 @@
 """Images: resampled, cropped, and the boxes of object detectors.
 
-Counting rule: linear 4 and cubic 8 an output element, in however many dimensions, as in onnx_tool;
-nearest is a MOV, as it is a copy like any other (onnx_tool: 0). An antialiased filter has as many
-times the neighbours as each axis shrinks. The places of samples only cost something if they are
-data: a grid's coordinates become pixels by MUL and ADD. Only a run can tell the places of boxes, so
-some counts are bounds, and say so.
+Counting rule: linear takes 4 and cubic 8 an output element, for any number of dimensions, as in
+onnx_tool. Nearest is a MOV, like any other copy (onnx_tool: 0). An antialiased filter multiplies
+the neighbours by the factor that each axis shrinks by. The positions of samples cost something only
+if they are data: the coordinates of a grid become pixels by MUL and ADD. The positions of boxes are
+known only in a run, so some counts are bounds, which their docstrings say.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ from pytest_modelperf.graph.shape_rule import (
 )
 from pytest_modelperf.graph.structure import Node, Shape
 
-# The corners of the intersection, its sides cut at 0, its area; two areas, their union,
-# the quotient, and the threshold that it meets.
+# The corners of the intersection, its sides clipped at 0, its area; two areas, their union,
+# the quotient, and its comparison with the threshold.
 INTERSECTION_OVER_UNION = (
     (4 * CMP + 2 * ADD + 2 * CMP + MUL) + 2 * (2 * ADD + MUL) + 2 * ADD + DIV + CMP
 )
 
 
 def count_suppression(node: Node) -> Cost:
-    """For each class of each picture: scores sorted, then each box against all chosen before.
+    """Count sorted scores for each class of each picture, and each box against all chosen before.
 
-    An upper bound: no score is below the threshold, and what can be chosen is.
+    This is an upper bound: it takes all scores to be above the threshold, and the limit of boxes
+    to be reached.
     """
     pictures, classes, boxes = node.input(1).dims
     chosen = min(_most_chosen(node, boxes), boxes)
@@ -63,10 +64,10 @@ def count_suppression(node: Node) -> Cost:
 
 
 def count_roi_align(node: Node) -> Cost:
-    """For each output element a grid of bilinear samples, averaged or the largest taken.
+    """Count a grid of bilinear samples for each output element, and their mean or maximum.
 
-    Without a sampling ratio the grid depends on the region; it is counted as the 2 x 2 of the
-    paper (https://arxiv.org/abs/1703.06870, section 3).
+    Without a sampling ratio, the grid depends on the region. It is then counted as the 2 x 2 of
+    the paper (https://arxiv.org/abs/1703.06870, section 3).
     """
     samples = (node.attr_int("sampling_ratio", 0) or 2) ** 2
     if node.attr_str("mode", "avg").lower() == "max":
@@ -77,17 +78,17 @@ def count_roi_align(node: Node) -> Cost:
 
 
 def count_max_roi_pool(node: Node) -> Cost:
-    """An upper bound: each region is as large as the picture, and each element in one bin."""
+    """Count an upper bound: each region as large as the picture, and each element in one bin."""
     return elementwise(node.input(1).dims[0] * prod(node.input(0).dims[1:]) * CMP)
 
 
 def count_crop_and_resize(node: Node) -> Cost:
-    """A sample for each output element."""
+    """Count a sample for each output element."""
     return elementwise(node.output().size * interpolation_ops(node, "bilinear"))
 
 
 def _most_chosen(node: Node, boxes: int) -> int:
-    """The limit on boxes of a class: 0 when it is left out, all of them when it is not constant."""
+    """Return the limit on boxes of a class: 0 if it is left out, all if it is not constant."""
     limit = node.optional_input(2)
     if limit is None:
         return 0
@@ -99,7 +100,7 @@ CUBIC = 8
 
 
 def count_resize(node: Node) -> Cost:
-    """Resize and its forerunner Upsample."""
+    """Count Resize and its predecessor Upsample."""
     antialiased = node.attr_int("antialias", 0) != 0
     return elementwise(
         node.output().size
@@ -109,19 +110,22 @@ def count_resize(node: Node) -> Cost:
 
 
 def count_grid_sample(node: Node) -> Cost:
-    """A sample for each point of the grid and each channel."""
+    """Count a sample for each point of the grid and each channel."""
     blended = node.output().size * interpolation_ops(node, "linear")
     return elementwise(blended + node.input(1).size * (MUL + ADD))
 
 
 def count_affine_grid(node: Node) -> Cost:
-    """Each coordinate is a row of theta applied to a point: a MUL and an ADD for each dimension."""
+    """Count a row of theta times a point for each coordinate: MUL and ADD for each dimension."""
     grid = node.output()
     return elementwise(grid.size * grid.dims[-1] * (MUL + ADD))
 
 
 def interpolation_ops(node: Node, default: str) -> int:
-    """Operations a sample takes by the node's `mode`; bilinear is an older name of linear."""
+    """Return the operations a sample in the node's `mode`.
+
+    Bilinear is an older name of linear.
+    """
     mode = node.attr_str("mode", default).lower()
     if mode.endswith("linear"):
         return LINEAR
@@ -129,13 +133,13 @@ def interpolation_ops(node: Node, default: str) -> int:
 
 
 def _shrinkage(node: Node) -> int:
-    """How many times fewer elements come out, axis by axis, rounded up and never below 1."""
+    """Return the factor by which all axes shrink, each rounded up and at least 1."""
     pairs = zip(node.input(0).dims, node.output().dims, strict=True)
     return prod(max(1, -(-before // after)) for before, after in pairs if after)
 
 
 def shape_crop(node: Node) -> Outputs:
-    """An image without its borders (left, top, right, bottom), or a part of a stated size."""
+    """Return an image without its borders (left, top, right, bottom), or a crop of stated size."""
     shape, border = shape_of(node, 0), node.attr_ints("border")
     if shape is None or len(shape) != 4 or len(border) != 4:
         return outputs(dtype_of(node, 0), None)
@@ -160,7 +164,7 @@ def shape_crop_and_resize(node: Node) -> Outputs:
 
 
 def shape_space_and_depth(node: Node, *, into_depth: bool) -> Outputs:
-    """SpaceToDepth and DepthToSpace of NHWC images."""
+    """Return the outputs of SpaceToDepth or DepthToSpace of NHWC images."""
     image, block = shape_of(node, 0), node.attr_int("blocksize", 0)
     if image is None or len(image) != 4:
         return outputs(dtype_of(node, 0), None)
@@ -179,7 +183,7 @@ def shape_upsample_blocks(node: Node) -> Outputs:
 
 
 def shape_resize(node: Node) -> Outputs:
-    """Dimensions times their scales; onnx knows stated sizes, and the sizes of crops."""
+    """Return dimensions times scales, or nothing for stated sizes and crops, which onnx infers."""
     shape = shape_of(node, 0)
     is_old = node.op_type == "Upsample" or (0 < node.opset < 11)
     scales = node.attributes.get("scales") or numbers_of(node, 1 if is_old else 2)
@@ -196,7 +200,7 @@ def shape_resize(node: Node) -> Outputs:
 
 
 def _scaled(size: Dim, scale: object) -> Dim:
-    """The product that ONNX Runtime takes: a float32, of which it drops the fraction."""
+    """Return the product as ONNX Runtime computes it: in float32, with the fraction dropped."""
     if size is None or not isinstance(scale, int | float):
         return None
     import numpy as np
@@ -207,7 +211,7 @@ def _scaled(size: Dim, scale: object) -> Dim:
 
 
 def _grid_size(node: Node, _: int) -> Demand:
-    """One point for each transformation of the batch, which is the first of the sizes."""
+    """Ask for the batch of the transformations, which is the first number of the sizes."""
     return Demand(low=1, value=dim(shape_of(node, 0), 0) or 1, decides=worded(node, MAKES))
 
 
@@ -216,14 +220,14 @@ _HALF = Demand(low=0, high=1, value=0.5)
 OPERATORS: Mapping[str, Operator] = {
     "AffineGrid": Operator(count_affine_grid, demands={1: _grid_size}),
     "CenterCropPad": Operator(move, demands={1: LENGTH}),
-    # Every column element is added into the picture.
+    # Every element of a column is added to the picture.
     "Col2Im": Operator(per_input(ADD), demands={1: LENGTH, 2: LENGTH}),
     "Crop": Operator(move, shape_crop),
     "DepthToSpace": Operator(move),
     "GridSample": Operator(count_grid_sample),
     "MaxRoiPool": Operator(count_max_roi_pool),
     "NonMaxSuppression": Operator(count_suppression, demands={2: LENGTH, 3: _HALF, 4: _HALF}),
-    # onnx misreads scales that are fractions.
+    # onnx infers wrong sizes for fractional scales.
     "Resize": Operator(count_resize, shape_resize, demands={2: LENGTH, 3: LENGTH}),
     "RoiAlign": Operator(count_roi_align, demands={2: rows_of(0)}),
     "SpaceToDepth": Operator(move),

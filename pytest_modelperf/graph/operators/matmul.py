@@ -1,8 +1,8 @@
 """Matrix products: dense, fused, quantized, and Einstein sums.
 
-Counting rule: `MACs = batch x rows x inner x columns`, from the shapes of the operands alone, as
-an operator of a vendor's domain often leaves the shape of its result unknown. Batch dimensions
-broadcast as numpy's do. Blocks of a compressed weight count as the dense matrix that they hold.
+Counting rule: `MACs = batch x rows x inner x columns`, from the shapes of the operands alone,
+because the result of an operator in a vendor's domain often has no known shape. Batch dimensions
+broadcast as in numpy. Blocks of a compressed weight count as the dense matrix that they hold.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Product(Struct, frozen=True):
 
 
 def product_of(a: Sequence[int], b: Sequence[int]) -> Product:
-    """The product of two shapes by numpy's matmul: a vector is a row left and a column right."""
+    """Return numpy's product of two shapes, where a vector is a row left and a column right."""
     left = tuple(a) if len(a) > 1 else (1, *a)
     right = tuple(b) if len(b) > 1 else (*b, 1)
     return Product(
@@ -83,7 +83,7 @@ def product_of(a: Sequence[int], b: Sequence[int]) -> Product:
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """The shape that two shapes are stretched to: aligned at the right, 1 gives way."""
+    """Return the shape that two shapes broadcast to: aligned at the right, 1 is stretched."""
     pairs = zip_longest(reversed(a), reversed(b), fillvalue=1)
     return tuple(y if x == 1 else x for x, y in pairs)[::-1]
 
@@ -96,9 +96,9 @@ def count_matmul(
     bias: int | None = None,
     per_element: int = 0,
 ) -> Cost:
-    """A product of input 0 and the input at `weight`, and what each element of the result takes.
+    """Count a product of input 0 and the input at `weight`, and operations on its elements.
 
-    Attributes may turn the operands. Integers may have zero points.
+    Attributes may transpose the operands. Integers may have zero points.
     """
     product = product_of(
         _turned(node, node.input(0).dims, "A"), _turned(node, node.input(weight).dims, "B")
@@ -113,7 +113,7 @@ def count_matmul(
 
 
 def count_gemm(node: Node, *, beta: float = 1.0, per_element: int = 0) -> Cost:
-    """activation(alpha * A' * B' + beta * C); C is optional, `beta` its factor by default."""
+    """Count activation(alpha * A' * B' + beta * C), with optional C and a default for `beta`."""
     per_element += activation_ops(node.attr_str("activation", "")) + scale_ops(node, "alpha")
     if has_input(node, 2) and node.attr_float("beta", beta) != 0:
         per_element += ADD + scale_ops(node, "beta")
@@ -121,25 +121,25 @@ def count_gemm(node: Node, *, beta: float = 1.0, per_element: int = 0) -> Cost:
 
 
 def count_gemm_float8(node: Node) -> Cost:
-    """A Gemm whose `beta` is 0 unless given, and whose result is scaled where scales are given."""
+    """Count a Gemm whose `beta` is 0 by default, and whose result is scaled if scales are given."""
     is_scaled = any(has_input(node, index) for index in (3, 4, 5))
     return count_gemm(node, beta=0.0, per_element=MUL if is_scaled else 0)
 
 
 def count_dynamic_quantize_matmul(node: Node) -> Cost:
-    """A float operand, quantized by its own range, times a quantized weight."""
+    """Count a float operand, quantized by its own range, times a quantized weight."""
     product = count_matmul(node, zero_points=(None, 3), bias=4, per_element=MUL)
     return product.plus(node.input(0).size * DYNAMIC_QUANTIZE)
 
 
 def count_qgemm(node: Node) -> Cost:
-    """A Gemm of integers, its result rescaled, or turned into floats where no scale is given."""
+    """Count a Gemm of integers, its result rescaled, or turned into floats if it has no scale."""
     rescale = REQUANTIZE if has_input(node, 7) else MUL
     return count_matmul(node, weight=3, zero_points=(2, 5), bias=6, per_element=rescale)
 
 
 def count_qordered_matmul(node: Node) -> Cost:
-    """Y = alpha * A * B + bias + beta * C between 8-bit matrices without zero points."""
+    """Count Y = alpha * A * B + bias + beta * C of 8-bit matrices without zero points."""
     per_element = REQUANTIZE - ADD
     if has_input(node, 5):
         per_element += ADD
@@ -149,9 +149,9 @@ def count_qordered_matmul(node: Node) -> Cost:
 
 
 def count_matmul_nbits(node: Node) -> Cost:
-    """A product with a compressed weight of `N` columns, which is decoded in every run.
+    """Count a product with a compressed weight of `N` columns, which is decoded in every run.
 
-    An empty weight stands for a projection that is left out: the result is the bias alone.
+    An empty weight means that the projection is left out, so that only the bias remains.
     """
     weight, columns = node.optional_input(1), node.attr_int("N", 0)
     if weight is not None and weight.shape is not None and 0 in weight.shape:
@@ -160,9 +160,10 @@ def count_matmul_nbits(node: Node) -> Cost:
 
 
 def count_matmul_nbits_qlora(node: Node) -> Cost:
-    """A product with a compressed weight, and one with the two compressed weights of an adapter.
+    """Count products with a compressed weight, and with the two of an adapter.
 
-    Without the second of these there is no adapter; without the first, its half is zeros.
+    If the second of these is empty, there is no adapter. If the first is empty, its product is
+    zero.
     """
     columns = node.attr_int("N", 0)
     base = _weight_only(node, columns)
@@ -180,7 +181,7 @@ def count_matmul_nbits_qlora(node: Node) -> Cost:
 
 
 def count_matmul_packed(node: Node) -> Cost:
-    """A product with a weight in a packed format, which may be scaled once and activated."""
+    """Count a product with a weight in a packed format, which may be scaled and activated."""
     columns = node.attr_int("N", 0)
     cost = _weight_only(node, columns, decode=decode_packed(node, "packed_type"))
     activation = node.attr_str("activation_type", "none")
@@ -191,19 +192,22 @@ def count_matmul_packed(node: Node) -> Cost:
 
 
 def count_matmul_bnb4(node: Node) -> Cost:
-    """A product with a 4-bit weight [N, K], which is transposed unless `transB` is 0."""
+    """Count a product with a 4-bit weight [N, K], which is transposed unless `transB` is 0."""
     return _weight_only(node, node.attr_int("N" if node.attr_int("transB", 1) else "K", 0))
 
 
 def count_matmul_fpq4(node: Node) -> Cost:
-    """A product with a packed blob, whose shape [inner, columns] is the value of input 2."""
+    """Count a product with a packed blob, whose shape [inner, columns] is the value of input 2."""
     shape = node.input(2).value
     columns = node.output().dims[-1] if shape is None else int(shape.reshape(-1)[-1])
     return _weight_only(node, columns)
 
 
 def count_block_quantized(node: Node, *, bias: int, input_scale: int | None = None) -> Cost:
-    """A product with a float4 or float8 weight [columns, ...]; an input scale quantizes A too."""
+    """Count a product with a float4 or float8 weight [columns, ...].
+
+    A scale of the input means that A is quantized too.
+    """
     cost = _weight_only(node, node.input(1).dims[0], bias=bias)
     if not has_input(node, input_scale):
         return cost
@@ -211,7 +215,7 @@ def count_block_quantized(node: Node, *, bias: int, input_scale: int | None = No
 
 
 def count_matmul_nbits_mlp(node: Node) -> Cost:
-    """activation(A' * gate) * (A' * up), A' being A after an optional addition and RMS norm."""
+    """Count activation(A' * gate) * (A' * up), where A' is A after an optional sum and RMS norm."""
     columns = node.attr_int("N", 0)
     elements = rows_in(node.input(0)) * columns
     activated = activation_ops(node.attr_str("activation", "")) + MUL
@@ -219,13 +223,13 @@ def count_matmul_nbits_mlp(node: Node) -> Cost:
 
 
 def count_matmul_nbits_qkv(node: Node) -> Cost:
-    """Three products with compressed weights after an optional addition and RMS norm of A."""
+    """Count three products with compressed weights after an optional addition and RMS norm of A."""
     key_value = node.attr_int("Nkv", 0)
     return _normed_products(node, (node.attr_int("Nq", 0), key_value, key_value))
 
 
 def count_cdist(node: Node) -> Cost:
-    """Distances between the rows of two matrices by |a|^2 - 2ab + |b|^2."""
+    """Count distances between the rows of two matrices by |a|^2 - 2ab + |b|^2."""
     (rows, width), columns = node.input(0).dims, node.input(1).dims[0]
     per_pair = MUL + 2 * ADD + CMP
     if node.attr_str("metric", "sqeuclidean") == "euclidean":
@@ -235,13 +239,13 @@ def count_cdist(node: Node) -> Cost:
 
 
 def count_einsum(node: Node) -> Cost:
-    """Products of operands taken pairwise from left to right, as the equation names them.
+    """Count products of operands taken pairwise from left to right, as the equation names them.
 
     Rule for one pair: the product of the sizes of all distinct indexes of both, whether an index
     is in one operand, in both or in the result, as in the loops that define an Einstein sum.
-    After each pair the indexes that neither the result nor a later operand names are summed away.
-    A pair that sums nothing is no contraction but a MUL an element; a single operand takes an ADD
-    an element where it sums, a MOV an element of the result where it only picks or turns.
+    After each pair, indexes that neither the result nor a later operand has are summed.
+    A pair without a sum is not a contraction but a MUL an element. A single operand takes an ADD
+    an element if it sums, or a MOV an element of the result if it only picks or transposes.
     """
     equation = node.attr_str("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
@@ -274,9 +278,10 @@ def count_einsum(node: Node) -> Cost:
 
 
 def _labels(term: str, rank: int | None, known: Mapping[str, int] | None = None) -> tuple[str, ...]:
-    """The indexes of a term; those of an ellipsis are numbered from the right, as they align.
+    """Return the indexes of a term.
 
-    The rank of the result is not given: its ellipsis stands for all indexes of those of operands.
+    Those of an ellipsis are numbered from the right. The result has no given rank, so its ellipsis
+    means all indexes of the operands' ellipses.
     """
     before, dots, after = term.partition("...")
     if not dots:
@@ -289,16 +294,16 @@ def _labels(term: str, rank: int | None, known: Mapping[str, int] | None = None)
 
 
 def _implicit_output(terms: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Without an arrow: the ellipsis, and every index that appears exactly once."""
+    """Return the output without an arrow: the ellipsis, and every index that appears once."""
     labels = [label for term in terms for label in term]
     return tuple(x for x in dict.fromkeys(labels) if x.startswith(".") or labels.count(x) == 1)
 
 
 def _turned(node: Node, dims: tuple[_Dim, ...], side: str) -> tuple[_Dim, ...]:
-    """The shape of operand A or B as it is multiplied.
+    """Return the shape of operand A or B as it is multiplied.
 
-    `transBatch` puts the first dimension behind those of the batch, `trans` then turns the
-    matrix; a vector is never turned.
+    `transBatch` moves the first dimension after those of the batch. `trans` then transposes the
+    matrix, but not a vector.
     """
     if node.attr_int(f"transBatch{side}", 0) and len(dims) > 2:
         dims = dims[1:-1] + dims[:1] + dims[-1:]
@@ -308,7 +313,7 @@ def _turned(node: Node, dims: tuple[_Dim, ...], side: str) -> tuple[_Dim, ...]:
 
 
 def decode_packed(node: Node, kind: str) -> int:
-    """Operations to decode one weight of the packed format that an attribute names."""
+    """Return the operations that decode one weight of the packed format in an attribute."""
     return 0 if node.attr_int(kind, -1) in UNPACKED_FORMATS else DEQUANTIZE_WEIGHT
 
 
@@ -324,7 +329,7 @@ def _weight_only(
 
 
 def _normed_products(node: Node, widths: Sequence[int]) -> Cost:
-    """Products of compressed weights, with a scale and a bias each, and an input that is normed."""
+    """Count products of an optionally normed input with weights that have a scale and a bias."""
     a = node.input(0)
     rows, inner = rows_in(a), a.dims[-1]
     weights = tuple(zip(range(3, 12, 3), widths, strict=False))
@@ -358,7 +363,7 @@ def shape_fused_gemm(node: Node) -> Outputs:
 
 
 def shape_qgemm(node: Node) -> Outputs:
-    """The output is quantized if it has a scale, else float32."""
+    """Return the output, which is quantized if it has a scale, else float32."""
     dtype = dtype_of(node, 8) if has_input(node, 8) else "float32"
     return outputs(dtype, _gemm_shape(node, 3))
 
@@ -374,7 +379,7 @@ def shape_matmul_integer16(node: Node) -> Outputs:
 
 
 def shape_by_columns(node: Node, columns: str = "N") -> Outputs:
-    """A product with packed weights; an attribute is their number of columns."""
+    """Return a product with packed weights, whose number of columns is an attribute."""
     return outputs(dtype_of(node, 0), with_last(shape_of(node, 0), stated_size(node, columns)))
 
 
@@ -383,13 +388,13 @@ def shape_matmul_bnb4(node: Node) -> Outputs:
 
 
 def shape_matmul_fp_q4(node: Node) -> Outputs:
-    """A product with a blob of weights, whose shape is an input."""
+    """Return a product with a blob of weights, whose shape is an input."""
     shape = matmul(shape_of(node, 0), ints_of(node, 2) or (None, None))
     return outputs(dtype_of(node, 0), shape)
 
 
 def shape_by_weight_rows(node: Node) -> Outputs:
-    """A product with weights stored as (N, K)."""
+    """Return a product with weights stored as (N, K)."""
     return outputs(dtype_of(node, 0), with_last(shape_of(node, 0), dim(shape_of(node, 1), 0)))
 
 
@@ -438,7 +443,7 @@ OPERATORS: Mapping[str, Operator] = {
     "com.microsoft::MatMulBnb4": Operator(count_matmul_bnb4, shape_matmul_bnb4),
     "com.microsoft::MatMulFpQ4": Operator(count_matmul_fpq4, shape_matmul_fp_q4),
     "com.microsoft::MatMulInteger16": Operator(count_matmul, shape_matmul_integer16),
-    # Both scales are multiplied at once.
+    # The two scales become one factor.
     "com.microsoft::MatMulIntegerToFloat": Operator(
         partial(count_matmul, zero_points=(4, 5), bias=6, per_element=MUL),
         partial(shape_matmul, dtype=2),

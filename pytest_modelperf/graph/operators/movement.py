@@ -1,7 +1,7 @@
-"""Moved elements: one MOV for each that lands in the output.
+"""Moved elements: one MOV for each element of the output.
 
 Views are free: the same elements under another shape, name or grouping. Bookkeeping on sequences
-and optionals is free too, and so is a dropout, which passes its input on at inference.
+and optionals is free too, and so is a dropout, which returns its input at inference.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from pytest_modelperf.graph.structure import Node
 
 
 def count_split(node: Node) -> Cost:
-    """A move for each element of all outputs."""
+    """Count a move for each element of all outputs."""
     return elementwise(elements(node.outputs) * MOV)
 
 
 def count_scatter(node: Node) -> Cost:
-    """Each output element comes from the data or from an update; reducing updates cost one more.
+    """Count a move for each output element, and one more operation for each reducing update.
 
     The reductions are add, mul, min and max, all of weight 1.
     """
@@ -62,7 +62,7 @@ _OPAQUE = "it is a graph that a vendor's compiler has made opaque"
 
 
 def shape_reshape(node: Node) -> Outputs:
-    """Reshape before opset 5: 0 copies a dimension, -1 takes the rest."""
+    """Return the output of Reshape before opset 5: 0 copies a dimension, -1 takes the rest."""
     target, data = node.attr_ints("shape"), shape_of(node, 0)
     if not target or data is None:
         return ()
@@ -98,7 +98,7 @@ def shape_torch_embedding(node: Node) -> Outputs:
 
 
 def shape_unfold_tensor(node: Node) -> Outputs:
-    """Windows of `size` along one dimension, their elements in a new last one."""
+    """Return windows of `size` along one dimension, their elements in a new last one."""
     shape, axis = shape_of(node, 0), node.attr_int("dim", -1)
     size, step = node.attr_int("size", 0), node.attr_int("step", 1)
     if shape is None or not -len(shape) <= axis < len(shape) or step < 1:
@@ -131,20 +131,20 @@ def _whole_sequence(node: Node, _: int) -> Demand:
 
 
 def _end_of_slice(node: Node, _: int) -> Demand:
-    """The end of the longest dimension, so that a slice keeps what follows its start."""
+    """Ask for the end of the longest dimension, so that a slice keeps all after its start."""
     sizes = [size for size in shape_of(node, 0) or () if size is not None]
     return Demand(value=max(sizes, default=1), decides=worded(node, KEEPS))
 
 
 def _equal_pieces(node: Node, index: int) -> Demand:
-    """The size of each piece where a dimension is split evenly."""
+    """Ask for the size of each piece when a dimension is split evenly."""
     size = dim(shape_of(node, 0), node.attr_int("axis", 0)) or 1
     pieces = prod(s or 1 for s in shape_of(node, index) or ())
     return Demand(value=max(size // max(pieces, 1), 1), decides=worded(node, "where {} splits"))
 
 
 def _cache_position(node: Node, _: int) -> Demand:
-    """Where a cache is written so that all of the update fits."""
+    """Ask for a position in the cache from which all of the update fits."""
     axis = node.attr_int("axis", -2)
     cache, update = dim(shape_of(node, 0), axis), dim(shape_of(node, 1), axis)
     last = 0 if cache is None or update is None else max(0, cache - update)

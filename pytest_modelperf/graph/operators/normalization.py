@@ -1,12 +1,12 @@
 """Rows of elements: normalized, or reduced to sums, extremes and the like.
 
-Counting rule: the elements of a row share their statistics. Mean and variance are taken in two
-passes, x - mean is kept, and its factor 1 / sqrt(variance + epsilon) is made once a row: ADD; ADD,
+Counting rule: the elements of a row share their statistics. Mean and variance take two passes,
+x - mean is kept, and its factor 1 / sqrt(variance + epsilon) is computed once a row: ADD; ADD,
 MUL, ADD; MUL an element, which with scale and bias is onnx_tool's weight of a LayerNormalization. A
 softmax subtracts its maximum first.
 
-A reduction takes one operation for each element that is gathered, the first included, and the
-operations on each result afterwards. A selection of the k largest keeps them in a heap, and
+A reduction takes one operation for each gathered element, the first included, and then the
+operations on each result. A selection of the k largest keeps them in a heap, and
 distinct elements are found by sorting: n log2 k and n log2 n comparisons, logarithms rounded up
 (Knuth, The Art of Computer Programming, volume 3, section 5.2.3).
 """
@@ -56,9 +56,10 @@ INVERSE_DEVIATION = ADD + SQRT + DIV  # 1 / sqrt(variance + epsilon)
 
 
 def count_batch_norm(node: Node) -> Cost:
-    """(x - mean) * factor + bias, the factor scale / sqrt(variance + epsilon) made once a channel.
+    """Count (x - mean) * factor + bias, where factor is scale / sqrt(variance + epsilon).
 
-    In training the statistics come from the batch, and the running ones follow them.
+    The factor is computed once a channel. In training the statistics come from the batch, and
+    update the running ones.
     """
     size, channels = node.input(0).size, node.input(1).size
     activated = size * activation_ops(node.attr_str("activation", ""))
@@ -71,7 +72,7 @@ def count_batch_norm(node: Node) -> Cost:
 
 
 def count_instance_norm(node: Node) -> Cost:
-    """A row is a channel of one sample."""
+    """Count a normalization whose rows are channels of one sample."""
     size = node.input(0).size
     rows = node.input(0).dims[0] * node.input(1).size
     activated = size * activation_ops(node.attr_str("activation", ""))
@@ -81,9 +82,10 @@ def count_instance_norm(node: Node) -> Cost:
 def count_group_norm(
     node: Node, *, groups: str = "num_groups", skip_bias: int | None = None
 ) -> Cost:
-    """A row is a group of channels of one sample; `activation` 1 is Silu in a contrib form.
+    """Count a normalization whose rows are groups of channels of one sample.
 
-    With a `skip_bias`, it is of x + skip + bias.
+    With a `skip_bias`, its input is x + skip + bias. An `activation` of 1, which com.microsoft's
+    operators have, is Silu.
     """
     size = node.input(0).size
     rows = node.input(0).dims[0] * node.attr_int(groups, 1)
@@ -95,29 +97,30 @@ def count_group_norm(
 def count_layer_norm(
     node: Node, *, bias: int = 2, skip_bias: int | None = None, per_element: int = 0
 ) -> Cost:
-    """A row is all dimensions from `axis` on; the bias is optional."""
+    """Count a normalization whose rows are all dimensions from `axis` on, with optional bias."""
     size = node.input(0).size
     normed = _layer_norm(_rows_before(node), size, bias=has_input(node, bias))
     return elementwise(_skipped(node, skip_bias) + size * per_element + normed)
 
 
 def count_rms_norm(node: Node, *, skip_bias: int | None = None) -> Cost:
-    """Each x / sqrt(mean(x^2) + epsilon) * scale; a row is all dimensions from `axis` on."""
+    """Count x / sqrt(mean(x^2) + epsilon) * scale over all dimensions from `axis` on."""
     rows = _rows_before(node)
     normed = rms_norm_ops(rows, node.input(0).size // rows if rows else 0)
     return elementwise(_skipped(node, skip_bias) + normed)
 
 
 def _skipped(node: Node, bias: int | None) -> int:
-    """The sum x + skip + bias; the place of an optional bias says that there is a skip."""
+    """Count the sum x + skip + bias if the node has a skip, that is, a place for its bias."""
     size = node.input(0).size
     return 0 if bias is None else size * ADD + bias_ops(node, bias, size)
 
 
 def count_embed_layer_norm(node: Node, *, decode: int = 0) -> Cost:
-    """A layer normalization of the sum of word, position and segment embeddings.
+    """Count a layer normalization of the sum of word, position and segment embeddings.
 
-    Each is looked up, and decoded where they are quantized; the mask's length is counted.
+    Each is looked up, and decoded if it is quantized. If there is a mask, the operator counts its
+    elements.
     """
     rows, width = node.input(0).size, node.input(2).dims[-1]
     size = rows * width
@@ -131,14 +134,14 @@ def count_embed_layer_norm(node: Node, *, decode: int = 0) -> Cost:
 
 
 def count_gated_rms_norm(node: Node) -> Cost:
-    """An RMS normalization of rows as long as the scale, times the activated gate."""
+    """Count an RMS normalization of rows as long as the scale, times the activated gate."""
     size, width = node.input(0).size, node.input(1).size
     gate = activation_ops(node.attr_str("activation", "silu")) + MUL
     return elementwise(rms_norm_ops(size // width if width else 0, width) + size * gate)
 
 
 def count_branchwise_rms_norm(node: Node) -> Cost:
-    """An RMS normalization of each branch; the scale is optional."""
+    """Count an RMS normalization of each branch with an optional scale."""
     size = node.input(0).size
     width = node.input(0).dims[-1] // max(1, node.attr_int("num_branches", 0))
     unscaled = 0 if has_input(node, 1) else size * MUL
@@ -146,7 +149,7 @@ def count_branchwise_rms_norm(node: Node) -> Cost:
 
 
 def count_mean_variance(node: Node) -> Cost:
-    """(x - mean) / deviation over `axes`, by default a row for each channel."""
+    """Count (x - mean) / deviation over `axes`, by default with a row for each channel."""
     dims = node.input(0).dims
     axes = {axis % len(dims) for axis in node.attr_ints("axes", (0, 2, 3))}
     rows = prod(dim for axis, dim in enumerate(dims) if axis not in axes)
@@ -154,20 +157,20 @@ def count_mean_variance(node: Node) -> Cost:
 
 
 def count_lp_norm(node: Node) -> Cost:
-    """Each element over the norm of its row along an axis."""
+    """Count the division of each element by the norm of its row along an axis."""
     size = node.input(0).size
     rows = rows_along(node, node.attr_int("axis", -1))
     return elementwise(norm_ops(node.attr_int("p", 2), size, rows) + size * DIV)
 
 
 def count_lrn(node: Node) -> Cost:
-    """Each x / (bias + a * sum of `size` neighbours' squares)^beta, a square made once."""
+    """Count x / (bias + a * sum of `size` neighbours' squares)^beta, each square once."""
     per_element = MUL + node.attr_int("size", 1) * ADD + MUL + ADD + POW + DIV
     return elementwise(node.input(0).size * per_element)
 
 
 def count_log_softmax(node: Node) -> Cost:
-    """Each x - max - log(sum(exp(x - max))), with one logarithm a row.
+    """Count x - max - log(sum(exp(x - max))), with one logarithm a row.
 
     Until opset 12 a row was everything from the axis on, which was 1 by default.
     """
@@ -182,7 +185,7 @@ _AFFINE = MUL + ADD  # * scale + bias
 
 
 def _standardize(rows: int, size: int) -> int:
-    """(x - mean) / sqrt(variance + epsilon) of `size` elements that lie in `rows`."""
+    """Count (x - mean) / sqrt(variance + epsilon) for `size` elements in `rows`."""
     return size * (ADD + ADD + MUL + ADD + MUL) + rows * (2 * DIV + INVERSE_DEVIATION)
 
 
@@ -191,13 +194,13 @@ def _layer_norm(rows: int, size: int, *, bias: bool) -> int:
 
 
 def _rows_before(node: Node) -> int:
-    """How many rows there are when a row is all dimensions from `axis` on."""
+    """Return the number of rows if a row is all dimensions from `axis` on."""
     dims = node.input(0).dims
     return prod(dims[: node.attr_int("axis", -1) % len(dims)])
 
 
 def rows_along(node: Node, axis: int) -> int:
-    """How many vectors of the first input lie along one axis."""
+    """Return the number of vectors of the first input along one axis."""
     dims = node.input(0).dims
     axis %= len(dims)
     return prod(dims[:axis]) * prod(dims[axis + 1 :])
@@ -210,7 +213,10 @@ def shape_skip_layer_norm(node: Node) -> Outputs:
 
 
 def shape_layer_norm(node: Node, statistics: int) -> Outputs:
-    """The type follows the scale; `axis` is where the normalized dimensions begin."""
+    """Return the outputs, whose type is that of the scale.
+
+    The normalized dimensions begin at `axis`.
+    """
     shape, axis = shape_of(node, 0), node.attr_int("axis", -1)
     means: Shape | None = None
     if shape is not None and -len(shape) <= axis < len(shape):
@@ -226,7 +232,7 @@ def shape_embed_layer_norm(node: Node, dtype: int = 2) -> Outputs:
 
 
 def count_top_k(node: Node) -> Cost:
-    """Every element meets a heap of k; the values and indices found are moved out."""
+    """Count the comparisons of every element with a heap of k, and moves of values and indices."""
     k = node.output().dims[node.attr_int("axis", -1)]
     return elementwise(
         node.input(0).size * max(1, ceil_log2(k)) * CMP + elements(node.outputs) * MOV
@@ -234,9 +240,9 @@ def count_top_k(node: Node) -> Cost:
 
 
 def count_unique(node: Node) -> Cost:
-    """Elements, or slices along `axis`, are sorted, and each is compared with the one before.
+    """Count the sort of elements or slices along `axis`, and comparisons of neighbours.
 
-    Only a run knows how many of them are distinct, so copying these is not counted.
+    How many are distinct is known only in a run, so copying these is not counted.
     """
     x = node.input(0)
     slices = x.dims[node.attr_int("axis", 0)] if "axis" in node.attributes else x.size
@@ -244,7 +250,7 @@ def count_unique(node: Node) -> Cost:
 
 
 def count_all_finite(node: Node) -> Cost:
-    """A comparison for each element of all inputs."""
+    """Count a comparison for each element of all inputs."""
     return elementwise(elements(node.inputs) * CMP)
 
 
@@ -301,7 +307,7 @@ OPERATORS: Mapping[str, Operator] = {
         partial(shape_embed_layer_norm, dtype=8),
         demands={0: rows_of(2), 1: rows_of(4), 7: ONE},
     ),
-    # Between 8-bit tensors: scaled before, rescaled and clipped after.
+    # 8-bit tensors are scaled before, then rescaled and clipped.
     "com.microsoft::QOrderedLayerNormalization": Operator(
         partial(count_layer_norm, bias=3, per_element=MUL + DIV + 2 * CMP), like(0),
     ),
@@ -323,7 +329,7 @@ OPERATORS: Mapping[str, Operator] = {
     "ReduceL1": Operator(_count_l1, demands={1: NO_LENGTH}),
     "ReduceL2": Operator(_count_l2, demands={1: NO_LENGTH}),
     "ReduceLogSum": Operator(per_input(ADD, per_output=LOG), demands={1: NO_LENGTH}),
-    # log(sum(exp(x - max))) + max: the maximum is subtracted, or exp overflows.
+    # log(sum(exp(x - max))) + max: without subtracting the maximum, exp overflows.
     "ReduceLogSumExp": Operator(
         per_input(CMP + ADD + EXP + ADD, per_output=LOG + ADD), demands={1: NO_LENGTH},
     ),

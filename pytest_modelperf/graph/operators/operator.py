@@ -1,4 +1,4 @@
-"""All that is known of an operator, in one record: its cost, its shapes, what its inputs need."""
+"""All rules of an operator in one record: its cost, its shapes, and demands on its inputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pytest_modelperf.text.escaping import printable
 
 
 class Demand(Struct, frozen=True):
-    """The values that uses of an input ask for: bounds, both included, and the best value.
+    """The values that the uses of an input need: bounds, both included, and the best value.
 
-    `words` are the only texts that they take. `decides` says which work depends on the value: then
-    a value from the user is better than any made one. If that is a branch (`is_of_branch`),
-    `compared` are the values at which another one runs, by the constants that the graph compares
-    it with.
+    `words` are the only texts that the uses accept. `decides` names the work that depends on the
+    value, for which a value from the user is better than a made one. If that is a branch
+    (`is_of_branch`), `compared` are the values at which another branch runs, taken from the
+    constants that the graph compares the input with.
     """
 
     low: float = -math.inf
@@ -34,17 +34,17 @@ class Demand(Struct, frozen=True):
     is_of_branch: bool = False
 
     def shifted(self, low: float, high: float) -> Demand:
-        """The demand on x, if this demand is on x plus something from `low` to `high`."""
+        """Return the demand on x if this one is on x plus something from `low` to `high`."""
         value = None if self.value is None else self.value - low
         return replace(self, low=self.low - low, high=self.high - high, value=value)
 
     def loosened(self) -> Demand:
-        """The demand on x, if this demand is on something computed from x and others."""
+        """Return the demand on x if this one is on something computed from x and others."""
         is_bounded = math.isfinite(self.low) and self.value is None
         return replace(self, value=self.low) if is_bounded else self
 
     def and_also(self, other: Demand) -> Demand:
-        """Both demands together; this one alone if they exclude each other."""
+        """Return both demands together, or only this one if they exclude each other."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         if low > high:
             return self
@@ -65,8 +65,8 @@ DemandRule: TypeAlias = Callable[[Node, int], "Demand | None"]
 class Operator(Struct, frozen=True):
     """The cost of an operator, the types of its outputs, and the demands on inputs by their place.
 
-    Without a `count`, `uncounted` says why, worded to follow the name of the operator. An operator
-    whose shapes onnx infers needs no rule for them.
+    Without a `count`, `uncounted` is the reason, as text that follows the operator's name. If onnx
+    infers the shapes of an operator, no rule for them is needed.
     """
 
     count: Counter | None = None
@@ -80,29 +80,29 @@ MAKES, KEEPS = "how much {} makes", "how much {} keeps"
 
 
 def below(size: int | None) -> Demand | None:
-    """An index into so many rows; 0 where their number is unknown."""
+    """Ask for an index into `size` rows, or for 0 if their number is unknown."""
     if size is None:
         return Demand(low=0, value=0)
     return Demand(low=0, high=size - 1) if size > 0 else None
 
 
 def along(attribute: str) -> DemandRule:
-    """Indices along the axis that an attribute tells."""
+    """Ask for indices along the axis in an attribute."""
     return lambda node, _: below(dim(shape_of(node, 0), node.attr_int(attribute, 0)))
 
 
 def rows_of(table: int, axis: int = 0) -> DemandRule:
-    """Indices of the rows of another input."""
+    """Ask for indices of the rows of another input."""
     return lambda node, _: below(dim(shape_of(node, table), axis))
 
 
 def whole(size: int | None) -> Demand:
-    """The whole length, so that nothing is left out."""
+    """Ask for the whole length, so that nothing is left out."""
     return Demand(low=1, high=math.inf if size is None else size, value=size or 1)
 
 
 def all_of(table: int, axis: int) -> DemandRule:
-    """The whole length of another input."""
+    """Ask for the whole length of another input."""
     return lambda node, _: whole(dim(shape_of(node, table), axis))
 
 
@@ -111,7 +111,7 @@ def worded(node: Node, text: str) -> str:
 
 
 def sized(text: str, value: float = 1) -> DemandRule:
-    """A number that decides how large the output of a node is."""
+    """Ask for a number that decides how large the output of a node is."""
     return lambda node, _: Demand(low=0, value=value, decides=worded(node, text))
 
 

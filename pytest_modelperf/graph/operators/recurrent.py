@@ -2,8 +2,8 @@
 
 Counting rule of recurrent layers: with `steps` the time steps of all sequences, `MACs = steps x
 elements of W` for the input and `steps x elements of R` for the state; W and R hold every gate of
-every direction. `sequence_lens` is ignored: short sequences are counted whole, as padding is
-elsewhere. Both layouts of the input put time and batch first, in one order or the other.
+every direction. `sequence_lens` is ignored: short sequences are counted at full length, as padding
+is elsewhere. Both layouts of the input begin with time and batch, in one order or the other.
 
 Counting rule of linear attention and state spaces: the recurrence that defines the operator is
 counted, not the chunks of a kernel. Each token updates a state [key size, value size] of each head
@@ -57,14 +57,14 @@ from pytest_modelperf.graph.structure import Node, Shape
 
 
 def count_rnn(node: Node) -> Cost:
-    """H' = f(x W + H R + Wb + Rb)."""
+    """Count H' = f(x W + H R + Wb + Rb)."""
     return _layer(node, gates=1, defaults=("Tanh",), per_unit=0)
 
 
 def count_gru(node: Node) -> Cost:
-    """Three gates, of which the reset gate is multiplied once: before or after R, as asked for.
+    """Count three gates, with one product for the reset gate, before or after R.
 
-    H' = (1 - z) * h + z * H, which is ADD, MUL, MUL, ADD; z and r take the activation f, h takes g.
+    H' = (1 - z) * h + z * H is ADD, MUL, MUL, ADD. The activation of z and r is f, that of h is g.
     """
     return _layer(
         node, gates=3, defaults=("Sigmoid", "Tanh"), uses=(2, 1), per_unit=MUL + 2 * ADD + 2 * MUL
@@ -72,11 +72,12 @@ def count_gru(node: Node) -> Cost:
 
 
 def count_lstm(node: Node) -> Cost:
-    """Four gates: i, o and f take the first activation, c the second, the cell's value the third.
+    """Count four gates.
 
-    C' = f * C + i * c and H' = o * h(C') are MUL, MUL, ADD, MUL; each of three peepholes is MUL,
-    ADD. Coupled gates (`input_forget`) replace an activation by f = 1 - i; their MACs stay, as the
-    weights do.
+    The gates i, o and f have the first activation, c the second, and the value of the cell the
+    third. C' = f * C + i * c and H' = o * h(C') are MUL, MUL, ADD, MUL. Each of three peepholes is
+    MUL, ADD. Coupled gates (`input_forget`) replace an activation by f = 1 - i, but keep their
+    weights and MACs.
     """
     per_unit = 3 * MUL + ADD
     if has_input(node, 7):
@@ -92,7 +93,10 @@ def count_lstm(node: Node) -> Cost:
 
 
 def count_dynamic_quantize_lstm(node: Node) -> Cost:
-    """An LSTM with 8-bit weights: input and state are quantized in each step, products rescaled."""
+    """Count an LSTM with 8-bit weights.
+
+    Each step quantizes input and state, and rescales the products.
+    """
     lstm = count_lstm(node)
     directions, units = _directions(node), _units(node)
     steps = _steps(node)
@@ -102,10 +106,11 @@ def count_dynamic_quantize_lstm(node: Node) -> Cost:
 
 
 def count_attn_lstm(node: Node) -> Cost:
-    """An LSTM that looks at a memory [batch, slots, depth] in each step (Bahdanau's attention).
+    """Count an LSTM that looks at a memory [batch, slots, depth] in each step.
 
-    The keys, memory x MW, are made once. Each step of each direction multiplies the query (QW),
-    scores every slot by V * tanh(key + query), blends the slots, and mixes blend and state (AW).
+    This is Bahdanau's attention. The keys, memory x MW, are computed once. Each step of each
+    direction multiplies the query (QW), scores every slot by V * tanh(key + query), blends the
+    slots, and mixes blend and state (AW).
     https://arxiv.org/abs/1409.0473, appendix A.1.2.
     """
     lstm = count_lstm(node)
@@ -130,7 +135,7 @@ def count_attn_lstm(node: Node) -> Cost:
 def _layer(
     node: Node, *, gates: int, defaults: Sequence[str], uses: Sequence[int] = (1,), per_unit: int
 ) -> Cost:
-    """The products of a layer, its biases, and what each unit of each step does beside them."""
+    """Count the products of a layer, its biases, and the other work of each unit in each step."""
     steps, directions = _steps(node), _directions(node)
     units = steps * _units(node)
     per_gate = ADD * 2 if has_input(node, 3) else 0  # W's bias, then R's
@@ -152,7 +157,7 @@ def _layer(
 def _activations(
     node: Node, directions: int, defaults: Sequence[str], uses: Sequence[int]
 ) -> tuple[int, ...]:
-    """Operations a unit takes for its activations, one number a direction."""
+    """Return the operations of a unit's activations, one number a direction."""
     named = tuple(str(name) for name in node.attr_ints("activations"))
     names = named if len(named) >= len(defaults) else tuple(defaults)
     per_direction = [names[i : i + len(defaults)] for i in range(0, len(names), len(defaults))]
@@ -166,7 +171,7 @@ def _activations(
 
 
 def _steps(node: Node) -> int:
-    """Time steps of all sequences of the batch."""
+    """Return the time steps of all sequences of the batch."""
     first, second, *_ = node.input(0).dims
     return first * second
 
@@ -176,12 +181,18 @@ def _directions(node: Node) -> int:
 
 
 def _units(node: Node) -> int:
-    """Hidden units of one direction: R is [directions, gates * units, units], or its transpose."""
+    """Return the hidden units of one direction.
+
+    R is [directions, gates * units, units], or its transpose.
+    """
     return min(node.input(2).dims[1:])
 
 
 def shape_lstm(node: Node, hidden_axis: int) -> Outputs:
-    """ONNX's LSTM: Y, Y_h and Y_c; without a hidden_size, the recurrent weights give it."""
+    """Return Y, Y_h and Y_c of ONNX's LSTM.
+
+    Without a hidden_size, it follows from the recurrent weights.
+    """
     length, batch = dim(shape_of(node, 0), 0), dim(shape_of(node, 0), 1)
     hidden = node.attr_int("hidden_size", 0) or dim(shape_of(node, 2), hidden_axis)
     directions = 2 if node.attr_str("direction", "forward") == "bidirectional" else 1
@@ -190,9 +201,9 @@ def shape_lstm(node: Node, hidden_axis: int) -> Outputs:
 
 
 def count_linear_attention(node: Node) -> Cost:
-    """A state [key size, value size] for each head of keys and values.
+    """Count linear attention with a state [key size, value size] for each head of keys and values.
 
-    Reads are as many as query heads, or state heads where those are more.
+    The state is read once for each query head, or for each state head if these are more.
     """
     heads, kv_heads = node.attr_int("q_num_heads", 1), node.attr_int("kv_num_heads", 1)
     batch, tokens, width = sizes_of(node.input(0), 3)
@@ -202,9 +213,9 @@ def count_linear_attention(node: Node) -> Cost:
 
 
 def count_gated_delta_net(node: Node) -> Cost:
-    """S = exp(g) S + k (beta (v - exp(g) S' k))' and scale * S' q, for each value head.
+    """Count S = exp(g) S + k (beta (v - exp(g) S' k))' and scale * S' q, for each value head.
 
-    Query, key and value may come in one: the state then tells the sizes.
+    If query, key and value are one tensor, the sizes are those of the state.
     """
     query, key = node.input(0), node.optional_input(1)
     if key is None:
@@ -223,10 +234,10 @@ def count_gated_delta_net(node: Node) -> Cost:
 
 
 def _recurrence(node: Node, size: int, updated: int, read: int, operands: Operands) -> Cost:
-    """The states of all tokens, of which so many columns are `updated` and `read`.
+    """Count the states of all tokens, with the numbers of columns that are `updated` and `read`.
 
-    An update adds the outer product of key and value, a sum over time; the delta rules first
-    read the state at the key to subtract what is there. Gated rules multiply the state by
+    An update adds the outer product of key and value, a sum over time. The delta rules first
+    read the state at the key, to subtract its value there. Gated rules multiply the state by
     exp(decay).
     """
     query, key, value = operands
@@ -246,10 +257,10 @@ def _recurrence(node: Node, size: int, updated: int, read: int, operands: Operan
 
 
 def count_mamba2_verify(node: Node) -> Cost:
-    """A causal convolution, the recurrence of a state space, and a gated grouped RMS norm.
+    """Count a causal convolution, the recurrence of a state space, and a gated grouped RMS norm.
 
     The recurrence is S = exp(A dt) S + (dt x) B and y = D x + C S, where dt is softplus(s + bias)
-    with a lower bound. All of it reads parts of one projection.
+    with a lower bound. All of these read parts of one projection.
     """
     tokens, heads = node.input(0).dims[0], node.attr_int("heads", 1)
     width = heads * node.attr_int("head_dim", 64)
@@ -277,9 +288,10 @@ def count_mamba2_verify(node: Node) -> Cost:
 
 
 def _decay_ops(node: Node) -> int:
-    """exp(g) of each decay, where g may be made here from a bias and a logarithm for each head.
+    """Count exp(g) of each decay, and g itself if the node computes it.
 
-    It is -exp(a) softplus(x + bias), or a bound times sigmoid(exp(a) (x + bias)).
+    From a bias and a logarithm `a` for each head, g is -exp(a) softplus(x + bias), or a bound times
+    sigmoid(exp(a) (x + bias)).
     """
     decays = node.input(4).size
     ops = decays * EXP
@@ -297,7 +309,7 @@ _FROM_METADATA = "its cost depends on the values of its metadata"
 
 
 def count_linear_attention_gate(node: Node) -> Cost:
-    """The decay scale * softplus(a + bias), and sigmoid(b) where there is a b."""
+    """Count the decay scale * softplus(a + bias), and sigmoid(b) if there is a b."""
     b = node.optional_input(3)
     return elementwise(
         node.input(0).size * (ADD + SOFTPLUS + MUL) + (b.size * SIGMOID if b is not None else 0)
@@ -321,7 +333,7 @@ def shape_linear_attention(node: Node) -> Outputs:
 
 
 def _decay_width(node: Node, heads: Dim, size: Dim, tokens: Shape | None) -> Dim:
-    """How many decays a token has: one for each head, or one for each element of its keys."""
+    """Return the decays of a token: one for each head, or for each element of its keys."""
     decay = shape_of(node, 4)
     if not has_input(node, 4):
         return heads
@@ -331,8 +343,9 @@ def _decay_width(node: Node, heads: Dim, size: Dim, tokens: Shape | None) -> Dim
 
 
 def shape_gated_delta_net(node: Node) -> Outputs:
-    """Inputs are (…, heads, head size), or Q, K and V in one: then the state tells their sizes.
+    """Return the outputs of a gated delta net.
 
+    Inputs are (…, heads, head size), or Q, K and V in one, whose sizes are those of the state.
     The state is (batch, value heads, value head size, key head size), always in float32.
     """
     query, key, value, state = (shape_of(node, index) for index in (0, 1, 2, 6))
@@ -359,7 +372,10 @@ def shape_gated_delta_net(node: Node) -> Outputs:
 
 
 def shape_mamba2_verify(node: Node) -> Outputs:
-    """A state-space mixer of one sequence; the last two outputs are its intermediate results."""
+    """Return the outputs of a state-space mixer of one sequence.
+
+    The last two are its intermediate results.
+    """
     tokens, dtype = dim(shape_of(node, 0), 0), dtype_of(node, 0)
     width = product(stated_size(node, "heads"), node.attr_int("head_dim", 64))
     mixed = (tokens, width)

@@ -1,4 +1,4 @@
-"""Every operator that is known, by `Op`, or `domain::Op` outside of the standard domain."""
+"""All known operators by name: `Op`, or `domain::Op` outside the standard domain."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Signals and matrices: ranges, windows, random numbers, and transforms of whole axes.
 
-A uniform random number is one step of a linear congruential generator, state * a + c, brought
-into its range; a normal one is made from two of them, and a choice among classes from one
+A uniform random number is one step of a linear congruential generator, state * a + c, scaled to
+its range; a normal one is made from two of them, and a choice among classes from one
 (Box and Muller, A Note on the Generation of Random Normal Deviates, 1958).
 
-Fourier: 5 n log2 n for n complex values, half of it where one side is real, whatever the
-factors of n and the number of dimensions (the convention of benchFFT,
+Fourier: 5 n log2 n for n complex values, half of it if one side is real, for any factors of n
+and any number of dimensions (the convention of benchFFT,
 http://www.fftw.org/speed/method.html). Determinant: the LU factorization, n^3 / 3 multiply-adds;
 inverse: the same and n solutions, n^3 (Golub and Van Loan, Matrix Computations, section 3.2).
-A multiply-add here is MUL + ADD, as FLOPs are.
+A multiply-add here is MUL + ADD, as in FLOPs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ COSINE_TERM = MUL + COS + MUL + ADD  # + a * cos(b * i)
 
 
 def count_multinomial(node: Node) -> Cost:
-    """Cumulated probabilities of each row of logits, then a binary search for every sample."""
+    """Count cumulated probabilities of each row of logits, and a binary search for every sample."""
     samples = node.output().size
     classes = node.input(0).dims[-1]
     distribution = node.input(0).size * (CMP + ADD + EXP + ADD)
@@ -72,10 +72,10 @@ def count_multinomial(node: Node) -> Cost:
 
 
 def count_mel_weight_matrix(node: Node) -> Cost:
-    """Triangles in a matrix [frequencies, mel bins] of zeros.
+    """Count triangles in a matrix [frequencies, mel bins] of zeros.
 
-    The edges are two more than the bins: 700 * (10^(mel / 2595) - 1) Hz, then a frequency's
-    index. No frequency is in more than two triangles, each a difference and a quotient.
+    There are two more edges than bins: 700 * (10^(mel / 2595) - 1) Hz, then the index of a
+    frequency. Each frequency is in at most two triangles, each a difference and a quotient.
     """
     frequencies, bins = node.output().dims
     edges = (bins + 2) * (DIV + POW + ADD + MUL + MUL + DIV)
@@ -83,14 +83,14 @@ def count_mel_weight_matrix(node: Node) -> Cost:
 
 
 def fourier_ops(n: int, *, real: bool) -> int:
-    """Operations of one transform of n values."""
+    """Return the operations of one transform of n values."""
     return round((2.5 if real else 5.0) * n * log2(n)) if n > 1 else 0
 
 
 def count_dft(node: Node) -> Cost:
-    """A transform along one axis, which was an attribute until opset 19.
+    """Count a transform along one axis, which was an attribute until opset 19.
 
-    Real is an input of one component, and the result of an inverse from one side.
+    An input of one component is real, and so is the result of an inverse from one side.
     """
     axis = _axis(node)
     *_, components = node.input(0).dims
@@ -108,7 +108,7 @@ def count_dft(node: Node) -> Cost:
 
 
 def count_stft(node: Node) -> Cost:
-    """A windowed transform of each frame of each signal."""
+    """Count a windowed transform of each frame of each signal."""
     batch, length, *components = node.input(0).dims
     parts = components[0] if components else 1
     window, frame_length = node.optional_input(2), node.optional_input(3)
@@ -123,23 +123,23 @@ def count_stft(node: Node) -> Cost:
 
 
 def count_real_fft(node: Node) -> Cost:
-    """A real signal's transform over its last `signal_ndim` dimensions."""
+    """Count the transform of a real signal over its last `signal_ndim` dimensions."""
     return elementwise(_real_transforms(node, node.input(0)))
 
 
 def count_inverse_fft(node: Node) -> Cost:
-    """A real signal from its transform: the output has its dimensions."""
+    """Count a real signal from its transform: the output has the dimensions of the signal."""
     return elementwise(_real_transforms(node, node.output()))
 
 
 def count_det(node: Node) -> Cost:
-    """A determinant of each matrix."""
+    """Count a determinant of each matrix."""
     *batch, n, _ = node.input(0).dims
     return elementwise(prod(batch) * (n**3 // 3) * (MUL + ADD))
 
 
 def count_inverse(node: Node) -> Cost:
-    """An inverse of each matrix."""
+    """Count an inverse of each matrix."""
     *batch, n, _ = node.input(0).dims
     return elementwise(prod(batch) * n**3 * (MUL + ADD))
 
@@ -151,7 +151,7 @@ def _real_transforms(node: Node, signal: Tensor) -> int:
 
 
 def _axis(node: Node) -> int:
-    """The transformed axis: by default 1 as an attribute, and -2 as the input it is now."""
+    """Return the transformed axis: by default 1 as an attribute, -2 as an input."""
     if node.opset and node.opset < 20:
         return node.attr_int("axis", 1)
     axis = node.optional_input(2)
@@ -163,7 +163,7 @@ def _axis(node: Node) -> int:
 
 
 def _length(node: Node, index: int, axis: int) -> int:
-    """The transform's length: a constant input, or told by the frequencies that come out."""
+    """Return the transform's length, from a constant input or the number of output frequencies."""
     given = node.input(index).value
     if given is not None:
         return int(given.item())
@@ -172,7 +172,10 @@ def _length(node: Node, index: int, axis: int) -> int:
 
 
 def shape_real_fft(node: Node) -> Outputs:
-    """Half a spectrum of complex numbers, over the last dimension: the other half mirrors it."""
+    """Return half a spectrum of complex numbers over the last dimension.
+
+    The rest mirrors it.
+    """
     shape = shape_of(node, 0)
     size = dim(shape, -1)
     return outputs(dtype_of(node, 0), with_last(shape, None if size is None else size // 2 + 1, 2))
@@ -185,7 +188,7 @@ def shape_inverse_fft(node: Node) -> Outputs:
 
 
 def shape_range(node: Node) -> Outputs:
-    """ceil((limit - start) / delta) numbers, at least none."""
+    """Return ceil((limit - start) / delta) numbers, or none if this is negative."""
     start, limit = numbers_of(node, 0), numbers_of(node, 1)
     delta = numbers_of(node, 2) if has_input(node, 2) else (1,)
     length: Dim = None
@@ -196,7 +199,7 @@ def shape_range(node: Node) -> Outputs:
 
 
 def _signal_length(node: Node, _: int) -> Demand:
-    """The length of the signal, which is neither cut nor filled up then."""
+    """Ask for the length of the signal, so that it is neither cut nor padded."""
     axis = node.optional_input(2)
     known = None if axis is None or axis.value is None else int(axis.value.reshape(-1)[0])
     size = dim(shape_of(node, 0), node.attr_int("axis", -2) if known is None else known)
@@ -222,8 +225,8 @@ OPERATORS: Mapping[str, Operator] = {
     # start + i * delta
     "Range": Operator(per_output(MUL + ADD), demands={0: NO_LENGTH, 1: LENGTH, 2: LENGTH}),
     "STFT": Operator(count_stft, demands={1: LENGTH, 3: LENGTH}),
-    # The cheapest way to each cell is the least of three before it, plus the cell. How long the
-    # path of pairs is depends on the values in the matrix.
+    # The cost of a cell is the least of three before it, plus its own. The length of the path of
+    # pairs depends on the values in the matrix.
     "com.microsoft::DynamicTimeWarping": Operator(
         per_input(2 * CMP + ADD), lambda _: outputs("int32", (2, None)),
     ),

@@ -1,6 +1,6 @@
-"""Strings and tokens: one MOV for each string, whatever its length.
+"""Strings and tokens: one MOV for each string of any length.
 
-Strings have no size before a run. Where the cost *is* their length, it cannot be told at all.
+Strings have no size before a run. If the cost *is* their length, it cannot be counted at all.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from pytest_modelperf.graph.shape_rule import (
 )
 from pytest_modelperf.graph.structure import BITS, Node, Shape
 
-# Longer n-grams are no real text, but a file made to take forever.
+# Longer n-grams do not come from real text, but from a file made to take forever.
 MAX_GRAM = 1024
 
 
 def count_tf_idf(node: Node) -> Cost:
-    """Every n-gram of every row is looked up token by token; each output is moved or weighted.
+    """Count a look-up of every n-gram token by token, and a move or product for each output.
 
-    With s tokens skipped, a row of L tokens has L - (n - 1) * (s + 1) n-grams; single tokens
-    skip nothing.
+    With s tokens skipped, a row of L tokens has L - (n - 1) * (s + 1) n-grams. Single tokens
+    do not skip.
     """
     x = node.input(0)
     length = x.dims[-1] if x.rank else 1
@@ -65,13 +65,13 @@ def count_tf_idf(node: Node) -> Cost:
 
 
 def count_ngram_repeat_block(node: Node) -> Cost:
-    """Each position of the text is compared with the last n - 1 tokens; scores are moved."""
+    """Count comparisons of each position with the last n - 1 tokens, and moves of the scores."""
     compared = node.input(0).size * max(0, node.attr_int("ngram_size", 1) - 1)
     return elementwise(compared * CMP + node.input(1).size * MOV)
 
 
 def count_ngram_hash(node: Node, *, head_offsets: int = 4) -> Cost:
-    """Tokens are multiplied by constants and joined by xor; each hash is a modulus of that."""
+    """Count products of tokens and constants, their xor, and a modulus of that for each hash."""
     orders = node.attr_int("max_ngram_size", 2)
     offset = ADD if has_input(node, head_offsets) else 0
     mixed = node.input(0).size * (orders * MUL + (orders - 1) * CMP)
@@ -79,7 +79,7 @@ def count_ngram_hash(node: Node, *, head_offsets: int = 4) -> Cost:
 
 
 def count_murmur_hash(node: Node) -> Cost:
-    """MurmurHash3_x86_32 of each number: 11 operations for every four bytes, 9 to finish.
+    """Count MurmurHash3_x86_32 of each number: 11 operations for every four bytes, 9 to finish.
 
     https://github.com/aappleby/smhasher/blob/master/src/MurmurHash3.cpp: a rotation is two shifts
     and an or. A string counts as one word.
@@ -100,7 +100,7 @@ def shape_murmur_hash(node: Node) -> Outputs:
 
 
 def shape_tokenizer(node: Node) -> Outputs:
-    """As many tokens for each string as the longest one has."""
+    """Return the same number of tokens for each string, that of the longest one."""
     shape = shape_of(node, 0)
     return outputs("string", None if shape is None else (*shape, None))
 
@@ -134,14 +134,14 @@ def shape_varlen_ngram_hash(node: Node) -> Outputs:
 
 
 def shape_speculative_prefix_commit(node: Node) -> Outputs:
-    """A length for each request; a vector of predictions is one request."""
+    """Return a length for each request, where a vector of predictions is one request."""
     predicted = shape_of(node, 0)
     batch = 1 if predicted is not None and len(predicted) == 1 else dim(predicted, 0)
     return (OutputType("int32", (batch,)), *like(3, 4)(node))
 
 
 def shape_search(node: Node) -> Outputs:
-    """Generated tokens, padded to the maximal length, and the last filtered logits."""
+    """Return generated tokens, padded to the maximal length, and the last filtered logits."""
     batch = dim(shape_of(node, 0), 0)
     vocabulary = node.attr_int("vocab_size", -1)
     logits = (batch, vocabulary if vocabulary > 0 else None)
@@ -149,7 +149,7 @@ def shape_search(node: Node) -> Outputs:
 
 
 def shape_beam_search(node: Node) -> Outputs:
-    """Generated tokens, the score of each sequence, and the scores of the vocabulary at each step.
+    """Return generated tokens, each sequence's score, and scores of the vocabulary at each step.
 
     Whisper's variant also returns the attention to the audio and the probability of no speech;
     their shapes depend on its decoder.
@@ -171,12 +171,15 @@ def shape_beam_search(node: Node) -> Outputs:
     )
 
 
-# How many tokens a search makes, unless the user says.
+# How many tokens a search makes, unless the user sets it.
 _NEW_TOKENS = 16
 
 
 def _longest_text(node: Node, _: int) -> Demand:
-    """Room for some tokens behind the prompt, which a decoder takes and an encoder does not."""
+    """Ask for the length of the decoder's prompt and some new tokens.
+
+    The input of an encoder does not count.
+    """
     is_decoder = node.op_type != "WhisperBeamSearch" and node.attr_int("model_type", 0) == 0
     prompt = dim(shape_of(node, 0 if is_decoder else 10), 1) or 1
     return Demand(low=1, value=prompt + _NEW_TOKENS, decides=worded(node, MAKES))
@@ -186,7 +189,7 @@ def _longest_text(node: Node, _: int) -> Demand:
 _SEARCH_INPUTS: Mapping[int, Demand | DemandRule] = {
     1: _longest_text, 2: ZERO, 3: ONE, 4: ONE, 5: ONE, 6: ONE,
 }  # fmt: skip
-# The same, behind the numbers of beams and of the texts that come out.
+# The same, after the numbers of beams and of returned texts.
 _BEAM_INPUTS: Mapping[int, Demand | DemandRule] = {
     1: _longest_text, 2: ZERO, 3: sized("how many beams {} keeps", 4),
     4: Demand(low=1, value=1), 5: ONE, 6: ONE, 7: ONE, 8: ONE, 9: ONE, 11: ZERO,

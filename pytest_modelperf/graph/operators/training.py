@@ -1,6 +1,6 @@
-"""Losses, dropouts and optimizer steps, as the operators' definitions write them.
+"""Losses, dropouts and optimizer steps, as in the definitions of the operators.
 
-An optimizer's scalars, such as the corrected learning rate, are made once a call.
+Scalars of an optimizer, such as the corrected learning rate, are computed once a call.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pytest_modelperf.graph.structure import Node
 
 
 def count_dropout(node: Node, *, training_mode: int = 2) -> Cost:
-    """Nothing at inference; in training a random number, a comparison, and x * mask * scale."""
+    """Count a random number, a comparison, and x * mask * scale in training, else nothing."""
     return elementwise(_dropout(node, training_mode))
 
 
 def count_bias_dropout(node: Node) -> Cost:
-    """dropout(data + bias) + residual."""
+    """Count dropout(data + bias) + residual."""
     size = node.input(0).size
     return elementwise(size * ADD + bias_ops(node, 2, size) + _dropout(node, 4))
 
@@ -40,21 +40,21 @@ def _dropout(node: Node, training_mode: int) -> int:
 
 
 def count_negative_log_likelihood(node: Node) -> Cost:
-    """For each target its log-probability, negated, weighted by its class, and gathered."""
+    """Count a log-probability for each target: negated, weighted by its class, and gathered."""
     return elementwise(_likelihoods(node))
 
 
 def count_softmax_cross_entropy(node: Node) -> Cost:
-    """A log-softmax over the classes, then the negative log-likelihood of the labels."""
+    """Count a log-softmax over the classes, and the negative log-likelihood of the labels."""
     log_softmax = node.input(0).size * ACTIVATION_OPS["LogSoftmax"] + node.input(1).size * LOG
     return elementwise(log_softmax + _likelihoods(node))
 
 
 def count_adam(node: Node) -> Cost:
-    """X - rate * V / (sqrt(H) + e), with V and H running means of the gradient and its square.
+    """Count X - rate * V / (sqrt(H) + e), with V and H means of the gradient and its square.
 
-    V' = a * V + (1 - a) * G and H' = b * H + (1 - b) * G * G; once a call the rate is made:
-    R * sqrt(1 - b^T) / (1 - a^T) where T > 0.
+    The means are running: V' = a * V + (1 - a) * G and H' = b * H + (1 - b) * G * G. The rate is
+    computed once a call: R * sqrt(1 - b^T) / (1 - a^T) if T > 0.
     """
     per_element = (
         _regularization(node)
@@ -69,13 +69,16 @@ def count_adam(node: Node) -> Cost:
 
 
 def count_adagrad(node: Node) -> Cost:
-    """X - rate * G / (sqrt(H) + e), with H' = H + G * G; once: R / (1 + T * decay)."""
+    """Count X - rate * G / (sqrt(H) + e), with H' = H + G * G, and once R / (1 + T * decay)."""
     per_element = _regularization(node) + (MUL + ADD) + (SQRT + ADD) + (MUL + DIV + ADD)
     return elementwise(_optimized(node, tensors_each=3) * per_element + MUL + ADD + DIV)
 
 
 def count_momentum(node: Node) -> Cost:
-    """X - R * V with V' = a * V + b * G; Nesterov's goes along G + a * V instead; once: T > 0."""
+    """Count X - R * V with V' = a * V + b * G, and once T > 0.
+
+    Nesterov's form uses G + a * V instead of V.
+    """
     ahead = MUL + ADD if node.attr_str("mode", "standard") == "nesterov" else 0
     per_element = _regularization(node) + (2 * MUL + ADD) + ahead + (MUL + ADD)
     return elementwise(_optimized(node, tensors_each=3) * per_element + CMP)
@@ -97,12 +100,12 @@ def _likelihoods(node: Node) -> int:
 
 
 def _regularization(node: Node) -> int:
-    """norm_coefficient * X + G."""
+    """Return the operations of norm_coefficient * X + G."""
     return MUL + ADD if node.attr_float("norm_coefficient", 0.0) else 0
 
 
 def _optimized(node: Node, *, tensors_each: int) -> int:
-    """Elements of all optimized tensors, which come first after the rate and the step."""
+    """Count the elements of all optimized tensors, which follow the rate and the step."""
     count = (len(node.inputs) - 2) // tensors_each
     return elements(node.inputs[2 : 2 + count])
 
@@ -113,7 +116,7 @@ def shape_dropped(node: Node) -> Outputs:
 
 
 def shape_dropped_by_bits(node: Node) -> Outputs:
-    """The mask has a bit for each element, in words of 32."""
+    """Return the output and a mask with a bit for each element, in words of 32."""
     shape = shape_of(node, 0)
     size = None if shape is None else product(*shape)
     words = None if size is None else (size + 31) // 32

@@ -3,8 +3,8 @@
 A rotation, a gate or a bias is elementwise. The operators of hyper-connections also sum products
 over the streams, which is a contraction (https://arxiv.org/abs/2409.19606).
 
-In a mixture of experts a token passes through `k` experts. The weights of those in use are decoded
-if they are compressed.
+In a mixture of experts, a token passes through `k` experts. Compressed weights of the experts in
+use are decoded.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from pytest_modelperf.graph.structure import Node
 
 
 def count_gated_position_bias(node: Node) -> Cost:
-    """A table of positions is scaled by two gates for each query and head, from one small product.
+    """Count a table of positions that is scaled by a gate for each query and head.
 
-    gate = u * (r * a - 1) + 2, where u and r are sigmoids of sums over half the product.
+    gate = u * (r * a - 1) + 2, where u and r are sigmoids of sums over half of a small product.
     """
     query, heads = node.input(0), node.attr_int("num_heads", 1)
     size, columns = sizes_of(node.input(3), 2)
@@ -76,9 +76,10 @@ def count_gated_position_bias(node: Node) -> Cost:
 
 
 def count_position_bias(node: Node) -> Cost:
-    """A bucket for each query and key, and its bias for each head: no contraction.
+    """Count a bucket for each query and key, and its bias for each head.
 
-    A bucket is the distance, or beyond half the buckets its scaled logarithm.
+    This is not a contraction. A bucket is the distance, or its scaled logarithm beyond half of the
+    buckets.
     """
     output = node.output()
     bucket = ADD + 2 * CMP + (DIV + LOG + MUL + ADD) + CMP
@@ -86,9 +87,10 @@ def count_position_bias(node: Node) -> Cost:
 
 
 def count_rotary(node: Node) -> Cost:
-    """A rotation of the first `rotary_embedding_dim` elements of each head; the rest is moved.
+    """Count a rotation of the first `rotary_embedding_dim` elements of each head.
 
-    The cosines and sines come from a cache. A 3-D input has all heads in its last dimension.
+    The rest is moved. Cosines and sines come from a cache. A 3-D input has all heads in its last
+    dimension.
     """
     x = node.input(0)
     rotated = x.size
@@ -102,20 +104,20 @@ def count_rotary(node: Node) -> Cost:
 
 
 def count_gemma_rotary(node: Node) -> Cost:
-    """Sine and cosine of the angles, then x * cos + rotated x * sin for queries and keys."""
+    """Count sines and cosines of angles, and x * cos + rotated x * sin for queries and keys."""
     rotated = node.input(1).size + node.input(3).size
     return elementwise(node.input(0).size * (SIN + COS) + rotated * ROTARY)
 
 
 def count_swiglu(node: Node) -> Cost:
-    """swish(a) * b."""
+    """Count swish(a) * b."""
     return elementwise(node.output().size * (swish_ops(node) + MUL))
 
 
 def clamped_swiglu_ops(node: Node) -> int:
-    """Operations of a pair: g * sigmoid(alpha * g) * (l + beta), both clamped by a `limit` above 0.
+    """Return the operations of a pair: g * sigmoid(alpha * g) * (l + beta).
 
-    An alpha of 1 multiplies nothing, and a beta of 0 adds nothing.
+    A `limit` above 0 clamps both. An alpha of 1 and a beta of 0 cost nothing.
     """
     plain = node.attr_float("activation_alpha", 1.0) == 1.0
     clamped = 3 * CMP if node.attr_float("limit", 0.0) > 0 else 0
@@ -124,14 +126,14 @@ def clamped_swiglu_ops(node: Node) -> int:
 
 
 def count_clamped_swiglu(node: Node) -> Cost:
-    """A pair for each element of the result; one input may hold both halves."""
+    """Count a pair for each element of the result, from one input or two."""
     x = node.input(0).size
     pairs = x if has_input(node, 1) else x // 2
     return elementwise(pairs * clamped_swiglu_ops(node))
 
 
 def count_gated_add(node: Node) -> Cost:
-    """The sum x + y * gate, where the gate of a row may be the sigmoid of a product."""
+    """Count x + y * gate, where the gate of a row may be the sigmoid of a product."""
     added = node.input(0).size * (MUL + ADD)
     if not has_input(node, 3):
         return elementwise(added)
@@ -140,9 +142,9 @@ def count_gated_add(node: Node) -> Cost:
 
 
 def count_rms_norm_rotary(node: Node) -> Cost:
-    """An RMS normalization of a slice of each head, and a rotation of the slice's beginning.
+    """Count an RMS normalization of a slice of each head, and a rotation of the slice's beginning.
 
-    The rest of the slice is moved, as is all of it for the output without a rotation.
+    The rest of the slice is moved. An output without the rotation moves all of the slice.
     """
     heads, stride = rows_in(node.input(0)), node.input(0).dims[-1]
     width = node.attr_int("input_width", 0) or stride
@@ -153,15 +155,15 @@ def count_rms_norm_rotary(node: Node) -> Cost:
 
 
 def count_bias_split_gelu(node: Node) -> Cost:
-    """Left half * gelu(right half) of x + bias."""
+    """Count left half * gelu(right half) of x + bias."""
     x = node.input(0).size
     return elementwise(x * ADD + x // 2 * (ACTIVATION_OPS["Gelu"] + MUL))
 
 
 def count_engram_gate(node: Node) -> Cost:
-    """sigmoid(sign(d) * sqrt(max(|d|, e))) * value, where d is the dot product of RMS norms.
+    """Count sigmoid(sign(d) * sqrt(max(|d|, e))) * value, where d is the dot product of RMS norms.
 
-    The gated value is normalized as well where that output is asked for.
+    The gated value is normalized as well if the node has that output.
     """
     key = node.input(0)
     width = key.dims[-1]
@@ -175,16 +177,16 @@ def count_engram_gate(node: Node) -> Cost:
 
 
 def count_pre_mix(node: Node) -> Cost:
-    """The sum of all streams, each weighted, times `reduction_scale`."""
+    """Count the weighted sum of all streams, times `reduction_scale`."""
     scaled = node.output().size * MUL if node.attr_float("reduction_scale", 1.0) != 1.0 else 0
     return Cost((Contraction(node.input(0).size, (0, 1)),), scaled)
 
 
 def count_low_rank_mix(node: Node) -> Cost:
-    """A norm of each stream, gates from two products, the gated sum, and gates for the next block.
+    """Count a norm of each stream, two products for gates, the gated sum, and the next gates.
 
-    The block before may have to be added first; streams that nothing is added to are moved where
-    they are returned.
+    The output of the last block may be added to the streams first. If it is not, streams that are
+    returned are moved.
     """
     streams, rank = node.input(0), node.input(2).dims[-1]
     size, width = streams.size, streams.dims[-1]
@@ -210,7 +212,7 @@ def count_low_rank_mix(node: Node) -> Cost:
 
 
 def count_post_mix(node: Node) -> Cost:
-    """Every stream a weighted sum of all streams, and a weighted output of the block added."""
+    """Count a weighted sum of all streams for each stream, plus a weighted output of the block."""
     size = node.input(0).size
     added = size * (MUL + ADD)
     mix = node.optional_input(3)
@@ -220,7 +222,7 @@ def count_post_mix(node: Node) -> Cost:
 
 
 def shape_rms_norm_rotary(node: Node) -> Outputs:
-    """A slice of each head, flattened with the others; then the slices before their rotation."""
+    """Return slices of all heads, flattened, and the slices before their rotation."""
     batch, length, heads, size = (dim(shape_of(node, 0), axis) for axis in range(4))
     width = stated_size(node, "input_width") or size
     rows = (1, product(batch, length)) if node.attr_int("flatten_batch", 0) else (batch, length)
@@ -237,7 +239,7 @@ def shape_position_bias(node: Node) -> Outputs:
 
 
 def shape_gated_position_bias(node: Node) -> Outputs:
-    """The input is (batch, length, width), or packed tokens with their offsets."""
+    """Return the bias for (batch, length, width), or for packed tokens with their offsets."""
     lengths = shape_of(node, 6) if has_input(node, 6) else shape_of(node, 0)
     batch, length = dim(lengths, 0), dim(lengths, 1)
     return outputs(dtype_of(node, 0), (batch, stated_size(node, "num_heads"), length, length))
@@ -261,7 +263,10 @@ def shape_bias_split_gelu(node: Node) -> Outputs:
 
 
 def shape_swiglu(node: Node) -> Outputs:
-    """Without a second input, the last dimension of the first holds both halves."""
+    """Return the output.
+
+    Without a second input, the first one's last dimension has both halves.
+    """
     shape = shape_of(node, 0)
     if not has_input(node, 1):
         shape = with_last(shape, quotient(dim(shape, -1), 2))
@@ -269,7 +274,7 @@ def shape_swiglu(node: Node) -> Outputs:
 
 
 def shape_pre_mix(node: Node) -> Outputs:
-    """The branches, a dimension of their own or parts of the last one, become one."""
+    """Return one branch from all, which are a dimension or parts of the last one."""
     streams, branches = shape_of(node, 0), node.attr_int("num_branches", 0)
     if not branches:
         grouped = None if streams is None or len(streams) < 2 else (*streams[:-2], streams[-1])
@@ -278,7 +283,7 @@ def shape_pre_mix(node: Node) -> Outputs:
 
 
 def shape_low_rank_mix(node: Node) -> Outputs:
-    """One branch of the width that all have, a gate for each of them, and all branches."""
+    """Return one branch of the width of each, a gate for each of them, and all branches."""
     streams, branches = shape_of(node, 0), stated_size(node, "num_branches")
     dtype = dtype_of(node, 0)
     width = quotient(dim(streams, -1), branches)
@@ -286,7 +291,10 @@ def shape_low_rank_mix(node: Node) -> Outputs:
 
 
 def _rotary_start(node: Node, index: int) -> Demand | None:
-    """Positions in the table of angles; one that tells the first leaves room for the others."""
+    """Ask for positions in the table of angles.
+
+    If an input is only the first position, the table must have those that follow, too.
+    """
     table, positions = dim(shape_of(node, 2), 0), shape_of(node, index)
     length = dim(shape_of(node, 0), -2)
     if table is None or positions is None or len(positions) > 1:
@@ -297,11 +305,11 @@ def _rotary_start(node: Node, index: int) -> Demand | None:
 def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
     node: Node, *, fc1: int, fc2: int, fc3: int, bias_distance: int, decode: int = 0
 ) -> Cost:
-    """A mixture of experts: each token passes through `k` of them.
+    """Count a mixture of experts, in which each token passes through `k` of them.
 
     The inputs after tokens and router's scores are the weights of fc1, fc2 and optionally fc3, each
-    with its bias at a distance. Compressed weights of the experts in use are decoded; how many are
-    in use depends on the router: as many as there are, at most `k` a token.
+    with its bias at a distance. Compressed weights of the experts in use are decoded. The router
+    decides how many are in use, which is counted as all, or `k` a token if that is less.
     """
     x = node.input(0)
     hidden = x.dims[-1]
@@ -309,11 +317,11 @@ def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
     chosen = node.attr_int("k", 1)
     passes = tokens * chosen
     _, rows, columns = node.input(fc1).dims
-    # Some models store the weights of experts transposed; ONNX Runtime takes both.
+    # Some models store the weights of experts transposed; ONNX Runtime accepts both.
     first = rows if decode or columns == hidden else columns
     activation = node.attr_str("activation_type", "relu").lower()
     gated_by_fc3 = has_input(node, fc3)
-    # These take pairs: both halves are in fc1, unless the second has a weight of its own.
+    # These activations take pairs: fc1 has both halves, unless the second has its own weight.
     inner = first // 2 if activation in {"swiglu", "geglu"} and not gated_by_fc3 else first
     weights = [(fc1, hidden, first), (fc2, inner, hidden)]
     if gated_by_fc3:
@@ -335,10 +343,10 @@ def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
 
 
 def count_moe_packed(node: Node) -> Cost:
-    """A mixture of experts with weights in packed formats; those of the experts in use are decoded.
+    """Count a mixture of experts with packed weights, decoded for the experts in use.
 
-    Inputs: tokens, router's scores, weights of gate, of up where a pair is gated, and of down, and
-    the values to mix by, which otherwise are a softmax of the scores.
+    The inputs are tokens, scores of the router, weights of gate, of up if a pair is gated, and of
+    down, and optionally the values to mix by, which otherwise are a softmax of the scores.
     """
     x, hidden = node.input(0), node.input(0).dims[-1]
     experts, inner, _ = node.input(2).dims
@@ -365,10 +373,10 @@ def count_moe_packed(node: Node) -> Cost:
 
 
 def count_moe_group_router(node: Node) -> Cost:
-    """Each sigmoid(x) + bias and, unless all scores are returned, the experts with the largest.
+    """Count sigmoid(x) + bias and, unless all scores are returned, the choice of the largest.
 
-    A choice of k takes k comparisons for each candidate. Groups of experts are chosen first, by
-    the sum of the largest scores in each; one group is no choice. The chosen scores become
+    A choice of k takes k comparisons for each candidate. If there are several groups of experts,
+    groups are chosen first, by the sum of the largest scores in each. The chosen scores become
     logarithms, the others a constant. A projection may make the scores from the tokens.
     """
     x, experts = node.input(0), node.input(1).size
@@ -388,21 +396,21 @@ def count_moe_group_router(node: Node) -> Cost:
 
 
 def count_router_gate_up(node: Node) -> Cost:
-    """One product, whose first columns are the router's scores and whose others are gated pairs."""
+    """Count one product: its first columns are scores of the router, the others gated pairs."""
     x, columns = node.input(0), node.input(1).dims[-1]
     pairs = rows_in(x) * (columns - node.attr_int("router_size", 0)) // 2
     return Cost((Contraction(x.size * columns, (0, 1)),), pairs * clamped_swiglu_ops(node))
 
 
 def shape_router_gate_up(node: Node) -> Outputs:
-    """One product, split into a router's logits and an activated pair of equal halves."""
+    """Return one product, split into a router's logits and an activated pair of equal halves."""
     rows, logits = shape_of(node, 0), stated_size(node, "router_size")
     half = quotient(total(dim(shape_of(node, 1), 1), product(-1, logits)), 2)
     return outputs(dtype_of(node, 0), with_last(rows, logits), with_last(rows, half))
 
 
 def shape_moe_group_router(node: Node) -> Outputs:
-    """A score of each expert for each token, whatever leading dimensions the tokens have."""
+    """Return a score of each expert for each token, with all leading dimensions flattened."""
     logits = shape_of(node, 0)
     rows = None if not logits else product(*logits[:-1])
     shape = (rows, dim(shape_of(node, 1), 0))

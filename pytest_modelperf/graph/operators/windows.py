@@ -1,11 +1,11 @@
 """Convolutions and poolings, in each layout of images.
 
-Counting rule: a window is counted whole where it overlaps the padding, so that the MACs of a
+Counting rule: a window that overlaps the padding is counted in full, so that the MACs of a
 convolution are `output elements x input channels of a group x kernel elements`. The kernel tensor
 is [output channels, input channels / group, kernel...] in every domain, channels-last ones too, so
-all but its first dimension multiply to the MACs of one output element. A transposed convolution
-scatters instead: each *input* element meets the kernel once, whatever the stride. Global pooling
-looks at each input element once.
+the product of all but its first dimension is the MACs of one output element. A transposed
+convolution scatters instead: each *input* element is multiplied by the kernel once, for any stride.
+Global pooling reads each input element once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from pytest_modelperf.graph.sliding_window import Window, slide, unslide
 from pytest_modelperf.graph.structure import Node, Shape
 
 
-def count_conv(  # noqa: PLR0913  # where the operators have their inputs
+def count_conv(  # noqa: PLR0913  # places of inputs, which differ between operators
     node: Node,
     *,
     weight: int = 1,
@@ -67,7 +67,7 @@ def count_conv(  # noqa: PLR0913  # where the operators have their inputs
     per_element: int = 0,
     transposed: bool = False,
 ) -> Cost:
-    """A convolution, with the activation and the addition that may be fused into it.
+    """Count a convolution, with the activation and the addition that may be fused into it.
 
     Integers may have zero points, and `per_element` rescales their results.
     """
@@ -85,7 +85,7 @@ def count_conv(  # noqa: PLR0913  # where the operators have their inputs
 
 
 def count_conv_transpose(node: Node, *, bias: int = 2) -> Cost:
-    """A transposed convolution: the kernel is [input channels, output channels / group, ...]."""
+    """Count a transposed convolution with a kernel [channels, output channels / group, ...]."""
     return Cost(
         (Contraction(node.input(0).size * _window(node, 1), (0, 1)),),
         bias_ops(node, bias, node.output().size) if has_input(node, bias) else 0,
@@ -93,11 +93,11 @@ def count_conv_transpose(node: Node, *, bias: int = 2) -> Cost:
 
 
 def count_deform_conv(node: Node) -> Cost:
-    """A convolution whose window's elements are each read between 2^n pixels.
+    """Count a convolution whose window elements are each sampled between 2^n pixels.
 
     Each of the `n` coordinates of a sampled position takes the addition of its offset, a floor
-    and two fractions; the 2^n corner weights are products of n fractions each. Every channel
-    then blends its 2^n corners, and is masked where a mask is given. (Dai et al.,
+    and two fractions. The 2^n corner weights are products of n fractions each. Every channel
+    then blends its 2^n corners, and is masked if a mask is given. (Dai et al.,
     https://arxiv.org/abs/1703.06211, equations 3 and 4.)
     """
     output, kernel, offset = node.output(), node.input(1), node.input(2)
@@ -116,10 +116,10 @@ def count_deform_conv(node: Node) -> Cost:
 
 
 def count_causal_conv(node: Node, *, bias: int = 2) -> Cost:
-    """A depthwise convolution over past and present positions: its result is as large as its input.
+    """Count a depthwise convolution over past and present positions, as large as its input.
 
-    The kernel is [channels, 1, k, ...] whichever layout the activations have. Only a slice of the
-    channels may be read, where they are last.
+    The kernel is [channels, 1, k, ...] in every layout of the activations. If channels are last,
+    only a slice of them may be read.
     """
     x = node.input(0)
     elements = x.size
@@ -134,7 +134,10 @@ def count_causal_conv(node: Node, *, bias: int = 2) -> Cost:
 
 
 def count_varlen_causal_conv(node: Node) -> Cost:
-    """The same over packed tokens; a token may add to its kernel and scale what precedes it."""
+    """Count a causal convolution over packed tokens.
+
+    A token may add to its kernel and scale the tokens before it.
+    """
     cost = count_causal_conv(node, bias=3)
     if not has_input(node, 6):
         return cost
@@ -142,10 +145,10 @@ def count_varlen_causal_conv(node: Node) -> Cost:
 
 
 def count_word_conv_embedding(node: Node) -> Cost:
-    """A convolution over the characters of each word, then tanh and the maximum over positions.
+    """Count a convolution over each word's characters, then tanh and the maximum over positions.
 
-    Inputs: [..., characters] of words, kernel [filters, 1, window, embedding], bias, and the
-    table of character vectors. Words are counted at full length, as padding is elsewhere.
+    The inputs are [..., characters] of words, a kernel [filters, 1, window, embedding], a bias, and
+    the table of character vectors. Words are counted at full length, as padding is elsewhere.
     """
     *words, characters = node.input(0).dims
     filters, _, window, embedding = node.input(1).dims
@@ -168,7 +171,7 @@ _count_qlinear_conv = partial(
 
 
 def pool(per_window_element: int, per_output: int = 0) -> Counter:
-    """So much for each element of each window, and for each result; then a fused activation."""
+    """Count operations for each window element and each result, and a fused activation."""
 
     def count(node: Node) -> Cost:
         activated = activation_ops(node.attr_str("activation", ""))
@@ -179,23 +182,23 @@ def pool(per_window_element: int, per_output: int = 0) -> Counter:
 
 
 def count_lp_pool(node: Node) -> Cost:
-    """The p-norm of each window."""
+    """Count the p-norm of each window."""
     results = node.output().size
     return elementwise(norm_ops(node.attr_int("p", 2), results * window_size(node), results))
 
 
 def count_global_lp_pool(node: Node) -> Cost:
-    """The p-norm of each channel."""
+    """Count the p-norm of each channel."""
     return elementwise(norm_ops(node.attr_int("p", 2), node.input(0).size, node.output().size))
 
 
 def count_unpool(node: Node) -> Cost:
-    """The output is cleared, then each input element goes to its place."""
+    """Count a move for each element: the output is cleared, and inputs are put in their places."""
     return elementwise((node.output().size + node.input(0).size) * MOV)
 
 
 def window_size(node: Node) -> int:
-    """Elements of the kernel, in however many dimensions."""
+    """Count the elements of the kernel over all its dimensions."""
     kernel = node.attr_ints("kernel_shape")
     if not kernel:
         raise ValueError(f"{node.op_type} {node.name!r} has no kernel_shape")
@@ -211,7 +214,7 @@ _qlinear_average_pool = pool(ADD, REQUANTIZE)
 
 
 def shape_word_conv_embedding(node: Node) -> Outputs:
-    """One vector for each word, the words being rows of characters."""
+    """Return one vector for each word, which is a row of characters."""
     size = node.attr_int("embedding_size", 0) or dim(shape_of(node, 1), 0)
     return outputs(dtype_of(node, 1), (dim(shape_of(node, 0), 0), size))
 
@@ -223,7 +226,7 @@ def _is_channels_last(node: Node) -> bool:
 
 
 def _image_of(node: Node) -> Shape | None:
-    """The shape of the first input as NCHW; None if it is no image."""
+    """Return the shape of the first input as NCHW, or None if it is not an image."""
     shape = shape_of(node, 0)
     if shape is None or len(shape) < 2:
         return None
@@ -231,7 +234,7 @@ def _image_of(node: Node) -> Shape | None:
 
 
 def _image(node: Node, dtype: int, shape: Shape | None) -> Outputs:
-    """One image of the type of an input, given as NCHW."""
+    """Return one image, given as NCHW, of the type of an input."""
     laid_out = channels_last(shape) if _is_channels_last(node) else shape
     return outputs(dtype_of(node, dtype), laid_out)
 
@@ -248,7 +251,10 @@ def _window_of(node: Node, kernel: Shape, pads: tuple[int, ...] | None = None) -
 
 
 def shape_conv(node: Node, weight: int = 1, dtype: int = 0) -> Outputs:
-    """A convolution; its weights are (out, in / group, *kernel) in every layout of the images."""
+    """Return a convolution.
+
+    Weights are (out, in / group, *kernel) in every layout of images.
+    """
     image, kernel = _image_of(node), shape_of(node, weight)
     if image is None:
         return outputs(dtype_of(node, dtype), None)
@@ -259,7 +265,10 @@ def shape_conv(node: Node, weight: int = 1, dtype: int = 0) -> Outputs:
 def shape_conv_transpose(
     node: Node, weight: int = 1, dtype: int = 0, pads: int | None = None
 ) -> Outputs:
-    """A transposed convolution with weights (in, out / group, *kernel); `pads` may be an input."""
+    """Return a transposed convolution with weights (in, out / group, *kernel).
+
+    `pads` may be an input.
+    """
     image, kernel = _image_of(node), shape_of(node, weight)
     if image is None:
         return outputs(dtype_of(node, dtype), None)
@@ -284,7 +293,7 @@ def shape_pool(node: Node) -> Outputs:
 
 
 def shape_max_pool(node: Node) -> Outputs:
-    """The largest elements, and where they are."""
+    """Return the largest elements and their positions."""
     (pooled,) = shape_pool(node)
     return pooled, OutputType("int64", pooled.shape)
 
@@ -296,7 +305,10 @@ def shape_global_pool(node: Node) -> Outputs:
 
 
 def shape_reorder_input(node: Node) -> Outputs:
-    """Reorder into blocks of 8 or 16 channels, by the machine; known if both divide evenly."""
+    """Return channels in blocks of 8 or 16, whichever the machine uses.
+
+    Their number is known if both divide it evenly.
+    """
     image = _image_of(node)
     if image is None:
         return outputs(dtype_of(node, 0), None)
@@ -314,9 +326,9 @@ def shape_reorder_output(node: Node) -> Outputs:
 
 
 def shape_causal_conv(node: Node) -> Outputs:
-    """A causal depthwise convolution, the state that it keeps for the next call, and what it read.
+    """Return a causal depthwise convolution, its state for the next call, and what it read.
 
-    Where channels are last, it may take a slice of them, and its state may have another layout.
+    If channels are last, it may take a slice of them, and its state may have another layout.
     """
     signal, dtype = shape_of(node, 0), dtype_of(node, 0)
     taken = stated_size(node, "input_channels")
@@ -356,7 +368,7 @@ OPERATORS: Mapping[str, Operator] = {
     "GlobalLpPool": Operator(count_global_lp_pool),
     "GlobalMaxPool": Operator(_global_max_pool),
     "LpPool": Operator(count_lp_pool, shape_pool),
-    # onnx misreads poolings that round up.
+    # onnx infers wrong sizes for poolings that round up.
     "MaxPool": Operator(_max_pool, shape_max_pool),
     "MaxUnpool": Operator(count_unpool, demands={1: rows_of(0, -1), 2: LENGTH}),
     "QLinearConv": Operator(_count_qlinear_conv),
@@ -372,7 +384,7 @@ OPERATORS: Mapping[str, Operator] = {
         partial(count_conv_transpose, bias=3), partial(shape_conv_transpose, pads=2),
     ),
     "com.microsoft::FusedConv": Operator(_count_fused_conv, shape_conv),
-    # Is it masked, and is it larger?
+    # One comparison is with the mask, the other with the maximum.
     "com.microsoft::MaxpoolWithMask": Operator(pool(2 * CMP), shape_pool),
     "com.microsoft::NhwcConv": Operator(count_conv, shape_conv),
     "com.microsoft::NhwcFusedConv": Operator(_count_fused_conv, shape_conv),

@@ -1,1 +1,1 @@
-"""Plans: the kernels that an engine runs, compared as a graph, matched, and cut into parts."""
+"""Plans of engines: graphs of kernels that are compared, matched, and cut into parts."""

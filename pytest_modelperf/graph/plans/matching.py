@@ -1,4 +1,4 @@
-"""The kernels of two plans that are the same work, one to one; the others have changed."""
+"""A one-to-one matching of the kernels of two plans that do the same work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_modelperf.graph.plans.plan import EnginePlan
 
 # The types and shapes of the tensors of a plan, by their names.
 TensorTypes = Mapping[str, str]
-# What makes a kernel of one side and a kernel of the other side partners.
+# Kernels of the two sides are partners if they have the same value of a key.
 _Key = Callable[[EnginePlan, int], object]
 
 
 class Matching(Struct, frozen=True):
-    """The partners of two plans, and the kernels of each side without one, in their order."""
+    """The partners of two plans, and the kernels without one on each side, in their order."""
 
     partners: Mapping[int, int]
     before: tuple[int, ...]
@@ -28,9 +28,10 @@ class Matching(Struct, frozen=True):
         return bool(self.before or self.after)
 
 
-# The surest first: alike from both ends, from the inputs, from the outputs. Of equal ones, those
-# with the same name are partners: query, key and value of a layer differ in nothing else. Kernels
-# that are alike from the outputs may still work on other sizes, behind a size that changed.
+# The most reliable keys come first: alike from both ends, from the inputs, from the outputs. Among
+# equal kernels, those with the same name are partners, because query, key and value of a layer
+# differ only by name. Kernels that are alike from the outputs may still work on other sizes, after
+# a size that changed.
 _KEYS: tuple[_Key, ...] = (
     lambda plan, k: (plan.forward[k], plan.backward[k], plan.kernels[k].name),
     lambda plan, k: (plan.forward[k], plan.backward[k]),
@@ -47,10 +48,10 @@ def match_plans(
     before_types: TensorTypes | None = None,
     after_types: TensorTypes | None = None,
 ) -> Matching:
-    """The partners of two plans.
+    """Match the kernels of two plans.
 
-    With the types of tensors, partners work on the same sizes, and kernels of the same work between
-    two changes are partners as well, which neither end of the plan shows.
+    With the types of tensors, partners work on the same sizes. Kernels with the same work between
+    two changes are then partners as well, although neither end of the plan shows it.
     """
     types = before_types or {}, after_types or {}
     left: tuple[dict[int, None], dict[int, None]] = (
@@ -73,10 +74,10 @@ def match_plans(
                 join(candidates.pop(0), index)
     if before_types is not None and after_types is not None:
         old, new = list(left[0]), list(left[1])
-        # A kernel whose work is not known has no like.
+        # A kernel whose work is not known equals no other kernel.
         here = [_work(before, before_types, index) or object() for index in old]
         there = [_work(after, after_types, index) or object() for index in new]
-        # Where too much differs, nothing is paired.
+        # If too much differs, no kernels are paired.
         for one, other in in_common(here, there) or ():
             join(old[one], new[other])
     return Matching(partners, tuple(left[0]), tuple(left[1]))
@@ -87,7 +88,7 @@ def find_other_work(
 ) -> str | None:
     """Return the operator of a kernel of equal plans that works on tensors of other types or sizes.
 
-    Nothing is found of kernels whose tensors have no known type.
+    Kernels whose tensors have no known type are not compared.
     """
     old, new = (
         Counter(
@@ -100,15 +101,16 @@ def find_other_work(
 
 
 def _sizes(plan: EnginePlan, types: TensorTypes, index: int) -> tuple[str | None, ...]:
-    """The types and shapes of the tensors of a kernel, as far as they are known."""
+    """Return the types and shapes of the tensors of a kernel, with None for an unknown one."""
     kernel = plan.kernels[index]
     return tuple(types.get(name) for name in (*kernel.inputs, *kernel.outputs))
 
 
 def _work(plan: EnginePlan, types: TensorTypes, index: int) -> object:
-    """The work of a kernel: its operator, and the types and shapes of its inputs.
+    """Return the work of a kernel, or None if a type is not known.
 
-    Two kernels of the same work take the same time, wherever they are. None if a type is not known.
+    The work is the operator, and the types and shapes of its inputs. Two kernels with the same work
+    take the same time anywhere in a plan.
     """
     identities = plan.weight_identities
     inputs = [

@@ -1,4 +1,4 @@
-"""Parts: the kernels that changed, with their neighbours, cut out of two plans, and their units."""
+"""Parts: changed kernels with their neighbours, cut out of two plans, and their units."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from pytest_modelperf.graph.repeated import remove_named
 
 # How far from a changed kernel its part reaches.
 CONTEXT = 1
-# The share of the model up to which parts keep all of their neighbours.
+# Parts keep all of their neighbours up to this share of the model's time.
 LARGEST_SHARE = 1 / 4
 # The first version of ONNX in which weights need not be inputs.
 _WEIGHTS_APART = 4
-# Where ONNX Runtime begins a tensor: at the width of the widest vector registers.
+# ONNX Runtime aligns tensors to the width of the widest vector registers.
 _ALIGNMENT = 64
-# The size of the second cache of many processors.
+# The size of the second-level cache of many processors.
 _CACHE_BYTES = 1 << 20
-# The products that wake threads: long enough for a processor to wake, on little memory.
+# The products that wake threads take long enough for a core to wake, on little memory.
 _WAKING_PRODUCTS, _WAKING_ROWS, _WAKING_COLUMNS = 8, 128, 64
 # Names that no exporter gives to a tensor.
 _WAKING, _WAKING_WEIGHT = "wakes threads", "weight that wakes threads"
-# So many operators of a part are named.
+# At most this many operators of a part are named.
 _MOST_NAMED = 4
-# Kernels by which an engine changes how a tensor lies in memory.
+# Kernels by which an engine changes the memory layout of a tensor.
 _REORDERS = frozenset({"Reorder", "ReorderInput", "ReorderOutput"})
 
 # How long each kernel of a plan took, by its index.
 KernelTimes = Mapping[int, int]
-# The size of each tensor of a plan that a run told, by its name.
+# The size of each tensor of a plan that a run reported, by its name.
 TensorBytes = Mapping[str, int]
 
 
@@ -64,11 +64,11 @@ def find_parts(
     matching: Matching,
     times: tuple[KernelTimes, KernelTimes] | None = None,
 ) -> tuple[Part, ...]:
-    """A part for each connected group of changed kernels.
+    """Return a part for each connected group of changed kernels.
 
-    Both of its sides have the same kernels around the change, so that these cancel. With the times
-    of the kernels on both sides, the largest neighbours are left out until what remains is small
-    beside the model.
+    Both sides of a part have the same kernels around the change, so that these cancel out. With the
+    times of the kernels on both sides, the largest neighbours are left out until the rest is small
+    compared with the model.
     """
     both = _Both(before, after, matching)
     groups = both.groups()
@@ -77,7 +77,7 @@ def find_parts(
     return tuple(_make_part((before, after), kernels, changed) for kernels, changed in groups)
 
 
-# The kernels of a group, of both plans: 0 and an index before the change, 1 and one after it.
+# A kernel of either plan: 0 and its index before the change, or 1 and its index after it.
 _Kernel = tuple[int, int]
 # The kernels of a part, and those of them that changed.
 _Group = tuple[frozenset[_Kernel], frozenset[_Kernel]]
@@ -92,7 +92,7 @@ class _Both:
         self._neighbours = _neighbours(before), _neighbours(after)
 
     def groups(self, left_out: Collection[_Kernel] = ()) -> list[_Group]:
-        """Each connected group of changed kernels, with its neighbours but for some."""
+        """Return each connected group of changed kernels with its neighbours, except `left_out`."""
         changed = [
             *((0, index) for index in self._matching.before),
             *((1, index) for index in self._matching.after),
@@ -113,7 +113,7 @@ class _Both:
     def without_large(
         self, groups: Sequence[_Group], times: tuple[KernelTimes, KernelTimes]
     ) -> list[_Group]:
-        """The groups without their largest neighbours, as few of them as possible."""
+        """Return the groups without the largest neighbours, leaving out as few as possible."""
         totals = [max(sum(own.values()), 1) for own in times]
         shares = {
             (side, index): times[side].get(index, 0) / totals[side]
@@ -130,10 +130,10 @@ class _Both:
         return self._paired(self.groups(left_out)) if left_out else list(groups)
 
     def _paired(self, groups: Sequence[_Group]) -> list[_Group]:
-        """The groups, in which what came is where something went.
+        """Join groups of new kernels with the groups of removed kernels in the same places.
 
-        Both are connected by neighbours alone, which may be left out. Those whose neighbours are
-        most alike belong together.
+        Only neighbours connect the two, and these may be left out. Groups whose neighbours are most
+        alike belong together.
         """
         places = [set[_Kernel]().union(*map(self._around, own)) - own for _, own in groups]
         gone, come = (
@@ -158,7 +158,7 @@ class _Both:
         return [*(group for n, group in enumerate(groups) if n not in mates), *joined]
 
     def _around(self, kernel: _Kernel) -> set[_Kernel]:
-        """A changed kernel and its context, on both sides."""
+        """Return a changed kernel and its context, on both sides."""
         found, reached = {kernel}, {kernel}
         for _ in range(CONTEXT):
             reached = {near for side, index in reached for near in self._near(side, index)} - found
@@ -177,7 +177,7 @@ class _Both:
 
 
 def _neighbours(plan: EnginePlan) -> Sequence[frozenset[int]]:
-    """The kernels that feed each kernel or read from it."""
+    """Return the kernels that feed each kernel or read from it."""
     found: list[set[int]] = [set() for _ in plan.kernels]
     for name, producer in plan.producers.items():
         for reader, _ in plan.readers.get(name, ()):
@@ -204,7 +204,7 @@ def _make_part(
 
 
 def make_side(plan: EnginePlan, kernels: Sequence[int], changed: Sequence[int]) -> PartSide:
-    """These kernels of a plan with the tensors at their edges."""
+    """Return these kernels of a plan with the tensors at their edges."""
     inside = set(kernels)
     made = {name for index in kernels for name in plan.kernels[index].outputs if name}
     reads = [name for index in kernels for name in plan.kernels[index].inputs if name]
@@ -227,10 +227,10 @@ def _name_kernels(plan: EnginePlan, changed: Sequence[int]) -> Counter[str]:
 
 
 def describe_change(old: Counter[str], new: Counter[str]) -> str:
-    """Says what became of kernels: `1 Relu became 9 kernels (2 Add, 2 Mul, ReduceMean, ...)`."""
+    """Describe the change of kernels: `1 Relu became 9 kernels (2 Add, 2 Mul, ReduceMean, ...)`."""
     come, gone = new - old, old - new
     if old == new:
-        # The same operators, of another size or with other attributes.
+        # The operators are the same, but their sizes or attributes differ.
         return f"{_kernels(new)} changed"
     if {*come, *gone} <= _REORDERS:
         around = f" around {_kernels(old & new)}" if old & new else ""
@@ -256,10 +256,11 @@ def _kernels(found: Counter[str]) -> str:
 def cold_share(
     plans: tuple[EnginePlan, EnginePlan], part: Part, sizes: tuple[TensorBytes, TensorBytes]
 ) -> float:
-    """The share of bytes in no cache, of all that the changed kernels of a part read and write.
+    """Return the share of bytes in no cache, of all that a part's changed kernels read and write.
 
     A weight was last read an inference ago, so it is in no cache. The result of another kernel is
-    still in one, as far as it is small beside the cache. The share is 1 if a size is not known.
+    still in a cache to the extent that it is small compared with it. The share is 1 if a size is
+    not known.
     """
     cold = total = 0.0
     for plan, side, known in zip(plans, (part.before, part.after), sizes, strict=True):
@@ -289,10 +290,10 @@ class Move(Struct, frozen=True):
 
 
 def find_moves(plan: EnginePlan, side: PartSide) -> tuple[Move, ...]:
-    """The weights of a part that need a file of their own to begin at a multiple of 64 bytes.
+    """Return the weights of a part that need a file of their own to be aligned to 64 bytes.
 
-    While the whole model runs, its weights begin there. In the file of the plan they lie one behind
-    the other, and a kernel can take longer on a weight that begins elsewhere.
+    While the whole model runs, its weights are aligned. In the file of the plan they follow one
+    another without gaps, and a kernel can take longer on a weight that is not aligned.
     """
     spans = {
         (offset, packed_bytes(tensor))
@@ -313,7 +314,7 @@ def _weights_of(plan: EnginePlan, side: PartSide) -> Iterator[TensorProto]:
 
 
 def moved_file(part: str) -> str:
-    """The file of the weights that were moved, beside that of the part."""
+    """Return the name of the file with the moved weights, next to that of the part."""
     return f"{part.removesuffix('.onnx')}.weights"
 
 
@@ -325,9 +326,9 @@ def write_part(
     *,
     wakes_threads: bool = False,
 ) -> None:
-    """Write a part as a model that runs beside the file of the plan's weights and of moved ones.
+    """Write a part as a model that runs next to the files of the plan's weights and moved ones.
 
-    `types` has the type and the shape of each tensor at its edge. With `wakes_threads` all threads
+    `types` has the type and the shape of each tensor at its edge. With `wakes_threads`, all threads
     are awake when its kernels begin.
     """
     model = _like(plan)
@@ -354,10 +355,10 @@ def write_part(
 
 
 def _wake_threads(graph: GraphProto) -> None:
-    """Add products that the engine divides among its threads, and that it runs before all else.
+    """Add products that the engine divides among its threads, and runs before all other kernels.
 
-    The threads sleep when an inference begins, and in the whole model they have long been awake
-    where a part of it begins. ONNX Runtime begins with the kernels that stand last in the file.
+    The threads sleep when an inference begins, but in the whole model they have long been awake
+    when a part of it begins. ONNX Runtime starts with the kernels that are last in the file.
     """
     random = np.random.default_rng(0)
     rows, columns = _WAKING_ROWS, _WAKING_COLUMNS
@@ -372,7 +373,7 @@ def _wake_threads(graph: GraphProto) -> None:
 
 
 def _do_nothing(graph: GraphProto) -> None:
-    """Hand on a single number: what a run costs where one side has nothing to do."""
+    """Add a kernel that returns a number, so that an empty side shows the cost of a run."""
     graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "nothing"))
     graph.node.add(op_type="Identity", input=["nothing"], output=["still nothing"])
     graph.output.append(ValueInfoProto(name="still nothing"))
@@ -391,7 +392,7 @@ def write_watched(plan: EnginePlan, names: Iterable[str], path: Path) -> None:
 
 
 def write_numbered(plan: EnginePlan, path: Path) -> None:
-    """Write a whole plan whose kernels are named by their numbers: `0`, `1`, `2`."""
+    """Write a whole plan whose kernels have their numbers as names: `0`, `1`, `2`."""
     model = _copy(plan)
     for number, node in enumerate(model.graph.node):
         node.name = str(number)
@@ -399,7 +400,7 @@ def write_numbered(plan: EnginePlan, path: Path) -> None:
 
 
 def _copy(plan: EnginePlan) -> ModelProto:
-    """The whole plan, with the inputs of the model alone."""
+    """Return a copy of the whole plan that has only the inputs of the model."""
     model = ModelProto()
     model.CopyFrom(plan.proto)
     model.ir_version = max(plan.proto.ir_version, _WEIGHTS_APART)
@@ -409,7 +410,7 @@ def _copy(plan: EnginePlan) -> ModelProto:
 
 
 def _like(plan: EnginePlan) -> ModelProto:
-    """A model without a graph, of the same versions."""
+    """Return a model of the same versions with an empty graph."""
     model = ModelProto(ir_version=max(plan.proto.ir_version, _WEIGHTS_APART))
     model.opset_import.extend(plan.proto.opset_import)
     model.functions.extend(plan.proto.functions)
@@ -421,7 +422,10 @@ def _like(plan: EnginePlan) -> ModelProto:
 
 
 class Unit(Struct, frozen=True):
-    """Kernels of both plans in the same place, by their indexes; partners have not changed."""
+    """Kernels of both plans in the same place, by their indexes.
+
+    Partners are unchanged.
+    """
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -434,7 +438,7 @@ def find_units(
     matching: Matching,
     types: tuple[TensorTypes, TensorTypes],
 ) -> tuple[Unit, ...]:
-    """All kernels of both plans as units, each kernel in one, in the order of the plans."""
+    """Return all kernels of both plans as units in the order of the plans, each kernel in one."""
     plans = before, after
     changed = [
         unit for part in find_parts(before, after, matching) for unit in _divide(plans, part, types)
@@ -444,14 +448,14 @@ def find_units(
 
 
 def kernels_of(units: Iterable[Unit], side: int) -> tuple[int, ...]:
-    """The kernels of these units on one side, 0 before and 1 after, in the order of the plan."""
+    """Return the kernels of these units on one side, 0 before and 1 after, in the plan's order."""
     return tuple(sorted(index for unit in units for index in (unit.before, unit.after)[side]))
 
 
 def _divide(
     plans: tuple[EnginePlan, EnginePlan], part: Part, types: tuple[TensorTypes, TensorTypes]
 ) -> Iterator[Unit]:
-    """The units of a part, whose kernels are lined up by operator and type of the result."""
+    """Yield the units of a part, whose kernels are aligned by operator and type of the result."""
     old, new = part.before.changed, part.after.changed
     here, there = (
         [_look(plan, index, own) for index in indexes]

@@ -1,4 +1,4 @@
-"""The plan of an engine as kernels that are connected by tensors, read from its optimized graph."""
+"""The plan of an engine: kernels connected by tensors, read from its optimized graph."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pytest_modelperf.graph.stored_tensors import dense_weights, stored_names
 from pytest_modelperf.graph.structure import PlanDigest, PlanGraph, PlanNode
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES
 
-# A share of subnormal numbers below this one does not show in the time of a kernel.
+# A smaller share of subnormal numbers does not affect the time of a kernel.
 _FEWEST_SUBNORMALS = 1e-6
 _OUTSIDE = "outside"
 # A kernel that reads a tensor, by its index, and the place of the tensor among its inputs.
@@ -43,7 +43,7 @@ Reader = tuple[int, int]
 
 
 class StoredSpan(Struct, frozen=True):
-    """The place of a weight's data in a file beside the plan, and the type of its numbers."""
+    """The place of a weight's data in a file next to the plan, and the type of its numbers."""
 
     location: str
     offset: int
@@ -52,7 +52,7 @@ class StoredSpan(Struct, frozen=True):
 
 
 class WeightFacts(Struct, frozen=True):
-    """The facts about the data of a weight: a digest of it, and its share of subnormal numbers."""
+    """Facts about the data of a weight: its digest, and its share of subnormal numbers."""
 
     content: bytes
     subnormal_share: float = 0.0
@@ -85,8 +85,8 @@ class _Digests(Struct, frozen=True):
 class EnginePlan:
     """The kernels of a plan in an order in which they can run, and the weights that they read.
 
-    `inputs` describes the type and shape of each input of the model. `facts` has the data of the
-    weights that lie beside the plan, by their offset in that file.
+    `inputs` describes the type and shape of each input of the model. `facts` describes the data of
+    weights in the file next to the plan, by their offset in that file.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class EnginePlan:
     def model_inputs(self) -> tuple[str, ...]:
         """The inputs of the model, in its order.
 
-        The plan of a model of an early version lists its weights as inputs too, and keeps the names
-        of some that it removed.
+        The plan of a model of an early ONNX version lists its weights as inputs too, even some that
+        it removed.
         """
         names = (str(value.name) for value in self.proto.graph.input)
         return tuple(name for name in names if name in self.inputs and name not in self.weights)
@@ -123,7 +123,7 @@ class EnginePlan:
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[Reader]]:
-        """The kernels that read each tensor, and at which place."""
+        """The kernels that read each tensor, with its place among their inputs."""
         found: dict[str, list[Reader]] = defaultdict(list)
         for index, kernel in enumerate(self.kernels):
             for place, name in enumerate(kernel.inputs):
@@ -179,7 +179,7 @@ class EnginePlan:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The operator of each kernel with its attributes, whatever it works on."""
+        """The operator of each kernel with its attributes, but without its inputs."""
         return tuple(self._kind(kernel.node, self._outside) for kernel in self.kernels)
 
     def _outside(self, name: str) -> str:
@@ -187,7 +187,7 @@ class EnginePlan:
 
     @cached_property
     def weight_identities(self) -> Mapping[str, str]:
-        """The identity of each weight: its type and shape, and its values where these move time."""
+        """The identity of each weight: its type and shape, and its values if these affect time."""
         return {
             name: self._identity(
                 tensor, {self.kernels[index].op_type for index, _ in self.readers.get(name, ())}
@@ -200,7 +200,7 @@ class EnginePlan:
 
     @cached_property
     def equal_weights(self) -> tuple[str, ...]:
-        """The kernels that read weights which equal one another, by their digests.
+        """The digests of the kernels that read weights which equal one another.
 
         An engine packs equal weights once in a session, so they take less of its caches.
         """
@@ -233,7 +233,7 @@ class EnginePlan:
         return None if offset is None else self._facts.get(offset)
 
     def _identity(self, tensor: TensorProto, operators: set[str]) -> str:
-        """Its identity, with the share of subnormal numbers among the values of a larger one."""
+        """Return a weight's identity, with the share of subnormal numbers if it has many values."""
         if tensor.name in self._flow.settings:
             return identify_setting(tensor, self._content_of_any(tensor))
         shown = identify_weight(tensor, operators, self._contents)
@@ -256,7 +256,7 @@ class EnginePlan:
 
     def _content(self, tensor: TensorProto) -> bytes:
         if tensor.data_type not in INTEGER_TYPES and packed_bytes(tensor) > KEEP_BYTES:
-            # A table of an embedding in 8 bits, say, which a twin draws.
+            # For example an 8-bit table of an embedding, whose values a twin draws.
             return b""
         return self._content_of_any(tensor)
 
@@ -301,7 +301,7 @@ class EnginePlan:
 
 
 def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
-    """The weights of a plan whose data lies in the file beside it."""
+    """Return the weights of a plan whose data is in the file next to it."""
     return tuple(
         StoredSpan(
             _external(stored.tensor)["location"],
@@ -315,9 +315,10 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
 
 
 def find_plan_difference(first: EnginePlan, second: EnginePlan) -> str | None:
-    """The difference of two plans in words: `it runs 1 Relu less and 7 Mul more`; None if the same.
+    """Describe the difference of two plans, or return None if they are the same.
 
-    The first plan is of the model, the second of its stand-in.
+    The first plan is that of the model, the second that of its stand-in. An example is `it runs 1
+    Relu less and 7 Mul more`.
     """
     if first.digest == second.digest:
         return None
@@ -340,12 +341,12 @@ def find_plan_difference(first: EnginePlan, second: EnginePlan) -> str | None:
     return "it returns other tensors"
 
 
-# So many operators are named in a difference.
+# At most this many operators are named in a difference.
 _MOST_TOLD = 3
 
 
 def _describe_other(first: EnginePlan, second: EnginePlan, kernel: PlanKernel) -> str:
-    """Why a kernel has no like in the other plan, as far as a weight tells."""
+    """Describe why the other plan lacks a kernel, by one of its weights if that differs."""
     like = next((other for other in second.kernels if other.name == kernel.name), None)
     if like is not None:
         for mine, other in zip(kernel.inputs, like.inputs, strict=False):
@@ -378,7 +379,7 @@ def _kernel(node: NodeProto) -> PlanKernel:
 
 
 def _read_from_outside(attribute: AttributeProto) -> Iterator[str]:
-    """The tensors that a body reads and does not have itself."""
+    """Yield the tensors that a body reads from outside."""
     if attribute.type != AttributeProto.GRAPH:
         return
     body = attribute.g
@@ -391,7 +392,7 @@ def _read_from_outside(attribute: AttributeProto) -> Iterator[str]:
 
 
 def _without_names(message: AttributeProto | TensorProto) -> bytes:
-    """The bytes of a tensor or an attribute; the name of a tensor says nothing of its values."""
+    """Return the bytes of a tensor or an attribute without the tensor's name."""
     made = type(message).FromString(message.SerializeToString())
     if isinstance(made, TensorProto):
         made.ClearField("name")
@@ -401,7 +402,7 @@ def _without_names(message: AttributeProto | TensorProto) -> bytes:
 
 
 def stored_offset(tensor: TensorProto) -> int | None:
-    """Where the data begins in the file beside the plan; None for data in the plan itself."""
+    """Return where the data begins in the file next to the plan, or None for data in the plan."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return None
     try:
@@ -418,7 +419,10 @@ def _external(tensor: TensorProto) -> Mapping[str, str]:
 
 
 def read_plan(data: bytes) -> PlanGraph:
-    """The plan in the bytes of an ONNX file; the data of its weights may be missing."""
+    """Read the plan in the bytes of an ONNX file.
+
+    The data of its weights may be missing.
+    """
     return _plan(read_graph(open_model(data).proto.graph, "the plan of the engine"))
 
 

@@ -1,1 +1,1 @@
-"""The numbers of weights without any model: encoded, described by notes, and drawn from these."""
+"""Numbers of weights apart from any model: encoded, described by notes, drawn from notes."""

@@ -1,7 +1,7 @@
-"""Describe weights: the note on the numbers of a tensor, which are read piece by piece.
+"""Describe weights: make the note on the numbers of a tensor, which are read in pieces.
 
-Numbers are rounded to five digits, so that the order in which a machine sums does not show. Counts
-and the range of integers are exact.
+Numbers are rounded to five digits, so that notes do not depend on the order in which a machine
+sums. Counts and the range of integers are exact.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 # Only the first elements of a weight are searched for groups of zeros.
 SAMPLE_ELEMENTS = 1 << 20
-# A tensor of more different values is described by its statistics.
+# A tensor with more distinct values is described by its statistics.
 _MAX_VALUES = 4
-# Larger numbers, which only float64 has, count as this one: their squares have a finite sum.
+# Larger numbers, which only float64 has, count as this one, so that squares have a finite sum.
 _LARGEST = 1e150
 
 Pieces: TypeAlias = Callable[[], "Iterator[Codes]"]
 
 
 def describe(number: NumberType, dims: tuple[int, ...], pieces: Pieces) -> Note:
-    """The note on a weight whose codes `pieces` yields, from the start at each call."""
+    """Return the note on a weight whose codes `pieces` yields, from the start at each call."""
     exact = _find_run_lengths(number, dims, pieces)
     if exact is not None:
         return exact
@@ -64,14 +64,14 @@ def describe(number: NumberType, dims: tuple[int, ...], pieces: Pieces) -> Note:
             sampled += codes.size
     shape = number.shape(dims)
     found = moments.statistics(_find_groups(np.concatenate(sample), shape, moments.zeros))
-    # A number of 8 bits is often subnormal, and is made a wider one before it costs time.
+    # Numbers of 8 bits are often subnormal, but are converted to wider ones before they cost time.
     if not found.subnormals or number.bits <= 8 or found.grouped_zeros is not None:
         return found
     return replace(found, dead=_find_dead_slices(number, shape, pieces))
 
 
 def measure(number: NumberType, pieces: Iterable[Codes]) -> Statistics:
-    """The distribution of these numbers, with their counts of zeros and subnormal ones."""
+    """Return the distribution of these numbers, with their counts of zeros and subnormal ones."""
     moments = _Moments(number)
     for codes in pieces:
         moments.add(codes)
@@ -97,7 +97,7 @@ def _find_run_lengths(
 
 
 def find_run_lengths(pieces: Iterable[Codes], rows: int, columns: int) -> RunLengths | None:
-    """The elements as blocks of rows; None if they would need too many."""
+    """Return the elements as blocks of rows, or None if they would need too many."""
     if rows > MAX_ROWS or columns > MAX_COLUMNS:
         return None
     blocks: list[RowBlock] = []
@@ -127,7 +127,7 @@ def _rows(pieces: Iterable[Codes], columns: int) -> Iterator[Codes]:
 
 
 def _with_row(block: RowBlock, runs: tuple[ValueRun, ...]) -> RowBlock | None:
-    """The block with one row more; None if the row does not continue it."""
+    """Return the block with one more row, or None if the row does not continue it."""
     if [run.code for run in runs] != [run.code for run in block.runs]:
         return None
     row = block.rows
@@ -145,7 +145,7 @@ def _with_row(block: RowBlock, runs: tuple[ValueRun, ...]) -> RowBlock | None:
 def _find_groups(
     is_zero: npt.NDArray[np.bool_], shape: tuple[int, ...], zeros: int
 ) -> GroupedZeros | None:
-    """The groups in the first elements of a weight that has `zeros` zeros in all."""
+    """Return the groups of zeros in a weight's first elements, given its number of zeros."""
     last = len(trimmed(shape)) - 1
     for n, m in GROUPINGS:
         if not 0 <= is_zero.mean() - (m - n) / m <= MAX_EXCESS:
@@ -165,8 +165,8 @@ def _find_groups(
 def _find_dead_slices(
     number: NumberType, shape: tuple[int, ...], pieces: Pieces
 ) -> DeadSlices | None:
-    """The dead slices along the axis that has the most subnormal numbers in them."""
-    # Without their sign, larger absolute values have larger codes.
+    """Return the dead slices along the axis on which they have the most subnormal numbers."""
+    # Without the sign bit, larger absolute values have larger codes.
     unsigned = number.code_dtype.type((1 << (number.bits - 1)) - 1)
     sizes = (codes & unsigned for codes in pieces())
     # One byte for each number: 0 for a zero, 1 for a subnormal number, 2 for a larger one.
@@ -187,7 +187,7 @@ def _find_dead_slices(
 
 
 class _Moments(Struct):
-    """Counts, range, mean and sum of squared deviations, merged from piece to piece.
+    """Counts, range, mean and sum of squared deviations, updated piece by piece.
 
     Chan, Golub, LeVeque: Updating Formulae and a Pairwise Algorithm (1979).
     """
@@ -211,7 +211,7 @@ class _Moments(Struct):
         values = np.clip(numbers.astype(np.float64), -_LARGEST, _LARGEST)
         mean = float(values.mean())
         values -= mean
-        # Not np.dot: its sum depends on how many threads the machine has.
+        # The sum of np.dot would depend on the number of threads of the machine.
         squares = float(np.square(values, out=values).sum())
         size = self.size + values.size
         shift = mean - self.mean
@@ -220,7 +220,7 @@ class _Moments(Struct):
         self.size = size
 
     def _without_counted(self, numbers: Numbers) -> Numbers:
-        """The finite numbers without zeros and subnormal ones, which are counted."""
+        """Return the finite numbers without zeros and subnormal ones, and count these."""
         if self.number.is_float:
             numbers = numbers[np.isfinite(numbers)]
         limit = self.number.smallest_normal
@@ -242,7 +242,7 @@ class _Moments(Struct):
         if not self.size:
             return Statistics(0.0, 0.0, 0, 0, *counts)
         deviation = _round(math.sqrt(self.squares / self.size))
-        # The digits of a mean that is this near to zero are chance.
+        # The digits of a mean this close to zero are random.
         mean = 0.0 if abs(self.mean) < 1e-5 * deviation else _round(self.mean)
         return Statistics(
             mean,
@@ -259,5 +259,5 @@ class _Moments(Struct):
 
 
 def _round(value: float) -> float:
-    """The value with five digits."""
+    """Round the value to five digits."""
     return float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""Draw weights from their notes, piece by piece, the same weights for the same seed.
+"""Draw weights from their notes in pieces, with the same result for the same seed.
 
 Numbers come from the pools of `program`, which draws those of a shared model in the same way.
 """
@@ -26,7 +26,7 @@ from pytest_modelperf.graph.weights.program import PIECE, Dead, Distribution, Ra
 if TYPE_CHECKING:
     from pytest_modelperf.graph.weights.numbers import Codes
 
-# A uniform distribution is drawn if the range ends within so many deviations of the mean.
+# A uniform distribution is drawn if the range ends within this many deviations of the mean.
 _NORMAL_RANGE = 2.0
 
 
@@ -43,7 +43,7 @@ class Drawer(Struct, frozen=True):
         name: str,
         dense_shape: tuple[int, ...] = (),
     ) -> Iterator[Codes]:
-        """The codes of the weight `name`, in pieces that can be packed one by one."""
+        """Yield the codes of the weight `name`, in pieces that can be packed one by one."""
         if isinstance(note, RunLengths):
             return run_length_pieces(note, number.code_dtype)
         random = np.random.RandomState([self.seed & 0xFFFFFFFF, zlib.crc32(name.encode())])
@@ -57,15 +57,15 @@ class Drawer(Struct, frozen=True):
 
 
 def draw_all(note: Note, number: NumberType, count: int, name: str) -> Codes:
-    """The codes of a vector."""
+    """Return the codes of a vector."""
     return np.concatenate(list(Drawer(0).draw_codes(note, number, (count,), name)))
 
 
 def distribution_of(
     note: Statistics, number: NumberType, shape: tuple[int, ...], seed: int = 0
 ) -> Distribution:
-    """The distribution of the numbers of a note, as the program of a shared model draws them."""
-    # Five digits may round a number out of its type.
+    """Return a note's distribution of numbers, as the program of a shared model draws them."""
+    # Rounding to five digits may move a number out of the range of its type.
     low, high = max(note.lowest, number.lowest), min(note.highest, number.highest)
     total, largest = math.prod(shape), note.largest_subnormal
     zeros, subnormals, dead = note.zeros, note.subnormals, None
@@ -104,7 +104,7 @@ def _draw_groups(
     shape: tuple[int, ...],
     random: np.random.RandomState,
 ) -> Iterator[Codes]:
-    """Pieces of whole groups, with the zeros of each group at random places in it."""
+    """Yield pieces of whole groups, with the zeros of each group at random places in it."""
     total, inner = math.prod(shape), groups.inner_size(shape)
     block = groups.m * inner
     # An even number of groups, for packed numbers.
@@ -122,7 +122,7 @@ def _draw_groups(
 def run_length_pieces(
     found: RunLengths, dtype: np.dtype[np.unsignedinteger], size: int = PIECE
 ) -> Iterator[Codes]:
-    """The elements in pieces of one size; the last piece is what is left."""
+    """Yield the elements in pieces of one size, and the rest as the last piece."""
     gathered: list[Codes] = []
     count = 0
     for part in _runs(found, dtype, size):
@@ -157,7 +157,7 @@ def _draw_indices(
     dense_shape: tuple[int, ...],
     random: np.random.RandomState,
 ) -> Iterator[Codes]:
-    """Sorted positions: each in its own of equal parts of the whole, so that none comes twice."""
+    """Yield sorted positions, one from each of equal parts of the whole, so that all differ."""
     count, room = dims[0], note.last - note.first + 1
     for start in range(0, count, PIECE):
         order = range(start, min(start + PIECE, count) + 1)

@@ -1,7 +1,7 @@
-"""The notes that stand for the weights of a model, and the text in which they are written.
+"""The notes that replace the weights of a model, and their form as text.
 
 There are three kinds of notes. `Statistics` describe a distribution. `RunLengths` store a constant
-or a mask exactly. `Indices` stand for the sorted positions of a sparse weight's values.
+or a mask exactly. `Indices` describe the sorted positions of the values of a sparse weight.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.weights.numbers import NumberType
 
-# A note of the longest run lengths has some 40 KB; no other comes near.
+# A note of the longest run lengths has some 40 KB, and all others are much shorter.
 MAX_NOTE_CHARACTERS = 1 << 17
 
 # At most n nonzeros in each group of m, from the sparsest to the loosest.
 GROUPINGS = ((1, 4), (2, 8), (1, 2), (2, 4), (4, 8))
-# How much sparser than 1 - n/m a weight may be and still be called n of m. Rounding normally
-# distributed weights to int4, 3 sigma to 7 steps, puts 17 % of them on the zero point; of those
-# that a 2:4 weight keeps, that is 0.09 of all.
+# How much sparser than 1 - n/m a weight may be and still count as n of m. Rounding normally
+# distributed weights to int4, 3 sigma to 7 steps, puts 17 % of them on the zero point. For the
+# half that a 2:4 weight keeps, that is 0.09 of all.
 MAX_EXCESS = 0.1
-# The most elements that consecutive groups may share: they are drawn together.
+# The most elements of consecutive groups that overlap in memory, which are drawn together.
 _MAX_BLOCK = 1 << 23
 
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
-# A tensor that would need more is described by its statistics.
+# A tensor that exceeds one of these limits is described by its statistics.
 MAX_BLOCKS = 64
 MAX_RUNS = 32
 MAX_ROWS = 1 << 16
@@ -37,7 +37,7 @@ MAX_COLUMNS = 1 << 20
 
 
 class ValueRun(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A value, its number of elements in the first row, and by how many each row has more."""
+    """A value, its number of elements in the first row, and the increase from row to row."""
 
     code: Count
     length: int
@@ -48,7 +48,7 @@ class ValueRun(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
 
 
 class RowBlock(Struct, frozen=True):
-    """Consecutive rows of the same runs."""
+    """Consecutive rows with the same runs."""
 
     rows: int
     runs: tuple[ValueRun, ...]
@@ -60,7 +60,7 @@ class RunLengths(Struct, frozen=True):
     blocks: tuple[RowBlock, ...]
 
     def fits(self, rows: int, columns: int) -> bool:
-        """Whether these are the elements of a tensor of so many rows and columns."""
+        """Whether these are the elements of a tensor of this number of rows and columns."""
         if len(self.blocks) == 1 and len(self.blocks[0].runs) == 1:
             (block,) = self.blocks
             return (block.rows, block.runs[0].length, block.runs[0].step) == (rows, columns, 0)
@@ -72,7 +72,7 @@ class RunLengths(Struct, frozen=True):
 
 
 def _is_full(block: RowBlock, columns: int) -> bool:
-    """Whether every row has all its columns: lengths are linear, so two rows decide."""
+    """Whether every row fills all columns, for which two rows are enough, as lengths are linear."""
     return (
         block.rows > 0
         and 0 < len(block.runs) <= MAX_RUNS
@@ -85,10 +85,10 @@ def _is_full(block: RowBlock, columns: int) -> bool:
 
 
 class GroupedZeros(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """At most `n` nonzeros in each aligned group of `m` along `axis`: kernels skip the others.
+    """At most `n` nonzeros in each aligned group of `m` along `axis`.
 
-    `axis` is counted from the first axis that is longer than 1, or from the last but one if all
-    before it have length 1.
+    Kernels skip the zeros. `axis` is counted from the first axis that is longer than 1, or from the
+    last but one if all before that have length 1.
     """
 
     n: Count
@@ -100,11 +100,11 @@ class GroupedZeros(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         return self.m - self.n
 
     def inner_size(self, shape: tuple[int, ...]) -> int:
-        """How far apart in memory the elements of a group are."""
+        """Return the distance in memory between the elements of a group."""
         return math.prod(trimmed(shape)[self.axis + 1 :])
 
     def fits(self, shape: tuple[int, ...], zeros: int) -> bool:
-        """Whether a weight of this shape, with so many zeros, can have these groups."""
+        """Whether a weight of this shape, with this number of zeros, can have these groups."""
         dims = trimmed(shape)
         return (
             (self.n, self.m) in GROUPINGS
@@ -116,10 +116,10 @@ class GroupedZeros(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class DeadSlices(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """So many slices along `axis` hold nothing but subnormal numbers and `zeros` zeros.
+    """Slices along `axis` that have only subnormal numbers and, in all of them, `zeros` zeros.
 
-    Training leaves such channels: where nothing but the decay of weights moves them, they shrink
-    until rounding stops them.
+    Training leaves such channels: if only weight decay changes them, they shrink until rounding
+    stops them.
     """
 
     axis: Count
@@ -127,11 +127,11 @@ class DeadSlices(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     zeros: Count
 
     def elements(self, shape: tuple[int, ...]) -> int:
-        """How many elements of a weight of this shape the slices have."""
+        """Return the number of elements in the slices of a weight of this shape."""
         return self.slices * (math.prod(shape) // shape[self.axis])
 
     def fits(self, shape: tuple[int, ...], zeros: int, subnormals: int) -> bool:
-        """Whether a weight of this shape, with as many zeros and subnormals, can have them."""
+        """Whether a weight of this shape, with this many zeros and subnormals, can have them."""
         return (
             self.axis < len(shape)
             and 0 < self.slices <= shape[self.axis]
@@ -153,10 +153,10 @@ class Statistics(
         "grouped_zeros": "n_of_m",
     },
 ):
-    """The distribution of a weight's numbers, and how many it holds of those that cost time.
+    """The distribution of a weight's numbers, and the counts of those that affect time.
 
     The distribution leaves out zeros, subnormal numbers, infinities and NaN. It is all zero for a
-    weight that has nothing else. `largest_subnormal` is a magnitude. A weight has groups of zeros
+    weight without other numbers. `largest_subnormal` is a magnitude. A weight has groups of zeros
     or dead slices, not both.
     """
 
@@ -171,7 +171,7 @@ class Statistics(
     dead: DeadSlices | None = None
 
     def times(self, factor: float) -> Statistics:
-        """The statistics of the weight times a positive factor."""
+        """Return the statistics of the weight times a positive factor."""
         return replace(
             self,
             mean=self.mean * factor,
@@ -182,7 +182,7 @@ class Statistics(
 
 
 class Indices(Struct, frozen=True, forbid_unknown_fields=True):
-    """Sorted positions, the first and the last of them in the row-major order of the weight."""
+    """Sorted positions, given by the first and the last one in the weight's row-major order."""
 
     first: Count
     last: Count
@@ -192,14 +192,14 @@ Note: TypeAlias = Statistics | RunLengths | Indices
 
 
 def factor_between(note: Note, other: Note) -> float:
-    """By what one weight is a multiple of another, as their notes say; 1 where both are equal."""
+    """Return the factor from one weight to another according to their notes, or 1 if equal."""
     if note == other or not (isinstance(note, Statistics) and isinstance(other, Statistics)):
         return 1.0
     return note.highest / other.highest if other.highest else 1.0
 
 
 def is_multiple(note: Note, other: Note) -> bool:
-    """Whether one weight can be a multiple of another, or equal to it, as their notes say."""
+    """Whether one weight can be a multiple of another, or equal to it, according to the notes."""
     if not (isinstance(note, Statistics) and isinstance(other, Statistics)):
         return note == other
     multiple = other.times(factor_between(note, other))
@@ -227,7 +227,7 @@ _Lists: TypeAlias = tuple[Annotated[tuple[Any, ...], Meta(min_length=1)], ...]
 
 
 def format_note(note: Note) -> str:
-    """The note as JSON, without what is 0 or absent."""
+    """Format the note as JSON, without fields that are 0 or absent."""
     if isinstance(note, RunLengths):
         rows = [[block.rows, *block.runs] for block in note.blocks]
         return msgspec.json.encode({"rows": rows}).decode()
@@ -235,9 +235,10 @@ def format_note(note: Note) -> str:
 
 
 def parse_note(text: str, number: NumberType, dims: tuple[int, ...]) -> Note:
-    """The inverse of `format_note`; ValueError says what is wrong with the note or impossible.
+    """Read a note from the text of `format_note`.
 
-    `dims` are those of the weight, and all of them are known to be sizes.
+    `dims` are those of the weight, and all of them must be sizes. Raises ValueError with the reason
+    if the note is wrong or impossible.
     """
     if len(text) > MAX_NOTE_CHARACTERS:
         raise ValueError(f"its note has {len(text):,} characters")
@@ -285,7 +286,7 @@ def _check_dead_slices(found: Statistics, shape: tuple[int, ...]) -> None:
 
 def _check_distribution(found: Statistics, number: NumberType) -> None:
     room = 1.0001 if number.is_float else 1
-    # A float8e8m0 has positive numbers only.
+    # float8e8m0 has only positive numbers.
     least = number.lowest / room if number.lowest > 0 else number.lowest * room
     if not least <= found.lowest <= found.highest <= number.highest * room:
         raise ValueError(f"its range {found.lowest} to {found.highest} is not one of {number.name}")
@@ -295,7 +296,7 @@ def _check_distribution(found: Statistics, number: NumberType) -> None:
         raise ValueError(f"its mean {found.mean} is not between {found.lowest} and {found.highest}")
     if found.deviation < 0:
         raise ValueError(f"its deviation is {found.deviation}")
-    # Half the range is the most that numbers can deviate.
+    # Numbers deviate by at most half the range.
     if found.deviation > (found.highest / 2 - found.lowest / 2) + slack:
         raise ValueError(f"its deviation {found.deviation} is more than its range allows")
 

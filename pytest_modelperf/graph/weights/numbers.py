@@ -1,7 +1,7 @@
 """Codes: the elements of a tensor as unsigned integers with the same bits, and their numbers.
 
-numpy has no bfloat16, no floats of 8 bits and no numbers of 4 bits or less. Numbers of all types
-have codes, which can be packed, unpacked and compared without their number.
+numpy has no bfloat16, no floats of 8 bits and no numbers of 4 bits or less. Codes exist for
+numbers of all types, and can be packed, unpacked and compared without decoding.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pytest_modelperf.graph.structure import BITS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    # One for each element, whatever its width in the file.
+    # One code for each element, for any width in the file.
     Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
     Numbers: TypeAlias = npt.NDArray[Any]
 
 
-# The types that numpy lacks, as ml_dtypes has them, by our names, which are those of ONNX.
+# The ml_dtypes for types that numpy lacks, by our names, which are those of ONNX.
 ML_TYPES: Mapping[str, Any] = {
     "bfloat16": ml_dtypes.bfloat16,
     "float8e4m3fn": ml_dtypes.float8_e4m3fn,
@@ -38,25 +38,25 @@ ML_TYPES: Mapping[str, Any] = {
     "int2": ml_dtypes.int2,
     "uint2": ml_dtypes.uint2,
 }
-# numpy's own types: shapes, conditions and counts have these.
+# The types of numpy itself, which shapes, conditions and counts have.
 NUMPY_DTYPES = frozenset({
     "bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
     "uint16", "uint32", "uint64",
 })  # fmt: skip
 _COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
 _OUR_NAMES: Mapping[str, str] = {np.dtype(kind).name: name for name, kind in ML_TYPES.items()}
-# The exponent of a float8e8m0 is its code less this bias.
+# The exponent of a float8e8m0 is its code minus this bias.
 _SCALE_BIAS = 127
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The type that arrays of these numbers have, from numpy or ml_dtypes."""
+    """Return the type of arrays of these numbers, from numpy or ml_dtypes."""
     dtype: np.dtype[Any] = np.dtype(ML_TYPES.get(name, name))
     return dtype
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Our name of an array's type, types of ml_dtypes included."""
+    """Return our name of an array's type, which may be from ml_dtypes."""
     return "string" if dtype.kind in "OSU" else _OUR_NAMES.get(dtype.name, dtype.name)
 
 
@@ -81,12 +81,12 @@ class NumberType(Struct, frozen=True):
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest positive number with a full mantissa; 1 for integers."""
+        """The smallest positive number with a full mantissa, or 1 for integers."""
         return float(_float_info(self.name).smallest_normal) if self.is_float else 1.0
 
     @property
     def subnormal_steps(self) -> int:
-        """The number of positive subnormal numbers plus one: 1 if there are none."""
+        """The number of positive subnormal numbers plus one, so 1 if there are none."""
         return 1 << int(_float_info(self.name).nmant) if self.is_float else 1
 
     @property
@@ -106,15 +106,15 @@ class NumberType(Struct, frozen=True):
         return (1 << (self.bits if self.name[0] == "u" else self.bits - 1)) - 1
 
     def shape(self, dims: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape in which a tensor of these dimensions holds its numbers."""
+        """Return the shape of the numbers of a tensor with these dimensions."""
         return dims if self.components == 1 else (*dims, self.components)
 
     def decode(self, codes: Codes) -> Numbers:
-        """The numbers that the codes stand for, in a type that numpy has."""
+        """Return the numbers of these codes, in a type that numpy has."""
         if self.name == "bfloat16":
             return codes.view(dtype_of(self.name)).astype(np.float32)
         if self.is_float:
-            # Looked up, because ml_dtypes converts small floats several times slower.
+            # A table is used because ml_dtypes converts small floats several times slower.
             return codes.view(self.name) if self.bits > 8 else _table(self.name)[codes]
         if self.name == "bool" or self.name[0] == "u":
             return codes
@@ -124,7 +124,10 @@ class NumberType(Struct, frozen=True):
         return (codes ^ sign).astype(np.int8) - np.int8(sign)
 
     def encode(self, numbers: Numbers) -> Codes:
-        """The codes of the nearest numbers; `numbers` are finite and not out of range."""
+        """Return the codes of the nearest numbers.
+
+        `numbers` must be finite and in range.
+        """
         if self.is_float and self.bits > 8:
             if self.name == "bfloat16":
                 numbers = numbers.astype(np.float32)
@@ -140,7 +143,7 @@ class NumberType(Struct, frozen=True):
         return codes if self.bits >= 8 else codes & np.uint8((1 << self.bits) - 1)
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Codes:
-        """The codes in packed bytes; of 4 or 2 bits, padding included."""
+        """Return the codes in packed bytes, with the padding if they have 4 or 2 bits."""
         if self.bits >= 8:
             little = self.code_dtype.newbyteorder("<")
             return np.frombuffer(data, little).astype(self.code_dtype, copy=False)
@@ -150,7 +153,7 @@ class NumberType(Struct, frozen=True):
         return np.asarray((packed[:, None] >> shifts & mask).reshape(-1))
 
     def pack(self, codes: Codes) -> bytes:
-        """The inverse of `unpack`; a last byte that is not full ends in zeros."""
+        """Pack codes into bytes, with the last byte padded with zero bits."""
         if self.bits >= 8:
             return codes.astype(self.code_dtype.newbyteorder("<"), copy=False).tobytes()
         per_byte = 8 // self.bits
@@ -164,29 +167,30 @@ class NumberType(Struct, frozen=True):
 
 
 def number_type(dtype: str) -> NumberType | None:
-    """The number type with this dtype; None for text and unknown types."""
+    """Return the number type of this dtype, or None for text and unknown types."""
     if dtype in _COMPONENTS:
         return NumberType(_COMPONENTS[dtype], 2)
     return NumberType(dtype) if dtype in BITS else None
 
 
 def codes_of(values: Numbers, number: NumberType) -> Codes:
-    """The codes of an array from onnx, whose type may be from numpy or ml_dtypes."""
+    """Return the codes of an array from onnx, whose type may be from numpy or ml_dtypes."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if number.bits < 8:
-        # ml_dtypes stores one in each byte, with arbitrary upper bits.
+        # ml_dtypes stores one number in each byte, with arbitrary upper bits.
         return flat.view(np.uint8) & np.uint8((1 << number.bits) - 1)
     return flat.view(number.code_dtype)
 
 
-# The type of the bits of each number that numpy lacks: one for each, also of 4 bits or less.
+# The type that stores one number of each type that numpy lacks, even if it has 4 bits or less.
 STORED_AS: Mapping[str, str] = {name: NumberType(name).code_dtype.name for name in ML_TYPES}
 
 
 def to_stored(values: Numbers, dtype: str) -> Numbers:
-    """The nearest numbers of a type, or their bits if numpy lacks it; `values` are finite then.
+    """Return the nearest numbers of a type, or their bits if numpy lacks the type.
 
-    A float of 8 bits or less becomes 0 or a normal number, never a subnormal one.
+    In the second case, `values` must be finite. A float of 8 bits or less becomes 0 or a normal
+    number, never a subnormal one.
     """
     number = NumberType(dtype)
     if dtype not in STORED_AS:
@@ -214,14 +218,14 @@ class _Finite(Struct, frozen=True, eq=False):
     codes: npt.NDArray[np.uint8]
 
     def nearest(self, numbers: Numbers) -> npt.NDArray[np.uint8]:
-        """The code of the nearest number of each, of two equally near ones the lower."""
+        """Return the code of the nearest number, or of the lower of two that are equally near."""
         middles = (self.numbers[1:] + self.numbers[:-1]) / 2
         return self.codes[np.searchsorted(middles, numbers)]
 
 
 @cache
 def _finite(name: str, least: float | None = None) -> _Finite:
-    """All finite numbers; with `least`, zero and those from there on."""
+    """Return all finite numbers or, with `least`, zero and the numbers from `least` on."""
     table = _table(name).astype(np.float64)
     is_kept = np.isfinite(table) & ~(np.signbit(table) & (table == 0))
     if least is not None:
@@ -233,8 +237,8 @@ def _finite(name: str, least: float | None = None) -> _Finite:
 
 @cache
 def _table(name: str) -> npt.NDArray[np.float32]:
-    """The number of every code of a type of 8 or 4 bits."""
-    # ml_dtypes calls a conversion of NaN invalid.
+    """Return the number of every code of a type of 8 or 4 bits."""
+    # ml_dtypes reports the conversion of NaN as invalid.
     with np.errstate(invalid="ignore"):
         return np.arange(1 << BITS[name], dtype=np.uint8).view(dtype_of(name)).astype(np.float32)
 

@@ -1,7 +1,8 @@
-"""Draws the weights that were left out of the models of this folder, and times the models in turn.
+"""Draw the weights that were left out of the models in this folder, and time the models in turn.
 
-It needs numpy and onnxruntime only: `python run.py`, or `python run.py 60` to take a minute. The
-first run draws the weights from the notes in run.json, the same ones for everybody.
+This program needs only numpy and onnxruntime. Start it with `python run.py`, or with
+`python run.py 60` to run for a minute. The first run draws the weights from the notes in run.json.
+They are the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-PIECE = 1 << 18  # So many numbers are drawn at once, an even number of them.
-POOL = 1_048_573  # A prime, so that no two rows of a matrix begin at the same place of a pool.
+PIECE = 1 << 18  # How many numbers are drawn at once, which is an even number.
+POOL = 1_048_573  # A prime, so that all rows of a matrix begin at different places of a pool.
 
 
 # Drawing each number of a large model would take longer than measuring it.
 @lru_cache(maxsize=2)
-def pool(seed: int, is_even: bool) -> Any:  # noqa: FBT001  # a form of numbers
-    """Numbers of mean 0: even ones from -1 to 1, or normal ones of deviation 1."""
+def pool(seed: int, is_even: bool) -> Any:  # noqa: FBT001  # selects a distribution
+    """Draw numbers with a mean of 0: uniform from -1 to 1, or normal with a deviation of 1."""
     name = b"uniform" if is_even else b"normal"
     # numpy never changes the stream of this generator.
     random = np.random.RandomState([seed & 0xFFFFFFFF, zlib.crc32(name)])
@@ -42,9 +43,10 @@ def pool(seed: int, is_even: bool) -> Any:  # noqa: FBT001  # a form of numbers
 
 @dataclass
 class Rare:
-    """Zeros and subnormal numbers, which take other times: so many of `total` numbers.
+    """The counts of zeros and subnormal numbers among `total` numbers.
 
-    They are spread evenly: `passed` is how many numbers the pieces so far had.
+    Kernels take other times for these. They are spread evenly over the pieces, and `passed` counts
+    the numbers in the pieces so far.
     """
 
     zeros: int
@@ -56,10 +58,10 @@ class Rare:
 
 @dataclass(frozen=True)
 class Dead:
-    """Slices of a tensor that hold nothing but rare numbers: channels that training left.
+    """Slices of a tensor that have only rare numbers: channels that died in training.
 
-    They are the same ones of all tensors that have `length` slices. A slice is `inner` numbers,
-    which are next to one another.
+    All tensors with `length` slices have the same dead ones. A slice is `inner` numbers that are
+    next to one another.
     """
 
     inner: int
@@ -68,7 +70,7 @@ class Dead:
     rare: Rare
 
     def among(self, start: int, count: int, seed: int) -> Any:
-        """Which of the numbers from `start` on are in these slices."""
+        """Return which of `count` numbers from `start` on are in these slices."""
         order = np.random.RandomState([seed & 0xFFFFFFFF, self.length]).permutation(self.length)
         is_dead = np.zeros(self.length, bool)
         is_dead[order[: self.slices]] = True
@@ -77,7 +79,7 @@ class Dead:
 
 @dataclass(frozen=True)
 class Distribution:
-    """The distribution of the numbers of a tensor, which are drawn in this precision.
+    """The distribution of the numbers of a tensor, which are drawn in `precision`.
 
     `least` is the smallest normal number of their type, and `step` the smallest subnormal one.
     """
@@ -96,7 +98,7 @@ class Distribution:
     seed: int = 0
 
     def pieces(self, total: int, random: np.random.RandomState) -> Iterator[Any]:
-        """All numbers of a tensor."""
+        """Yield all numbers of a tensor in pieces."""
         for start in range(0, total, PIECE):
             numbers = self.draw(min(PIECE, total - start), random)
             places = numbers.size
@@ -108,7 +110,7 @@ class Distribution:
             yield numbers
 
     def draw(self, count: int, random: np.random.RandomState) -> Any:
-        """So many numbers, none of which is zero or subnormal."""
+        """Draw `count` numbers that are neither zero nor subnormal."""
         drawn, width = pool(self.seed, self.is_even), self.deviation
         start = random.randint(drawn.size)
         if self.is_even:
@@ -125,7 +127,7 @@ class Distribution:
         return moved
 
     def put(self, rare: Rare, numbers: Any, places: Any, random: np.random.RandomState) -> None:
-        """Put the share of a piece at random ones of these places, an array or their number."""
+        """Put a piece's share of rare numbers at random `places`: an array, or their number."""
         both, before = rare.zeros + rare.subnormals, rare.passed
         rare.passed += places if isinstance(places, int) else places.size
         first, last = (both * passed // rare.total for passed in (before, rare.passed))
@@ -141,10 +143,13 @@ class Distribution:
 
 
 def pieces(note: dict[str, Any]) -> Iterator[Any]:
-    """The numbers of a weight or an input; a stream of the same number gives the same ones."""
+    """Yield the numbers of a weight or an input.
+
+    Notes of one stream give the same numbers.
+    """
     kind, total = np.dtype(note["type"]), note["count"]
     random = np.random.RandomState(note["stream"])
-    if "rows" in note:  # Runs of one number: its bits, how often, and how much more each next row.
+    if "rows" in note:  # Runs of one number: its bits, its count, and the increase in each row.
         for rows, *runs in note["rows"]:
             codes = np.array([code for code, _, _ in runs], f"u{kind.itemsize}")
             for row in range(rows):
@@ -159,7 +164,7 @@ def pieces(note: dict[str, Any]) -> Iterator[Any]:
 
 
 def distribution(note: dict[str, Any], kind: np.dtype[Any]) -> Distribution:
-    """The distribution in a note, which has the shares of rare numbers."""
+    """Return the distribution in a note, which has the shares of rare numbers."""
     is_float, outside, dead = kind.kind == "f", note["count"], None
     least = float(np.finfo(kind).tiny) if is_float else 1.0
     step = least * float(np.finfo(kind).eps) if is_float else 1.0
@@ -185,12 +190,12 @@ def distribution(note: dict[str, Any], kind: np.dtype[Any]) -> Distribution:
 
 
 def rare(zeros: float, subnormals: float, largest: float, total: int) -> Rare:
-    """Rare numbers by their shares."""
+    """Return rare numbers by their shares."""
     return Rare(round(zeros * total), round(subnormals * total), largest, max(total, 1))
 
 
 def draw_weights(folder: Path, model: dict[str, Any]) -> None:
-    """Draw the weights of a model, unless they are there."""
+    """Draw the weights of a model, unless they exist."""
     target = folder / model["weights_file"]
     if not target.exists():
         unfinished = target.with_suffix(".part")
@@ -203,11 +208,11 @@ def draw_weights(folder: Path, model: dict[str, Any]) -> None:
 
 
 def draw_input(note: dict[str, Any]) -> Any:
-    """One input of a model."""
+    """Draw one input of a model."""
     if "texts" in note:
         return np.array(note["texts"], object).reshape(note["shape"])
     numbers = np.concatenate(list(pieces(note["numbers"])))
-    # It begins where the runtime lets a tensor begin: elsewhere a kernel may take longer.
+    # Align the input as the runtime aligns tensors, because kernels may be slower otherwise.
     memory = np.empty(numbers.nbytes + 64, np.uint8)
     start = -memory.__array_interface__["data"][0] % 64
     aligned = memory[start : start + numbers.nbytes].view(numbers.dtype)
@@ -216,7 +221,7 @@ def draw_input(note: dict[str, Any]) -> Any:
 
 
 def processor() -> str:
-    """The name of the processor, as far as the system tells it."""
+    """Return the name of the processor, or of its architecture if the name is not known."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,7 +1,7 @@
-"""What the program of a folder reads: which numbers it draws, and how it runs the models.
+"""The plan that the program of a folder reads: the numbers to draw, and how to run the models.
 
-A `RunPlan` is for `program`, which needs numpy and ONNX Runtime only; `write_run` puts both into a
-folder. The notes are made from those on weights and reveal less: the statistics of floats have two
+A `RunPlan` is for `program`, which needs only numpy and ONNX Runtime; `write_run` puts both into a
+folder. Its notes are made from those on weights and reveal less: the statistics of floats have two
 digits. Scales that are a multiple of others are drawn as that multiple.
 """
 
@@ -35,27 +35,27 @@ PROGRAM_FILE, PLAN_FILE = "run.py", "run.json"
 # The depth of a weight or an input in the JSON of a plan.
 _OPENED_DEPTH = 4
 
-# So many codes are drawn of a type that numpy lacks, for the program to choose from.
+# How many codes of a type that numpy lacks are drawn for the program to choose from.
 _CODES = 256
 # Types that the program draws from their statistics.
 _DRAWN = NUMPY_DTYPES - {"bool"}
-# Floats hold integers exactly up to here.
+# Floats represent integers exactly up to this one.
 _EXACT = 2**53
-# A float of this size or more hides an element from a softmax.
+# Masks add a float of this magnitude or more to hide an element from a softmax.
 _FILLER = 1e4
-# So many integers of an input are kept, and so many floats of a model that sizes are computed from:
-# the scales of the axes of an image.
+# At most this many integers of an input are kept, and floats of a model that sizes are computed
+# from, such as the scales of the axes of an image.
 FEW_NUMBERS = 16
 
 
 class DrawnNumbers(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The note by which `program` draws the numbers of a weight or of an input.
 
-    Weights of one `stream` are equal. Numbers are chosen among `codes`, or laid out in `rows`, or
-    drawn by their mean and deviation; `even` asks for all numbers alike in place of a bell curve.
+    Weights of one `stream` are equal. Numbers are chosen from `codes`, laid out in `rows`, or
+    drawn by their mean and deviation; `even` asks for a uniform instead of a normal distribution.
     `zeros` and `subnormals` are shares of the numbers outside of dead slices. `dead` has the length
     of a slice in memory, the number of slices, how many of them are dead, and the share of zeros in
-    these; `subnormal` is the mean size of the subnormal ones.
+    these. `subnormal` is the mean magnitude of the subnormal numbers.
     """
 
     type: str
@@ -76,7 +76,7 @@ class DrawnNumbers(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all numbers in a file."""
+        """The size of all numbers in a file."""
         return self.count * np.dtype(self.type).itemsize
 
 
@@ -99,7 +99,7 @@ class RunModel(Struct, frozen=True, kw_only=True):
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """Everything that the program of a folder reads: the models that run in turn, and how.
+    """All that the program of a folder reads: the models to run in turn, and the settings.
 
     `options` are attributes of `SessionOptions`, and `config` entries of its configuration.
     """
@@ -111,7 +111,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     models: tuple[RunModel, ...]
 
 
-def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what it is
+def describe_input(  # noqa: PLR0913, PLR0917  # an array and its names
     name: str,
     dtype: str,
     array: npt.NDArray[Any],
@@ -119,9 +119,10 @@ def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what
     texts: Mapping[str, str],
     model: str,
 ) -> DrawnInput:
-    """The note by which an input of a run is drawn again; ModelError for a type that numpy lacks.
+    """Return the note from which an input of a run is drawn again.
 
-    A few integers and single numbers stay as they are. Texts are replaced, as in `Weightless`.
+    A few integers and single numbers stay unchanged. Texts are replaced, as in `Weightless`.
+    Raises ModelError for a type that numpy lacks.
     """
     shape = tuple(map(int, array.shape))
     if dtype == "string":
@@ -149,7 +150,7 @@ def describe_input(  # noqa: PLR0913, PLR0917  # an array, and the names of what
 def note_for_program(
     note: Note, number: NumberType, shape: tuple[int, ...], stream: int
 ) -> DrawnNumbers:
-    """The note for the program, made of one without values."""
+    """Make the note for the program from one without values."""
     count = math.prod(shape)
     packed = count if number.bits >= 8 else -(-count * number.bits // 8)
     kind = number.name if number.name in NUMPY_DTYPES else number.code_dtype.name
@@ -166,7 +167,7 @@ def note_for_program(
             )
             return replace(plain, rows=rows)
         note = _statistics_of(note, number)
-    # The zeros of groups are among the others.
+    # The program draws zeros in groups like all other zeros.
     of = distribution_of(replace(note, grouped_zeros=None), number, shape)
     is_exact = number.is_float or max(abs(of.low), abs(of.high)) <= _EXACT
     if number.name not in _DRAWN or not is_exact:
@@ -190,7 +191,10 @@ def note_for_program(
 
 
 def without_values(note: Note, number: NumberType) -> Note:
-    """The note without what would tell single values of floats: two digits of their statistics."""
+    """Return the note without anything that reveals single floats.
+
+    Their statistics keep two digits.
+    """
     if isinstance(note, RunLengths) and number.is_float:
         codes = {run.code for block in note.blocks for run in block.runs}
         values = set(map(float, number.decode(np.array(list(codes), number.code_dtype))))
@@ -223,7 +227,7 @@ def _statistics_of(note: RunLengths, number: NumberType) -> Statistics:
 
 
 def _chosen(note: Statistics, number: NumberType, count: int) -> tuple[int, ...]:
-    """Codes of a type that numpy lacks, drawn here."""
+    """Draw codes of a type that numpy lacks."""
     share = _CODES / max(count, 1)
     few = replace(
         note,
@@ -236,7 +240,7 @@ def _chosen(note: Statistics, number: NumberType, count: int) -> tuple[int, ...]
 
 
 def _packed(number: NumberType, codes: Sequence[int] | npt.NDArray[Any]) -> tuple[int, ...]:
-    """Codes as they lie in a file: several in a byte if they have fewer bits."""
+    """Return codes as a file stores them: several in a byte if they have fewer than 8 bits."""
     array = np.asarray(codes, number.code_dtype)
     if number.bits < 8:
         array = np.frombuffer(number.pack(array), np.uint8)
@@ -247,14 +251,14 @@ def _packed(number: NumberType, codes: Sequence[int] | npt.NDArray[Any]) -> tupl
 
 
 def write_run(plan: RunPlan, folder: Path) -> None:
-    """Write the program that draws the weights and runs the models, and what it reads."""
+    """Write the program that draws the weights and runs the models, with the plan that it reads."""
     write_bytes(folder / PROGRAM_FILE, Path(program.__file__).read_bytes())
     lines = msgspec.json.format(msgspec.json.encode(plan), indent=1)
     write_bytes(folder / PLAN_FILE, _one_note_a_line(lines) + b"\n")
 
 
 def draw_weights(model: RunModel, folder: Path) -> None:
-    """Draw the weights of a model beside it, as the program does."""
+    """Draw the weights of a model next to it, as the program does."""
     try:
         program.draw_weights(folder, msgspec.to_builtins(model))
     except OSError as error:
@@ -262,14 +266,14 @@ def draw_weights(model: RunModel, folder: Path) -> None:
 
 
 def draw_inputs(model: RunModel) -> dict[str, npt.NDArray[Any]]:
-    """The inputs of a model, as the program draws them."""
+    """Return the inputs of a model, as the program draws them."""
     return {each.name: program.draw_input(msgspec.to_builtins(each)) for each in model.inputs}
 
 
 def _one_note_a_line(lines: bytes) -> bytes:
-    """JSON with the lists and notes of numbers each on one line, for people to read."""
+    """Return JSON with each list or note of numbers on one line, for people to read."""
     found: list[str] = []
-    # A name may hold a character that str.splitlines takes for the end of a line.
+    # str.splitlines would also split at characters that a name may have.
     for line in lines.decode().split("\n"):
         depth = len(line) - len(line.lstrip())
         if depth > _OPENED_DEPTH:

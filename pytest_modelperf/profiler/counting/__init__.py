@@ -1,1 +1,1 @@
-"""Counts the cost of a model from its graph alone: exact, and the same on every machine."""
+"""Count the cost of a model from its graph alone: exact, and the same on every machine."""

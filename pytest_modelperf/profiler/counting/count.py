@@ -1,13 +1,14 @@
-"""From a graph and a table of counters to its static profile, a row for each node that runs.
+"""Count a graph with a table of counters, into a static profile with a row for each node that runs.
 
 Rules that hold for all operators:
 
-* A node without a counter, or whose shapes only a run can tell, is listed as uncounted.
-* The body of a Loop or Scan counts once per trip; with an unknown trip count it counts once and the
-  loop is listed as uncounted. If the condition of an If is unknown, the costlier branch counts.
+* A node is listed as uncounted if it has no counter, or if its shapes are known only at run time.
+* The body of a Loop or Scan counts once per trip. If the trip count is unknown, the body counts
+  once and the loop is listed as uncounted. If the condition of an If is unknown, the costlier
+  branch counts.
 * Backward MACs: each contraction costs its MACs once more for each operand that needs a gradient.
-  Float parameters need one, and so does what is computed from something that does. So the input
-  of the model needs none, and a first layer costs only its weights' gradient.
+  Float parameters need a gradient, and so do all float tensors that are computed from a tensor with
+  one. The input of the model needs none, so a first layer costs only its weights' gradient.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from pytest_modelperf.text.escaping import printable
 
 
 def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> StaticProfile:
-    """The static profile of a graph; `extra` counters go before the built-in ones."""
+    """Return the static profile of a graph.
+
+    Counters in `extra` take precedence over the built-in ones.
+    """
     return _profile(graph, extra or {}, {})
 
 
@@ -58,7 +62,7 @@ def _profile(
 
 
 class _Params(Struct, frozen=True):
-    """The totals of the weights of one node, and the name of the largest."""
+    """The parameters and bytes of the weights of one node, and the name of the largest weight."""
 
     count: int
     nbytes: int
@@ -68,15 +72,15 @@ class _Params(Struct, frozen=True):
 _NO_PARAMS = _Params(0, 0, None)
 _UNKNOWN = Operator()
 
-# Nested loops multiply, so figures can exceed any format.
+# The repeats of nested loops multiply, so counts could exceed 64 bits, the limit of file formats.
 _MOST_RUNS = 2**63 - 1
 
 
 class _Walk(Struct):
     """One pass over a graph and its bodies in execution order.
 
-    `chosen` has the costlier branch of each If that was weighed. Every branch with Ifs of its own
-    is passed twice, to weigh it and to count it, and would weigh them both times.
+    `chosen` caches the costlier branch of each If. A branch is walked twice, once to weigh it and
+    once to count it, and without the cache the Ifs inside it would be weighed both times.
     """
 
     params: Mapping[str, Weight]
@@ -120,7 +124,8 @@ class _Walk(Struct):
         holder = len(self.layers) - 1
         for body in bodies:
             self.makers.update(dict.fromkeys(body.inputs, holder))
-            # A carried value is reached by the gradient of whatever the body computes it from.
+            # A value carried to the next trip gets a gradient if the body computes it from one that
+            # has it.
             if carries or self.holds_params(body):
                 self.pass_gradient(body.inputs)
             self.enter(body, times)
@@ -137,7 +142,7 @@ class _Walk(Struct):
         return self.chosen[node]
 
     def cost(self, node: Node) -> Cost | None:
-        """The node's cost; None if it cannot be counted, which is then listed."""
+        """Return the cost of a node, or None after listing it as uncounted."""
         custom = self.extra.get(node.qualified_op)
         if custom is not None:
             return self.custom_cost(node, custom)
@@ -153,7 +158,7 @@ class _Walk(Struct):
         except (ArithmeticError, LookupError, TypeError, ValueError):
             cost = None
         if cost is None or cost.is_negative:
-            # A malformed node: ranks or attributes that its operator does not allow.
+            # The node is malformed: its operator does not allow these ranks or attributes.
             self.miss(node, "its inputs do not fit the operator")
             return None
         return cost
@@ -209,7 +214,7 @@ class _Walk(Struct):
         )
 
     def node_params(self, node: Node) -> _Params:
-        """The totals of one node's own inputs, each weight once."""
+        """Return the totals of the weights that are inputs of a node, counting each weight once."""
         weights = {
             name: self.params[name]
             for tensor in node.inputs
@@ -226,7 +231,7 @@ class _Walk(Struct):
         )
 
     def output_bytes(self, node: Node) -> int | None:
-        """Bytes of the outputs that are used; None if one is unknown."""
+        """Return the bytes of the outputs that are used, or None if the size of one is unknown."""
         return total(*(t.nbytes for t in node.outputs if t is not None and t in self.used))
 
     def backward_macs(self, node: Node, cost: Cost) -> int:
@@ -242,7 +247,7 @@ class _Walk(Struct):
         return macs
 
     def takes_gradient(self, node: Node) -> bool:
-        for tensor in node.inputs:  # noqa: SIM110  # asked of every node: half the time of any()
+        for tensor in node.inputs:  # noqa: SIM110  # hot path: half the time of any()
             if self.needs_gradient(tensor):
                 return True
         return False
@@ -268,7 +273,7 @@ class _Walk(Struct):
 
 
 def _macs_with(weight: str | None, node: Node, cost: Cost) -> int:
-    """The MACs of the contractions that multiply a weight."""
+    """Return the MACs of the contractions that multiply with a weight."""
     macs = 0
     for contraction in cost.contractions:
         operands = (node.optional_input(at) for at in contraction.operands if at is not None)

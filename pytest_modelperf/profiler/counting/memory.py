@@ -1,8 +1,8 @@
-"""The most memory that activations take at once, if each is freed after its last use.
+"""Find the peak memory of activations if each is freed after its last use.
 
-The schedule is the order of the graph. Only the outputs of nodes count: inputs belong to the
-caller, weights are counted elsewhere. Views (Reshape and its like) share the storage of their data;
-no other operator is assumed to work in place. A body adds its own peak at its node.
+Nodes run in the order of the graph. Only the outputs of nodes count: inputs belong to the caller,
+and weights are counted elsewhere. Views such as Reshape share the storage of their input, and no
+other operator is assumed to work in place. A node with bodies adds the peak of its largest body.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Sequence
 
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 
-# Operators whose output is their first input under another shape.
+# Operators that return their first input unchanged, possibly in another shape.
 _VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def is_view(node: Node) -> bool:
-    """Whether the first output is the first input, as that of a dropout is unless it trains."""
+    """Whether the first output shares the storage of the first input.
+
+    A Dropout is a view unless it trains.
+    """
     if node.op_type not in _VIEWS or node.domain:
         return False
     training = node.optional_input(2) if node.op_type == "Dropout" else None
@@ -24,7 +27,7 @@ def is_view(node: Node) -> bool:
 
 
 def used_outputs(graph: Graph) -> frozenset[Tensor]:
-    """The tensors that a node, a body or the caller takes, those inside of bodies included."""
+    """Return the tensors that a node, a body or the caller uses, including those inside bodies."""
     used: set[Tensor | None] = set(graph.outputs)
     for node in graph.walk():
         used.update(node.inputs)
@@ -34,7 +37,7 @@ def used_outputs(graph: Graph) -> frozenset[Tensor]:
 
 
 def peak_activation_bytes(graph: Graph, used: frozenset[Tensor]) -> int | None:
-    """Peak of live activations; None where the size of one that is `used` is unknown."""
+    """Return the peak of live activations, or None if the size of a `used` one is unknown."""
     storage: dict[Tensor, Tensor] = {}
     last_use: dict[Tensor, int] = {}
     owned: dict[Tensor, int] = {}
@@ -60,7 +63,10 @@ def peak_activation_bytes(graph: Graph, used: frozenset[Tensor]) -> int | None:
 def _storage_of_outputs(
     node: Node, used: frozenset[Tensor], storage: dict[Tensor, Tensor]
 ) -> dict[Tensor, int] | None:
-    """The outputs with storage of their own, in bytes; what views share goes to `storage`."""
+    """Return the bytes of the outputs with storage of their own, or None if one is unknown.
+
+    A view is entered into `storage` with the tensor whose storage it shares.
+    """
     own: dict[Tensor, int] = {}
     viewed = node.optional_input(0) if is_view(node) else None
     for index, tensor in enumerate(node.outputs):
@@ -97,7 +103,7 @@ def _peak_of_bodies(node: Node, used: frozenset[Tensor]) -> int | None:
 
 
 def _taken(node: Node) -> list[Tensor | None]:
-    """The tensors that a node reads, including what its bodies read from outside."""
+    """Return the tensors that a node reads, including those that its bodies read from outside."""
     taken = list(node.inputs)
     for body in node.bodies.values():
         taken.extend(tensor for inner in body.walk() for tensor in inner.inputs)

@@ -1,7 +1,6 @@
 """The records of a static profile: its layers, and the sums over them.
 
-Stored facts are fields, derived ones are properties. None is an unknown value; it is
-never written as 0.
+Stored facts are fields, derived facts are properties. An unknown value is None, never 0.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ class Sparsity(Struct, frozen=True):
 
     `pattern` is one of
 
-    - `dense`: hardly any are zero, so no pattern was looked for;
-    - `1x1`: the zeros are in no larger pattern (unstructured);
-    - `1xN`, `Nx1`, `NxN`: the largest block, by its elements, that the zeros come in; N is a
-      power of two, or for 1xN the number of elements of one convolution kernel, H*W;
+    - `dense`: too few elements are zero to look for a pattern;
+    - `1x1`: the zeros form no larger pattern (unstructured);
+    - `1xN`, `Nx1`, `NxN`: the block with the most elements that the zeros come in; N is a power of
+      two, or for 1xN the number of elements of one convolution kernel, H*W;
     - `rows`, `columns`, `rows+columns`: whole rows or columns of the two-dimensional view; for a
       convolution, rows are output channels and columns belong to input channels;
-    - `all`: nothing but zeros.
+    - `all`: every element is zero.
 
-    `block_ratio` is the share of elements inside wholly zero blocks (or rows, or columns) of that
-    pattern: `ratio` for `1x1` and 0 for `dense`.
+    `block_ratio` is the share of elements that are inside all-zero blocks (or rows, or columns) of
+    that pattern: `ratio` for `1x1` and 0 for `dense`.
 
-    `n_of_m` is `(2, 4)` where each aligned group of 4 holds at most 2 nonzeros, and so on,
-    in groups along the rows of the view, or along the first axis of a matrix or the
-    second of a larger weight (the input channels). None where no grouping holds for all groups,
-    or where the weight is far sparser than the grouping asks.
+    `n_of_m` is `(2, 4)` if each aligned group of 4 holds at most 2 nonzeros, and so on. The groups
+    run along the rows of the view, or along the input channels: the first axis of a matrix, the
+    second axis of a larger weight. It is None if no grouping holds for all groups, or if the weight
+    is far sparser than the grouping requires.
     """
 
     zeros: Count
@@ -49,7 +48,7 @@ class Sparsity(Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """The share of elements that are zero; 0 for an empty weight."""
+        """The share of elements that are zero, or 0 for an empty weight."""
         return self.zeros / self.size if self.size else 0.0
 
 
@@ -59,12 +58,12 @@ SPARSITY = JsonObject(Sparsity, "* ratio?", ratio=Figure | None)
 class StaticLayer(Struct, frozen=True):
     """The cost of one node of the graph in one inference.
 
-    `id` is the name of its first output; `weight` names its largest parameter, and `weight_macs`
-    are its MACs that multiply this weight. Nodes in the body of a Loop or Scan count `repeats`
-    times; their own figures already hold that factor. `attributes` are the ones that the node sets,
-    without bodies. `reads` and `writes` are the bytes that it has to move, by the names of tensors
-    and weights; None if they were not counted. `fed_by` are the layers that make its inputs, by
-    their indexes; None if they are not known.
+    `id` is the name of the first output. `weight` names the largest parameter, and `weight_macs`
+    are the MACs that multiply with this weight. A node in the body of a Loop or Scan runs `repeats`
+    times, and all figures already include that factor. `attributes` are those that the node sets,
+    without bodies. `reads` and `writes` are the bytes that the node has to move, by the names of
+    tensors and weights, or None if they were not counted. `fed_by` has the indexes of the layers
+    that make the inputs, or is None if they are not known.
     """
 
     id: str
@@ -98,14 +97,14 @@ class StaticLayer(Struct, frozen=True):
 
     @property
     def total_ops(self) -> int | None:
-        """MACs and elementwise operations together: what onnx_tool calls MACs."""
+        """The sum of MACs and elementwise operations, which onnx_tool calls MACs."""
         if self.macs is None or self.elementwise_ops is None:
             return None
         return self.macs + self.elementwise_ops
 
     @property
     def memory_bytes(self) -> int | None:
-        """Weights and outputs together: what onnx_tool calls memory."""
+        """The bytes of weights and outputs, which onnx_tool calls memory."""
         return None if self.output_bytes is None else self.weight_bytes + self.output_bytes
 
     @property
@@ -129,8 +128,8 @@ class LayerTypeCounts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class LayerType(LayerTypeCounts, frozen=True, kw_only=True):
     """All layers of one operator together; or a kind of time that belongs to no layer.
 
-    `ns` is None if no time was measured for any of them, for example because they always run inside
-    the kernel of another; `share` is the share of the latency.
+    `ns` is None if no time was measured for any of the layers, for example because they always run
+    inside the kernel of another layer. `share` is the share of the latency.
     """
 
     op_type: str
@@ -153,7 +152,7 @@ class LayerType(LayerTypeCounts, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> LayerTypeCounts | None:
-        """The counts; None for a time that belongs to no layer."""
+        """The counts, or None for a time that belongs to no layer."""
         return self if self.count else None
 
 
@@ -172,7 +171,7 @@ LAYER_TYPE = JsonObject(
 
 
 class Uncounted(Struct, frozen=True):
-    """Layers of one operator that could not be counted, and why."""
+    """The layers of one operator that could not be counted, and why."""
 
     op_type: str
     domain: str
@@ -187,9 +186,9 @@ class Uncounted(Struct, frozen=True):
 class GenerationCounts(Struct, frozen=True, kw_only=True):
     """The counts of a phase of a generation.
 
-    `cache_bytes` is how much the state grows with each token of one item of the batch, 0 if it does
-    not grow. `first_macs` and `last_macs` are those of the first and the last step, and linear in
-    between; None where they could not be counted.
+    `cache_bytes` is how much the state grows with each token of one item of the batch, and 0 if it
+    does not grow. `first_macs` and `last_macs` are the MACs of the first and the last step, or None
+    if they could not be counted. Between these the MACs of a step grow linearly.
     """
 
     cache_bytes: int | None
@@ -200,7 +199,7 @@ class GenerationCounts(Struct, frozen=True, kw_only=True):
 class MemberCounts(Struct, frozen=True, kw_only=True):
     """The counts of one member of a workload, and how often it occurs in a pass.
 
-    `macs` is None if the graph alone does not show all of them.
+    `macs` is None if the graph alone does not determine all of them.
     """
 
     name: str
@@ -211,16 +210,17 @@ class MemberCounts(Struct, frozen=True, kw_only=True):
 class StaticProfile(Struct, frozen=True):
     """The counts that follow from the graph alone, at one set of input shapes.
 
-    Sums leave out what could not be counted: `coverage` below 1 says that they are lower bounds,
-    `uncounted` says of what. `params` and `weight_bytes` count a shared weight once, so they can be
-    less than the sum over the layers. `scalar_params` counts the params that are tensors of a
-    single value, such as an epsilon; None if they were not counted. `undecided` counts the Ifs
-    whose branch only a run can tell: the costlier branch counts, so sums are upper bounds.
+    Sums leave out the layers that could not be counted, which `uncounted` lists. If `coverage` is
+    below 1, the sums are lower bounds. `params` and `weight_bytes` count a shared weight once, so
+    they can be less than the sum over the layers. `scalar_params` counts the params that are
+    tensors of a single value, such as an epsilon, or is None if they were not counted. `undecided`
+    counts the Ifs whose branch is known only at run time. For these the costlier branch counts, so
+    the sums are upper bounds.
 
-    If a run completed the profile, `graph_alone` is the profile before that. `chance` names the
-    operator whose random values decided what that run computed. `generation` is set for a phase of
-    a generation, and a step is then the one in the middle. `members` are those of a workload, and
-    the other counts are those of the member with the largest inputs.
+    If a run completed the profile, `graph_alone` is the profile before that run. `chance` names the
+    operator whose random values decided what the run computed. `generation` is set for a phase of
+    a generation, and the counts of a step are then those of the step in the middle. For a workload,
+    `members` are its members, and all other counts are those of the member with the largest inputs.
     """
 
     layers: tuple[StaticLayer, ...]
@@ -237,17 +237,20 @@ class StaticProfile(Struct, frozen=True):
     members: tuple[MemberCounts, ...] = ()
 
     def __repr__(self) -> str:
-        """A line, for the report of a failed assertion: the layers would fill pages."""
+        """Return one line for a failed assertion, because all layers would fill pages."""
         return f"<static profile: {self.macs} MACs, {self.params} params>"
 
     @property
     def from_graph(self) -> StaticProfile:
-        """The counts of the graph alone, whether or not the model ran."""
+        """The profile of the graph alone, whether or not the model also ran."""
         return self if self.graph_alone is None else self.graph_alone
 
     @property
     def observed(self) -> StaticProfile | None:
-        """The counts of one run on its inputs; None if there was no run, or chance decided."""
+        """The counts of one run, or None if there was no run or random values decided the counts.
+
+        A profile of the graph alone that is complete is also that of every run.
+        """
         if self.graph_alone is not None:
             return self if self.chance is None else None
         return self if self.undecided == 0 and self.coverage == 1.0 else None
@@ -266,7 +269,10 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def layer_params(self) -> int:
-        """The params of all layers: a weight that several layers share counts at each of them."""
+        """The sum of the params of all layers.
+
+        A weight that several layers share counts once for each of them.
+        """
         return sum(layer.params for layer in self.layers)
 
     @property
@@ -279,12 +285,15 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def knows_activations(self) -> bool:
-        """Whether the size of every output is known; if not, their sum is a lower bound."""
+        """Whether the size of every output is known.
+
+        If not, the sum of the sizes is a lower bound.
+        """
         return all(layer.output_bytes is not None for layer in self.layers)
 
     @property
     def effective_macs(self) -> Sum | None:
-        """MACs that multiply a weight which is not zero; None where no weight was read."""
+        """The MACs that multiply with nonzero weights, or None if no weight was read."""
         if all(layer.effective_macs is None for layer in self.layers):
             return None
         return sum(
@@ -300,7 +309,7 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def uncounted_ops(self) -> Mapping[str, int]:
-        """How many layers of each operator could not be counted."""
+        """The number of layers of each operator that could not be counted."""
         counts: dict[str, int] = {}
         for entry in self.uncounted:
             counts[entry.qualified_op] = counts.get(entry.qualified_op, 0) + entry.count
@@ -308,7 +317,7 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def uncounted_types(self) -> Mapping[str, Count]:
-        """The same without the domains of the operators, as the document of a profile has them."""
+        """The uncounted layers by operator without its domain, for the document of a profile."""
         counts: dict[str, int] = {}
         for entry in self.uncounted:
             counts[entry.op_type] = counts.get(entry.op_type, 0) + entry.count
@@ -366,6 +375,6 @@ def _sum(values: Iterable[int | None]) -> int:
 
 
 def _known_sum(values: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None where nothing is."""
+    """Return the sum of the known values, or None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

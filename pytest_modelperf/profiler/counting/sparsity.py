@@ -1,20 +1,20 @@
-"""How many elements of a weight are zero, and whether the places of the zeros follow a pattern.
+"""Count the zeros of a weight, and find the pattern of their positions.
 
-Three things are told apart: how many zeros there are (`ratio`), whether they come in blocks that
-a kernel can skip (`pattern`), and whether every short group holds a fixed number (`n_of_m`).
+The result has three separate facts: how many zeros there are (`ratio`), whether they come in blocks
+that a kernel can skip (`pattern`), and whether every short group holds a fixed number (`n_of_m`).
 
-Blocks lie in a two-dimensional view of the weight, as pruning tools cut them: a matrix as it is
-stored, a vector as one row, anything of a higher rank as first axis x all others; leading axes
+Blocks are cut from a two-dimensional view of the weight, as pruning tools do: a matrix as it is
+stored, a vector as one row, and a weight of a higher rank as first axis x all others. Leading axes
 of length 1 are left out. A convolution's OIHW weight is O x (I*H*W), and also O x (H*W*I), since
-some tools cut blocks along the input channels of one kernel position. Blocks are aligned at 0;
-at the edges they may be cut short.
+some tools cut blocks along the input channels of one kernel position. Blocks are aligned at 0 and
+may be cut short at the edges.
 
-The zeros of a weight that is nearly all zero fill most small blocks by mere chance, so a pattern
-is reported only when all of these hold:
+If nearly all elements of a weight are zero, most small blocks are zero by mere chance. So a pattern
+is reported only if all of these hold:
 
-- `MIN_COVERAGE` of the zeros lie in blocks that are wholly zero,
-- `MIN_FILL` of the elements in the other blocks are nonzero,
-- as many zero blocks among zeros in random places are less likely than `MAX_CHANCE`.
+- at least the share `MIN_COVERAGE` of the zeros is in blocks that are all zero,
+- at least the share `MIN_FILL` of the elements in the other blocks is nonzero,
+- the probability that randomly placed zeros fill that many blocks is below `MAX_CHANCE`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 # Rounding alone puts 1 to 2 % of int8 weights on the zero point, too few to be useful.
 DENSE_BELOW = 0.05
 
-# A twentieth of the zeros may lie elsewhere: quantizing rounds some of the kept weights to zero.
+# 5 % of the zeros may be elsewhere, because quantizing rounds some of the kept weights to zero.
 MIN_COVERAGE = 0.95
 
-# Half way between 1, a true block pattern, and 1/2, what blocks of twice the true size reach.
-# Zeros in random places that have the coverage reach 1 / (1 + MIN_COVERAGE) = 0.51 at most.
-# Unlike the chance, this does not mistake some rows being sparser than others for blocks.
+# Halfway between 1, the fill of a true block pattern, and 1/2, which blocks of twice the true size
+# reach. Randomly placed zeros with enough coverage reach at most 1 / (1 + MIN_COVERAGE) = 0.51.
+# Unlike the test for chance, this one does not mistake a weight with some sparser rows for a block
+# pattern.
 MIN_FILL = 0.75
 
-# Some thirty shapes are tried on each of up to thousands of weights of a model.
+# Small, because some thirty block shapes are tried on each of up to thousands of weights.
 MAX_CHANCE = 1e-9
 
 
@@ -56,13 +57,15 @@ def measure_sparsity(
     axis: int | None = None,
     block_size: int | None = None,
 ) -> Sparsity:
-    """The sparsity of one weight; `zero_point`, `axis` and `block_size` as in DequantizeLinear.
+    """Return the sparsity of one weight.
 
-    A zero is what equals the zero point, which is 0 where none is given; NaN never is one.
-    The zero point is one number, a vector along `axis`, or an array of the rank of `values` whose
-    elements each stand for `block_size` values along `axis`. `axis` is 1 unless given, as in
-    ONNX; without `block_size` the smallest that fits is taken. Raises ValueError where the shape
-    of the zero point does not fit.
+    `zero_point`, `axis` and `block_size` are those of DequantizeLinear. An element is zero if it
+    equals the zero point, which defaults to 0. NaN is never zero.
+
+    The zero point is one number, a vector along `axis`, or an array of the rank of `values` in
+    which each element applies to `block_size` values along `axis`. As in ONNX, `axis` defaults to
+    1. Without `block_size`, the smallest size that fits is used. Raises ValueError if the shape of
+    the zero point does not fit.
     """
     values = np.asarray(values)
     mask = _zero_mask(values, zero_point, axis, block_size)
@@ -85,10 +88,10 @@ def measure_sparsity(
 
 
 def effective_macs(macs: int, sparsity: Sparsity) -> int:
-    """The MACs that multiply by a nonzero weight, to the nearest integer.
+    """Return the MACs that multiply with a nonzero weight, rounded to the nearest integer.
 
-    Every element of a weight is taken to be used equally often, which holds for convolutions
-    (padding apart) and matrix products.
+    This assumes that every element of a weight is used equally often, which holds for matrix
+    products, and for convolutions except at their padding.
     """
     if not sparsity.size:
         return macs
@@ -107,7 +110,10 @@ def _zero_mask(
     axis: int | None,
     block_size: int | None,
 ) -> Mask:
-    """True where a value is zero; contiguous, and of rank 1 for a scalar."""
+    """Return a contiguous array that is True at each zero.
+
+    The mask of a scalar has rank 1.
+    """
     if values.dtype.kind in "OSU" or not values.size:  # text has no zero
         return np.zeros(values.shape or (1,), np.bool_)
     given = np.asarray(0 if zero_point is None else zero_point)
@@ -118,13 +124,13 @@ def _zero_mask(
     else:
         msg = f"a scalar weight cannot have a zero point of shape {given.shape}"
         raise ValueError(msg)
-    # In the type of the values, or numpy would convert all of them; to a type without a zero
-    # (float8e8m0) it comes out as NaN, which nothing equals.
+    # Convert the zero point to the type of the values, or numpy would convert all the values. In a
+    # type without a zero (float8e8m0) it becomes NaN, which equals no value.
     with np.errstate(all="ignore"):
         point = given.astype(values.dtype, copy=False)
     mask = np.ascontiguousarray(values == point)
     if zero_point is not None and given.dtype != values.dtype:
-        mask &= point.astype(np.complex128) == given.astype(np.complex128)  # 200 is no int8
+        mask &= point.astype(np.complex128) == given.astype(np.complex128)  # 200 is not an int8
     return mask
 
 
@@ -134,7 +140,7 @@ def _spread(
     axis: int | None,
     block_size: int | None,
 ) -> npt.NDArray[np.generic]:
-    """The zero point in a shape that broadcasts to `shape`."""
+    """Return the zero point in a shape that broadcasts to `shape`."""
     rank = len(shape)
     along = min(1, rank - 1) if axis is None else axis
     if not -rank <= along < rank:
@@ -175,7 +181,7 @@ def _view(mask: Mask) -> Mask:
 
 
 def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
-    """The whole rows, or columns, or both, that the zeros come in."""
+    """Return the whole rows, the whole columns or both that the zeros come in, if they do."""
     rows, columns = view.shape
     if min(rows, columns) < 2:
         return None
@@ -198,7 +204,10 @@ def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
 
 
 def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
-    """The blocks that the zeros come in; of those of the same size, 1xN is the first."""
+    """Yield the blocks that the zeros come in.
+
+    Among blocks of the same size, 1xN comes first.
+    """
     views = [_view(mask)]
     inner = prod(mask.shape[2:])
     if mask.ndim > 2 and inner > 1:
@@ -211,9 +220,10 @@ def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
 
 
 def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_Blocks]:
-    """The true patterns among blocks that grow by `step`, until they cover too few zeros.
+    """Yield the true patterns among blocks that grow by `step`, until they cover too few zeros.
 
-    Each block consists of blocks of the size before, so what they cover can only shrink.
+    Each block consists of blocks of the previous size, so the number of covered zeros can only
+    shrink.
     """
     height, width = step
     blocks = view
@@ -228,7 +238,10 @@ def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_B
 
 
 def _join_pairs(blocks: Mask, axis: int) -> Mask:
-    """Which pairs of neighbours along `axis` are both zero; an odd last one stays alone."""
+    """Return which pairs of neighbours along `axis` are both zero.
+
+    An odd last one stays alone.
+    """
     if axis == 0:
         joined, second = blocks[::2].copy(), blocks[1::2]
         joined[: second.shape[0]] &= second
@@ -239,12 +252,12 @@ def _join_pairs(blocks: Mask, axis: int) -> Mask:
 
 
 def _true_blocks(view: Mask, blocks: Mask, block: tuple[int, int], zeros: int) -> Iterator[_Blocks]:
-    """The pattern of zero `blocks`, if it is a true one."""
+    """Yield the pattern of zero `blocks` if it is a true one."""
     covered = _covered(view.shape, blocks, block)
     if not (_is_covered(covered, zeros) and _is_filled(covered, zeros, view.size)):
         return
-    # Chance is judged by complete blocks alone: where the last block of each row is a single
-    # column, zeros in no more than that column fill every block that they are in.
+    # The test for chance uses complete blocks only. If the last block of each row is a single
+    # column wide, a few zeros in that column would fill it every time.
     height, width = block
     rows, columns = view.shape[0] // height, view.shape[1] // width
     complete = view[: rows * height, : columns * width]
@@ -259,7 +272,7 @@ def _true_blocks(view: Mask, blocks: Mask, block: tuple[int, int], zeros: int) -
 
 
 def _covered(shape: tuple[int, ...], blocks: Mask, block: tuple[int, int]) -> int:
-    """Elements inside zero blocks, those at the edges with the elements that they have."""
+    """Return the number of elements inside zero blocks, including blocks cut short at the edges."""
     height, width = block
     (rows, last_height), (columns, last_width) = divmod(shape[0], height), divmod(shape[1], width)
     return (
@@ -279,11 +292,11 @@ def _is_filled(covered: int, zeros: int, size: int) -> bool:
 
 
 def _is_no_chance(log_ways: float, covered: int, zeros: int, size: int) -> bool:
-    """Whether zeros in random places would hardly fill so many blocks.
+    """Whether randomly placed zeros would hardly ever fill that many blocks.
 
-    Given blocks of `covered` elements are all zero in C(size - covered, zeros - covered) of the
-    C(size, zeros) placements of the zeros; times the number of ways to choose such blocks, that
-    bounds the probability from above.
+    A fixed choice of blocks with `covered` elements is all zero in C(size - covered, zeros -
+    covered) of the C(size, zeros) placements of the zeros. That share times the number of ways to
+    choose the blocks is an upper bound of the probability.
     """
     log_probability = _log_choose(size - covered, zeros - covered) - _log_choose(size, zeros)
     return log_ways + log_probability < log(MAX_CHANCE)
@@ -294,7 +307,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def _find_grouping(mask: Mask, zeros: int) -> tuple[int, int] | None:
-    """The sparsest N:M that each group keeps to, along the rows or along the input channels."""
+    """Return the sparsest N:M that every group satisfies, along the rows or the input channels."""
     ratio = zeros / mask.size
     view = _view(mask)
     for n, m in GROUPINGS:
@@ -310,7 +323,7 @@ def _find_grouping(mask: Mask, zeros: int) -> tuple[int, int] | None:
 
 
 def _share_of_groups(n: int, m: int, ratio: float) -> float:
-    """The share of groups with at most `n` nonzeros of `m`, were the zeros in random places."""
+    """Return the share of groups with at most `n` nonzeros of `m` for zeros in random places."""
     return sum(comb(m, k) * (1 - ratio) ** k * ratio ** (m - k) for k in range(n + 1))
 
 

@@ -1,7 +1,8 @@
-"""The bytes that a node reads and writes in memory: each tensor counts once.
+"""Count the bytes that a node reads and writes in memory.
 
-A kernel for this node alone has to move at least that. A view moves nothing, a lookup of rows
-in a table reads no more than it writes, and a mixture of experts reads those that its tokens need.
+Each tensor counts once. A kernel that runs this node alone has to move at least that many bytes. A
+view moves nothing, a lookup of rows in a table reads no more than it writes, and a mixture of
+experts reads only the experts that its tokens need.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pytest_modelperf.graph.shape_arithmetic import dim, total
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
 from pytest_modelperf.profiler.counting.memory import is_view
 
-# These take a part of their input, whatever its size.
+# These read only the part of their input that they return, even if the input is larger.
 _LOOKUPS = frozenset(
     {
         "Compress",
@@ -31,14 +32,17 @@ _LOOKUPS = frozenset(
         "com.microsoft::TorchEmbedding",
     }
 )
-# Their weights are experts, of which a token takes `k`.
+# Their weights are divided into experts, and each token uses `k` of them.
 _EXPERTS = frozenset({"com.microsoft::MoE", "com.microsoft::MoEPacked", "com.microsoft::QMoE"})
-# These read a shape, not the elements.
+# These read only the shape of their input, not its elements.
 _SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
 
 
 class Traffic(Struct, frozen=True):
-    """Bytes by the names of tensors and weights; None is a size that is not known."""
+    """The bytes that a node reads and writes, by the names of tensors and weights.
+
+    None is an unknown size.
+    """
 
     reads: Mapping[str, int | None]
     writes: Mapping[str, int | None]
@@ -48,9 +52,10 @@ _NOTHING = Traffic({}, {})
 
 
 class TrafficCounter(Struct):
-    """Counts node by node, in execution order, to know the origin of each view.
+    """A counter of the traffic of nodes, which gets them in execution order.
 
-    `weights` are those that hold parameters, `used` the tensors that something takes.
+    The order makes the origin of each view known. `weights` are the weights that hold parameters,
+    and `used` are the tensors that a node, a body or the caller reads.
     """
 
     weights: Mapping[str, Weight]
@@ -58,7 +63,10 @@ class TrafficCounter(Struct):
     _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def count(self, node: Node, repeats: int) -> Traffic:
-        """The bytes of all calls of a node; a node with bodies moves what they move."""
+        """Return the bytes of all `repeats` of a node.
+
+        A node with bodies moves nothing itself: the nodes of its bodies are counted on their own.
+        """
         if node.bodies:
             return _NOTHING
         if is_view(node):
@@ -102,7 +110,10 @@ class TrafficCounter(Struct):
 
 
 def _used_experts(node: Node) -> tuple[int, int]:
-    """How many experts are in use, of how many: at most `k` for each token, as they are counted."""
+    """Return how many experts are read, and how many there are.
+
+    Each token uses at most `k` experts, and the MACs are counted by the same rule.
+    """
     x, weight = node.optional_input(0), node.optional_input(2)
     experts = None if weight is None else dim(weight.shape, 0)
     if x is None or not x.is_complete or experts is None:

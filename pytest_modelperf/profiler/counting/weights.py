@@ -1,4 +1,4 @@
-"""Read the weights of a model, one at a time, and add to a profile how sparse each layer's is."""
+"""Read the weights of a model one at a time, and add their sparsity to the profile's layers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pytest_modelperf.text.escaping import printable
 def add_sparsity(
     profile: StaticProfile, bound: BoundModel, known: StaticProfile | None = None
 ) -> StaticProfile:
-    """The profile with the sparsity of every stored weight that a layer multiplies with.
+    """Return the profile with the sparsity of every stored weight that a layer multiplies with.
 
-    A weight of the `known` profile is not read again.
+    A weight that is in the `known` profile is not read again.
     """
     read = {} if known is None else {each.weight: each.sparsity for each in known.layers}
     measured: dict[str, Sparsity | None] = {}
@@ -37,12 +37,13 @@ def add_sparsity(
 
 
 def _measure(bound: BoundModel, name: str) -> Sparsity | None:
-    """The sparsity of one weight; None for one that is generated or packed."""
+    """Return the sparsity of a weight, or None if the weight is generated or packed."""
     weight = bound.graph.weights[name]
     if weight.nonzeros is not None:
         zeros = weight.size - weight.nonzeros
         return Sparsity(zeros, weight.size, "1x1", zeros / max(weight.size, 1), None)
-    # Several weights share an element: its bits are no number that could be zero.
+    # Packed: one element holds several parameters, so a zero element does not mean a zero
+    # parameter.
     if weight.params > weight.size:
         return None
     values = bound.read_weight(name)
@@ -64,7 +65,7 @@ def _measure(bound: BoundModel, name: str) -> Sparsity | None:
 def _with_sparsity(layer: StaticLayer, sparsity: Sparsity | None) -> StaticLayer:
     if sparsity is None:
         return layer
-    # The other MACs of the layer are those of attention's scores, or of its smaller weights.
+    # The remaining MACs multiply activations (attention scores) or smaller weights of the layer.
     others = None if layer.macs is None else layer.macs - layer.weight_macs
     effective = None if others is None else others + effective_macs(layer.weight_macs, sparsity)
     return replace(layer, sparsity=sparsity, effective_macs=effective)

@@ -1,1 +1,1 @@
-"""How noisy a machine is and whether a model keeps memory, and how that is shown."""
+"""Measure how noisy a machine is and whether a model's memory grows, and report it."""

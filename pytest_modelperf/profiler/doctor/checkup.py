@@ -1,4 +1,7 @@
-"""How noisy this machine is: a model runs against itself; and whether a session's memory grows."""
+"""Check how noisy this machine is, and whether the memory of a session grows.
+
+For the noise, a model runs against itself.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,14 @@ from pytest_modelperf.stats.looks import LOOKS
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.stats.slopes import growth_of
 
-# The first blocks fill the pools of the allocator; what later ones add is growth.
+# The first blocks fill the pools of the allocator. Only what later blocks add is growth.
 _WARM_BLOCKS, _BLOCKS = 4, 12
-# A leak of a kilobyte an inference adds two of the allocator's steps of 132 KB in a block.
+# In a block of this size, a leak of a kilobyte per inference adds two of the allocator's steps of
+# 132 KB.
 _FULL_BLOCK = 250
-# The inferences that tell how long one takes.
+# The number of inferences from which the time of one is estimated.
 _TRIAL = 3
-# The error level of each bound of a growth that is shown.
+# The error level of each bound of the reported growth.
 GROWTH_LEVEL = 0.005
 _NS_PER_S = 1e9
 
@@ -45,13 +49,13 @@ _NS_PER_S = 1e9
 def measure_growth(
     model: PreparedModel, setup: Setup, place: CasePlace, level: float = GROWTH_LEVEL
 ) -> Growth:
-    """The growth of memory with each inference, in a process of its own."""
+    """Measure the growth of memory per inference, in a process of its own."""
     with started_rig(model, setup, place) as rig:
         return find_growth(rig, level, lambda: place.tell("watching its memory"))
 
 
 def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None) -> Growth:
-    """The growth of a model that a worker has, within the time of a case."""
+    """Measure the growth of memory of a worker's model, within the time of a case."""
     rig.open()
     tell()
     rig.step = "as its memory was watched"
@@ -62,13 +66,14 @@ def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None)
     block = min(max(int(share_ns / max(turn_ns, 1.0)), 1), _FULL_BLOCK)
     sizes = []
     for number in range(blocks):
-        # Every block has as many inferences, for the figure is divided by their number.
+        # Every block has the same number of inferences, because the growth is divided by it.
         done = 0
         while done < block:
             done += len(rig.take(block - done, limit_ns)[0].times_ns)
         if number >= _WARM_BLOCKS - 1:
             sizes.append(_memory_of(rig))
-    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
+    # Not in a `finally`: after an error or an interrupt, the worker may have ended or be busy and
+    # would not answer.
     rig.close()
     return growth_of(sizes, block, level)
 
@@ -86,7 +91,7 @@ def _memory_of(rig: Rig) -> int:
 # -- how noisy this machine is
 
 
-# The levels of one gated comparison.
+# The error level and the power of one comparison that can fail a test.
 LEVEL = 0.01
 POWER = 0.9
 _CONFIDENCE = 0.95
@@ -100,9 +105,9 @@ def check_machine(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> tuple[Checkup, ...]:
-    """Run two sessions of one model in turn, for each core count, to judge this machine.
+    """Judge this machine by two sessions of one model that run in turn, for each core count.
 
-    The memory of a given model is watched as well.
+    If the user gave a model, its memory is watched as well.
     """
     request = request or ProfileRequest()
     model = prepare(Model.load(source or sample_model(), request, extensions or Extensions()))

@@ -15,7 +15,7 @@ from pytest_modelperf.stats.records import (
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """The smallest slowdown that so many rounds would detect, and how long they would take."""
+    """The smallest slowdown that a number of rounds would detect, and how long they would take."""
 
     rounds: int
     seconds: float
@@ -26,9 +26,9 @@ class Checkup(Struct, frozen=True, kw_only=True):
     """How noisy a machine is: one model against itself, two sessions in turn.
 
     `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
-    at `level` that detects a change with the probability `power`. `growth` says how the memory of
-    a model grows; None for the small network of the doctor. `notes` say what is odd
-    about the place. `ratios` has the second session over the first by round.
+    at `level` that detects a change with the probability `power`. `growth` is the growth of the
+    model's memory, or None for the doctor's own small network. `notes` are the notes of the worker.
+    `ratios` has the time of the second session divided by that of the first for each round.
     """
 
     model: str

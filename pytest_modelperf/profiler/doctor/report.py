@@ -1,4 +1,4 @@
-"""Checkups of a machine as a report: what can be detected here, its evidence, and what to do."""
+"""Report the checkups of a machine: what can be detected, the evidence, and what to do."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ CHECKUP_COLUMNS = (
 )
 _NS_PER_MS = 1e6
 _FIT = "fit to measure"
-# What the processors of a round may be lost to.
+# What can take processor time away from a round.
 _TAKEN = ("other processes", "the hypervisor", "a quota")
 # The default tolerance of a comparison.
 _TOLERANCE = 0.03
 _BYTES_PER_KB = 1000
-# A run that cannot exclude this growth an inference was too short.
+# If a run cannot exclude this growth per inference, it was too short.
 _TELLING_BYTES = 1000
 # If two sessions of one model differ by more than this, noise alone does not explain it.
 _MAX_BIAS = 0.005
@@ -51,7 +51,7 @@ _MAX_BIAS = 0.005
 def checkup_report(
     machine: MachineFacts, checkups: Sequence[Checkup], made: dt.datetime | None = None
 ) -> Report:
-    """The answer for each core count, its evidence, and what to do for less noise."""
+    """Return the answer for each core count, its evidence, and ways to reduce the noise."""
     headline = _headline(checkups)
     engine = describe_engine(checkups[0].engine)
     growth = (_describe_growth(c.cores, c.growth) for c in checkups if c.growth)
@@ -100,7 +100,7 @@ def _headline(checkups: Sequence[Checkup]) -> str:
 
 
 def describe_checkup(checkup: Checkup) -> str:
-    """One sentence: which change can be detected here, and how soon."""
+    """Return a sentence: which change can be detected here, and how soon."""
     cores = count_of(checkup.cores, "core")
     enough = _first_detecting(checkup)
     if enough is None:
@@ -118,7 +118,7 @@ def describe_checkup(checkup: Checkup) -> str:
 
 
 def _describe_growth(cores: int, growth: Growth) -> str:
-    """Whether the memory of the model grows with every inference."""
+    """Return a line on the growth of the model's memory per inference."""
     on = f"memory on {count_of(cores, 'core')}"
     run = f"{growth.inferences:,} inferences"
     interval = (
@@ -141,7 +141,7 @@ def _format_kilobytes(value: float) -> str:
 
 
 def _first_detecting(checkup: Checkup) -> Outlook | None:
-    """The first number of rounds after which a change beyond the tolerance would be seen."""
+    """Return the outlook with the fewest rounds that would detect a change beyond the tolerance."""
     return next((look for look in checkup.outlook if look.change <= _TOLERANCE), None)
 
 
@@ -163,7 +163,7 @@ def _noise_table(checkups: Sequence[Checkup]) -> Table:
 
 
 def _rounds_section(checkup: Checkup) -> Section:
-    """How the sessions differed in each round, and what took their processors; on a page alone."""
+    """Return the difference and the disturbances of each round, a section of the HTML page only."""
     processors = len(checkup.processors or ()) or checkup.cores
     columns = ("round", "difference", *_TAKEN, "interrupted")
     rows = (
@@ -193,14 +193,14 @@ def _rounds_section(checkup: Checkup) -> Section:
 
 
 def _share(ns: int | None, noise: Noise, processors: int = 1) -> str:
-    """A share of the time of a round on a number of processors."""
+    """Return the share of the processor time of a round, as text."""
     if ns is None or not noise.wall_ns:
         return "?"
     return percent(max(ns, 0) / (noise.wall_ns * processors))
 
 
 def _outlook_table(checkups: Sequence[Checkup]) -> Table:
-    """A row for each number of rounds, with a column for each number of cores."""
+    """Return a table with a row for each number of rounds and a column for each core count."""
     cores = (Column(count_of(checkup.cores, "core")) for checkup in checkups)
     looks = zip(*(checkup.outlook for checkup in checkups), strict=True)
     power, level = round(100 * checkups[0].power), 100 * checkups[0].level
@@ -213,7 +213,7 @@ def _outlook_table(checkups: Sequence[Checkup]) -> Table:
 
 
 def _format_look(look: Outlook) -> str:
-    """`2.0 % in 12.0 s`."""
+    """Return the slowdown and the time it takes to detect, such as `2.0 % in 12.0 s`."""
     if not math.isfinite(look.change):
         return _format_seen(look.change)
     return f"{_format_seen(look.change)} in {_format_took(look.seconds)}"
@@ -268,13 +268,13 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
 
 
 def _may_be_one(ratio: Ratio) -> bool:
-    """Whether two sessions may have taken the same time, by their interval."""
+    """Whether the interval allows that both sessions took the same time."""
     low, high = ratio.interval or (1.0, 1.0)
     return low - _MAX_BIAS <= 1.0 <= high + _MAX_BIAS
 
 
 def _format_interval(ratio: Ratio) -> str:
-    """`-1.2 % to +0.8 %`; empty without an interval."""
+    """Return an interval such as `-1.2 % to +0.8 %`, or an empty text if there is none."""
     return " to ".join(map(_format_ratio, ratio.interval or ()))
 
 

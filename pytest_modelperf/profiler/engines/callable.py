@@ -1,8 +1,10 @@
-"""Any Python function as an engine. Its source is sent to a worker, so it needs only Python.
+"""Run any Python function as an engine.
+
+Its source is sent to a worker, so it needs only Python.
 
 The model is a function, or the name of one: `package.module:function`. It gets the inputs as
-keyword arguments, and one call of it is timed. There are no options. Libraries hear of `threads`
-if there are any; 0 leaves the program as it is.
+keyword arguments, and one call of it is timed. There are no options. If `threads` is set,
+environment variables pass it to kernel libraries; 0 leaves the program as it is.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
 NAME = "callable"
 
 _FORM = "package.module:function"
-# Variables that tell libraries of kernels their number of threads. They are read at import.
+# Kernel libraries read their number of threads from these variables, at import.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class OptionError(ValueError):
-    """The function is missing or runs nothing when it is called; or an option was given."""
+    """The function is missing or runs nothing when it is called, or an option was given."""
 
 
 def describe(options: Mapping[str, str]) -> dict[str, Any]:
@@ -62,14 +64,14 @@ class _Session:
         inputs: Mapping[str, Array],
         dtypes: Mapping[str, str],  # noqa: ARG002  # arrays come as they are
     ) -> Callable[[], Any]:
-        # An array that holds a single text and has no shape is of no use to a function.
+        # A function expects a single text as a plain `str`, not as an array without a shape.
         arguments = {
             name: array.item() if array.dtype.hasobject and array.ndim == 0 else array
             for name, array in inputs.items()
         }
         return functools.partial(self._function, **arguments) if arguments else self._function
 
-    # A function that several threads call at once has to be thread-safe.
+    # A function that several threads call at once must be thread-safe.
     prepare_another = prepare
 
     def peak_bytes(self) -> int | None:
@@ -83,10 +85,11 @@ def find_named(
     reference: str,
     no_module: Callable[[str], Exception],
     no_part: Callable[[str, object], Exception],
-) -> Any:  # noqa: ANN401  # whatever has that name
-    """The object that `package.module:function` names; dots after the colon are allowed.
+) -> Any:  # noqa: ANN401  # any object may have that name
+    """Return the object that `package.module:function` names; dots after the colon are allowed.
 
-    The errors are made for the name of a missing module, or of a part and the object without it.
+    `no_module` makes the error for a missing module, from its name. `no_part` makes the error for a
+    missing attribute, from its name and the object that lacks it.
     """
     name, _, path = reference.partition(":")
     try:
@@ -120,17 +123,17 @@ def _find(reference: str) -> Any:  # noqa: ANN401
     )
 
 
-def _file_of(function: Any) -> str | None:  # noqa: ANN401  # whatever can be called
-    """The file that a function, or the class of a callable object, was read from."""
+def _file_of(function: Any) -> str | None:  # noqa: ANN401  # anything callable
+    """Return the file that a function, or the class of a callable object, was read from."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isfunction(function):
         function = inspect.unwrap(function)
     module = sys.modules.get(str(getattr(function, "__module__", "")))
     for owner in (function, type(function), module):
-        # What is written in C is in no file, but its module may be.
+        # Code written in C has no file, but its module may have one.
         with contextlib.suppress(TypeError, OSError):
-            return os.path.abspath(inspect.getfile(cast("Any", owner)))  # noqa: PTH100  # paths are texts here
+            return os.path.abspath(inspect.getfile(cast("Any", owner)))  # noqa: PTH100  # paths are strings here
     return None
 
 
@@ -139,7 +142,7 @@ def _functions(owner: object) -> list[str]:
 
 
 def _check(function: Any, reference: str) -> None:  # noqa: ANN401
-    """OptionError for objects whose call runs nothing."""
+    """Raise OptionError for objects whose call runs nothing."""
     if not callable(function):
         raise OptionError(
             f"{reference!r} is a {type(function).__name__}, which cannot be called. "

@@ -1,10 +1,11 @@
 """The contract of an engine: a module that loads a model, runs it, and describes itself.
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and its
-own runtime, and nothing of this package. It has the functions of `Engine`; all but `describe` and
+own runtime, and nothing of this package. It has the functions of `Engine`. All but `describe` and
 `load` are optional, and so are `prepare_another`, `prepare_steps` and `read_outputs` of a session.
+
 Element types have numpy's names, or `bfloat16`, `float8e4m3fn`, `int4` and so on if numpy lacks the
-type: such an input comes as unsigned integers that hold its bits.
+type. An input of such a type arrives as unsigned integers that hold its bits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModelRef(Protocol):
-    """Where the model is: a file, and the folder of its external data if that is another."""
+    """The location of a model: a file, and the folder of its external data if that is elsewhere."""
 
     @property
     def path(self) -> str: ...
@@ -30,19 +31,19 @@ class ModelRef(Protocol):
 
 
 class StepPlan(Protocol):
-    """The steps of a generation: the inputs that change, and the state that is handed on.
+    """The steps of a generation: the inputs that change, and the state that each step passes on.
 
-    The inferences of one pass of a workload are such steps, too, without a state.
+    The inferences of one pass of a workload are also such steps, without a state.
     """
 
     @property
     def count(self) -> int:
-        """How many steps there are; after the last one the first follows."""
+        """The number of steps; the last one is followed by the first."""
         ...
 
     @property
     def state(self) -> Sequence[tuple[str, str]]:
-        """Inputs, each with the output that it takes over at the next step."""
+        """Pairs of an input and the output whose value it gets at the next step."""
         ...
 
     @property
@@ -51,23 +52,23 @@ class StepPlan(Protocol):
         ...
 
     def inputs_at(self, step: int) -> Mapping[str, Array]:
-        """The inputs that change with the steps and are no state: tokens, masks, positions."""
+        """Return the inputs of a step that change but are not state, such as tokens or masks."""
         ...
 
     def state_at(self, step: int) -> Mapping[str, Array]:
-        """The state before a step, for an engine that has not run the steps before it."""
+        """Return the state before a step, for an engine that has not run the steps before it."""
         ...
 
 
 class Steps(Protocol):
-    """Steps of a generation that follow one another."""
+    """The steps of a generation, one after the other."""
 
     def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
-        """Run the next step; its state stays where the runtime has it, and nothing is copied."""
+        """Run the next step; its state stays in the runtime, and nothing is copied."""
         ...
 
     def rewind(self, step: int) -> None:
-        """Have this step run next."""
+        """Make this step the next one to run."""
         ...
 
 
@@ -75,28 +76,28 @@ class Session(Protocol):
     """A model that is loaded and ready to run."""
 
     def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
-        """A function that runs one inference on these inputs and returns when it is complete."""
+        """Return a function that runs one inference on these inputs to its end."""
         ...
 
     def prepare_another(
         self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
     ) -> Callable[[], Any]:
-        """Another such function, for another thread to run while the first runs."""
+        """Return another such function, for another thread to run at the same time."""
         ...
 
     def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> Steps:
-        """The steps of a generation; several threads may run steps of their own at once."""
+        """Return the steps of a generation; several threads may run steps of their own at once."""
         ...
 
     def read_outputs(self) -> Mapping[str, Array]:
-        """The outputs of an inference on the inputs that were prepared, by name.
+        """Return the outputs of an inference on the prepared inputs, by name.
 
-        Outputs that are no arrays, or whose type numpy lacks, are left out.
+        Outputs that are not arrays, or whose type numpy lacks, are left out.
         """
         ...
 
     def peak_bytes(self) -> int | None:
-        """The engine's own figure of its peak memory; None if it does not tell."""
+        """Return the peak memory that the engine reports, or None if it reports none."""
         ...
 
     def close(self) -> None:
@@ -105,35 +106,35 @@ class Session(Protocol):
 
 
 class ProfiledSession(Session, Protocol):
-    """A session that writes down how long each of its kernels takes."""
+    """A session that records how long each of its kernels takes."""
 
     def report(self, runs: int) -> dict[str, Any]:
-        """The times of the last `runs` inferences, by kernel. It ends the session.
+        """Return the times of the last `runs` inferences, by kernel, and end the session.
 
         `kernels` is a list of dicts: `name`, `op_type`, `provider` and `precision` (or None),
-        `calls` in one run, `originals` (names of nodes of the model that it stands for, or None),
-        and `self_ns`, one number a run, without what ran inside of the kernel. `plan` is the
-        engine's own graph as the bytes of an ONNX file without weights, or None; `peak_bytes`
-        the most memory in use, or None.
+        `calls` in one run, `originals` (names of the nodes of the model that the kernel runs, or
+        None), and `self_ns`, one number per run, without the time of what ran inside the kernel.
+        `plan` is the engine's own graph as the bytes of an ONNX file without weights, or None.
+        `peak_bytes` is the most memory in use, or None.
         """
         ...
 
 
 class Engine(Protocol):
-    """The functions of an engine's module. `options` are texts, as users write them."""
+    """The functions of an engine's module; `options` are strings, as users write them."""
 
     def describe(self, options: Mapping[str, str]) -> dict[str, Any]:
-        """`name`, `version`, `options` (those that were set) and `providers`."""
+        """Return `name`, `version`, `options` (those that were set) and `providers`."""
         ...
 
     def load(self, model: ModelRef, threads: int, options: Mapping[str, str]) -> Session:
-        """The model, ready to run on so many threads."""
+        """Load the model, ready to run on that many threads."""
         ...
 
     def load_profiled(
         self, model: ModelRef, threads: int, options: Mapping[str, str], folder: str
     ) -> ProfiledSession:
-        """The model with times for each kernel; its files go into `folder`."""
+        """Load the model in a session that times each kernel and writes its files into `folder`."""
         ...
 
     def observe_shapes(
@@ -144,61 +145,63 @@ class Engine(Protocol):
         dtypes: Mapping[str, str],
         folder: str,
     ) -> list[dict[str, Any]]:
-        """The shapes that one unoptimized run saw at each node that ran.
+        """Return the shapes that one unoptimized run saw at each node that ran.
 
-        A list of dicts: `name` of the node, and `calls`: for every call the list of the shapes of
-        its outputs. Outputs that are no tensors may be None or left out. `types`, the types of
-        these outputs in its last call, and `spent_ns`, the time of all calls, are optional.
+        The result is a list of dicts: `name` of the node, and `calls`, which has for every call the
+        list of the shapes of its outputs. Outputs that are not tensors may be None or left out. Two
+        keys are optional: `types`, the types of these outputs in its last call, and `spent_ns`, the
+        time of all calls.
         """
         ...
 
     def stream_options(self, streams: int, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The additional options that a session needs to run so many requests at once."""
+        """Return the additional options that a session needs to run that many requests at once."""
         ...
 
     def precision_options(self, precision: str, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The additional options that make a model run in `f32`, `bf16` or `f16`.
+        """Return the additional options that make a model run in `f32`, `bf16` or `f16`.
 
         If the engine or the machine lacks this precision, an `OptionError` lists the others.
         """
         ...
 
     def sparsity_options(self, share: float, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The additional options that make use of weights with this share of zeros."""
+        """Return the additional options that exploit weights with this share of zeros."""
         ...
 
     def save_plan(
         self, model: ModelRef, threads: int, options: Mapping[str, str], folder: str
     ) -> str | None:
-        """Write the plan that a session would run, as an ONNX file with its weights beside it.
+        """Write the plan that a session would run, as an ONNX file.
 
-        Returns the path of that file in `folder`; None if a file cannot tell all that runs. An
-        engine with this function has `load_part`, `plan_options` and `read_tensors` too.
+        The weights go into a file next to it. Return the path of the ONNX file in `folder`, or None
+        if a file cannot show all that runs. An engine with this function also has `load_part`,
+        `plan_options` and `read_tensors`.
         """
         ...
 
     def load_and_save_plan(
         self, model: ModelRef, threads: int, options: Mapping[str, str], folder: str
     ) -> tuple[Session, str | None]:
-        """A session as `load` makes it, whose plan it also writes as `save_plan` does.
+        """Load a session as `load` does, and write its plan as `save_plan` does.
 
-        Without this function, a model whose plan is looked at is loaded once more to run.
+        Without this function, a model whose plan is needed is loaded a second time to run.
         """
         ...
 
     def runs_parts(self, options: Mapping[str, str]) -> bool:
-        """Whether a part of a plan takes by itself the time that it takes in the model.
+        """Whether a part of a plan takes as long alone as it takes in the model.
 
-        Without this function all do. Otherwise plans are only compared.
+        Without this function all parts do. If it is false, plans are only compared.
         """
         ...
 
     def load_part(self, model: ModelRef, threads: int, options: Mapping[str, str]) -> Session:
-        """A part of a plan, ready to run as it is: no kernel is replaced by another."""
+        """Load a part of a plan so that it runs as it is: no kernel is replaced by another."""
         ...
 
     def plan_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
-        """The options with which a plan runs as it is: no kernel is replaced by another."""
+        """Return the options with which a plan runs as it is: no kernel is replaced by another."""
         ...
 
     def read_tensors(  # noqa: PLR0913, PLR0917  # a plan, how it runs, on what, and what to read
@@ -210,13 +213,13 @@ class Engine(Protocol):
         dtypes: Mapping[str, str],
         names: Sequence[str],
     ) -> Mapping[str, Array]:
-        """These outputs of a plan that runs once as it is, by name."""
+        """Run a plan once as it is, and return these outputs by name."""
         ...
 
     def clock_ns(self) -> int:
-        """The current time, which replaces the machine's clock.
+        """Return the current time, which replaces the machine's clock.
 
-        For an engine that simulates what it runs on.
+        An engine that simulates its hardware has this function.
         """
         ...
 

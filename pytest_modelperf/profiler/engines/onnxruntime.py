@@ -1,9 +1,11 @@
-"""ONNX Runtime as an engine. Its source is sent to a worker; it needs numpy and the runtime.
+"""ONNX Runtime as an engine.
 
-Options are texts. `provider` names the execution providers in order of preference, with a comma
-between them (CPU by default), `provider.<key>` an option of the first of them. Another name with a
-dot is an entry of the session's configuration (`session.force_spinning_stop`), `custom_ops` is the
-path of a library of operators, and any other name is an attribute of `SessionOptions`
+Its source is sent to a worker; it needs numpy and the runtime.
+
+Options are strings. `provider` names the execution providers in order of preference, separated by
+commas (CPU by default). `provider.<key>` is an option of the first of them. Another name with a dot
+is an entry of the session's configuration (`session.force_spinning_stop`). `custom_ops` is the path
+of a library of operators. Any other name is an attribute of `SessionOptions`
 (`graph_optimization_level=basic`).
 """
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 NAME = "onnxruntime"
 
-# Threads of an idle session would go on spinning on processors where something else is timed. With
+# Threads of an idle session would go on spinning on processors while something else is timed. With
 # this entry they stop when an inference ends, at no cost to the next.
 _DEFAULTS = {"session.force_spinning_stop": "1"}
 _MEMBERS = {
@@ -71,11 +73,11 @@ _ONNX_TYPES = {
     "uint2": 25,
     "int2": 26,
 }
-# Types of which the runtime packs several into a byte, and their bits.
+# Types that the runtime packs, several to a byte, and their bits.
 _PACKED_BITS = {"uint4": 4, "int4": 4, "float4e2m1": 4, "uint2": 2, "int2": 2}
 # A profile's names of tensor types that differ from numpy's.
 _PROFILE_TYPES = {"float": "float32", "double": "float64"}
-# Types of indices and conditions, which say nothing of the precision.
+# Types of indices and conditions, which do not show the precision.
 _INDEX_TYPES = ("bool", "int32", "int64")
 # A profile truncates durations to whole microseconds: on average half of one is missing.
 _NS_PER_US = 1000
@@ -84,19 +86,19 @@ _CUT_OFF_US = 0.5
 _MAX_EVENTS = 1_000_000
 _KERNEL_EVENT = "_kernel_time"
 _CPU = "CPUExecutionProvider"
-# The providers whose plans tell all that runs; others compile parts of a plan.
+# The providers whose plans show all that runs; others compile parts of a plan.
 _PLANNED = {_CPU, "CUDAExecutionProvider"}
-# Without optimizations exactly the kernels of a plan run.
+# Without optimizations, exactly the kernels of a plan run.
 _AS_IT_IS = {"graph_optimization_level": "none"}
 _PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
-# The bytes of the smallest weights there. Shape inference reads smaller ones, such as the pads of
-# four axes, and refuses to read them elsewhere.
+# The bytes of the smallest weights in that file. Shape inference needs the values of smaller ones,
+# such as the pads of four axes, and does not read them from another file.
 _LEAST_APART = "128"
 # The runtime itself checks for the instructions.
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _ARM_64 = ("aarch64", "arm64")
 _CUDA = "cuda"
-# The providers whose outputs stay on a device, and its name; others write into memory.
+# The providers whose outputs stay on a device, and its name; others write into main memory.
 _DEVICES = {
     "CUDAExecutionProvider": _CUDA,
     "DmlExecutionProvider": "dml",
@@ -144,7 +146,7 @@ def load_profiled(
 
 
 def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder: str) -> str | None:
-    """See `Engine`. There is none for a provider that compiles parts of a plan."""
+    """See `Engine`; providers that compile parts of a plan have none to save."""
     if not _can_save_plan(options):
         return None
     path = Path(folder) / _PLAN_FILE
@@ -171,7 +173,7 @@ def _can_save_plan(options: Mapping[str, str]) -> bool:
 
 
 def _saving_options(threads: int, options: Mapping[str, str], path: Path) -> ort.SessionOptions:
-    """The options of a session that writes its plan, with the weights in a file beside it."""
+    """Return the options of a session that writes its plan, with the weights in a separate file."""
     made = _session_options(threads, options)
     made.optimized_model_filepath = str(path)
     _keep_weights_apart(made)
@@ -179,7 +181,7 @@ def _saving_options(threads: int, options: Mapping[str, str], path: Path) -> ort
 
 
 def runs_parts(options: Mapping[str, str]) -> bool:
-    """See `Engine`. On a device the inputs of each part would have to travel there first."""
+    """See `Engine`; on a device the inputs of each part would first have to be copied there."""
     return all(name == _CPU for name, _ in _providers(options))
 
 
@@ -202,10 +204,10 @@ def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
     dtypes: Mapping[str, str],
     names: Sequence[str],
 ) -> Mapping[str, Array]:
-    """See `Engine`. ValueError for a tensor that numpy has no type for."""
+    """See `Engine`; raise ValueError for a tensor whose type numpy lacks."""
     session = _open(model, _session_options(threads, plan_options(options)), options)
     if _TEXT in dtypes.values():
-        # The runtime makes no values of texts.
+        # The runtime cannot make an `OrtValue` from text.
         results = session.run(list(names), dict(inputs))
     else:
         values = {
@@ -215,7 +217,7 @@ def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
     return {name: _array_of(name, result) for name, result in zip(names, results)}  # noqa: B905  # 3.9 has no strict
 
 
-def _array_of(name: str, result: Any) -> Array:  # noqa: ANN401  # a value of the runtime, or what it makes of one
+def _array_of(name: str, result: Any) -> Array:  # noqa: ANN401  # a value of the runtime, or an output of `run`
     is_value = isinstance(result, ort.OrtValue)
     array = result.numpy() if is_value and result.is_tensor() else result
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
@@ -231,7 +233,7 @@ def observe_shapes(
     dtypes: Mapping[str, str],
     folder: str,
 ) -> list[dict[str, Any]]:
-    """See `Engine`. The runtime does not report outputs that are left out or are no tensors."""
+    """See `Engine`; the runtime does not report outputs that are left out or are not tensors."""
     own = Path(tempfile.mkdtemp(prefix="shapes-", dir=folder))
     try:
         plain = {k: v for k, v in plan_options(options).items() if k != _THREADS}
@@ -252,7 +254,7 @@ def observe_shapes(
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG001  # see `Engine`
-    """Only ARM has an option: matrices of float32 are multiplied in bfloat16."""
+    """See `Engine`; only ARM has an option, which multiplies float32 matrices in bfloat16."""
     told = f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in."
     if platform.machine().lower() not in _ARM_64:
         raise OptionError(f"{told} Give another --engine, such as openvino.")
@@ -320,7 +322,7 @@ class _PartSession(_Session):
         outputs = [output.name for output in self._session.get_outputs()]
         if not all(output.type.startswith("tensor") for output in self._session.get_outputs()):
             return functools.partial(self._session.run_with_ort_values, outputs, values)
-        # Naming all inputs anew takes as long as a kernel of a small model.
+        # Naming all inputs again takes as long as a kernel of a small model.
         binding = self._session.io_binding()
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
@@ -328,7 +330,7 @@ class _PartSession(_Session):
 
         def infer() -> None:
             for name in outputs:
-                # Otherwise the runtime would write into the output of the run before.
+                # Otherwise the runtime would overwrite the output of the previous run.
                 bind_output(name)
             run(binding)
 
@@ -336,13 +338,14 @@ class _PartSession(_Session):
 
 
 class _Steps:
-    """Steps of a generation, whose state stays in values of the runtime, on its device."""
+    """The steps of a generation, whose state stays in values of the runtime, on its device."""
 
     def __init__(
         self, session: ort.InferenceSession, plan: StepPlan, dtypes: Mapping[str, str]
     ) -> None:
         self._outputs = [output.name for output in session.get_outputs()]
-        # A binding keeps what does not change: 20 to 30 µs a step less than naming all inputs anew.
+        # A binding keeps what does not change. That saves 20 to 30 µs a step over naming all inputs
+        # again.
         self._binding = session.io_binding()
         self._bind_input = self._binding.bind_ortvalue_input
         # Outputs stay on the device that the first provider computes on.
@@ -374,7 +377,7 @@ class _Steps:
         for name, value in self._inputs[step]:
             bind(name, value)
         for name in self._outputs:
-            # Otherwise the runtime would write into the output of the step before.
+            # Otherwise the runtime would overwrite the output of the previous step.
             bind_output(name)
         self._run()
         outputs = self._binding.get_outputs()
@@ -394,7 +397,7 @@ class _Steps:
         kept: list[Array] = []
         state = self._values(self._plan.state_at(step), kept) if step else self._first
         self._bind(state)
-        # The arrays of the state before are in use until here.
+        # The arrays of the previous state are in use until here.
         self._kept_state = kept
         self._next = step
 
@@ -412,20 +415,20 @@ class _Steps:
 
 
 def _device_of(provider: str, options: Mapping[str, Mapping[str, str]]) -> tuple[str, int]:
-    """The device that a provider computes on, where its outputs can stay, and its number."""
+    """Return the device on which the outputs of a provider can stay, and its number."""
     number = options.get(provider, {}).get("device_id", "0")
     return _DEVICES.get(provider, "cpu"), int(number)
 
 
 class _ProfiledSession(_Session):
-    """A session that writes a profile, and the plan that it made of the model, into `folder`."""
+    """A session that writes a profile and the plan of its model into `folder`."""
 
     def __init__(self, session: ort.InferenceSession, folder: Path) -> None:
         super().__init__(session)
         self._folder = folder
 
     def report(self, runs: int) -> dict[str, Any]:
-        """See `ProfiledSession`. There are fewer runs if a profile cannot hold so many."""
+        """See `ProfiledSession`; there are fewer runs if a profile cannot hold that many."""
         try:
             profile = _Profile(runs)
             profile.read(Path(self._session.end_profiling()))
@@ -448,11 +451,11 @@ def _open(
 ) -> ort.InferenceSession:
     source: str | bytes = model.path
     if model.folder is not None:
-        # Read here, because the runtime looks for external data beside a file that it opens.
+        # Read here, because the runtime looks for external data next to a file that it opens.
         session_options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", model.folder
         )
-        with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
+        with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a string on this side
             source = file.read()
     providers = _providers(options)
     if any(_DEVICES.get(name) == _CUDA for name, _ in providers):
@@ -482,9 +485,9 @@ def _why_missing(provider: str) -> str:
 
 @functools.cache
 def _load_cuda() -> tuple[str, ...]:
-    """Load CUDA's libraries from the packages of pip, where the runtime does not look by itself.
+    """Load CUDA's libraries from pip packages, where the runtime does not look by itself.
 
-    Returns those that could not be loaded, which the runtime only prints.
+    Return those that could not be loaded, which the runtime only prints.
     """
     # Versions before 1.21 lack it.
     load_libraries = getattr(ort, "preload_dlls", None)
@@ -497,7 +500,7 @@ def _load_cuda() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _working_in(folder: str | None) -> Iterator[None]:
-    before = os.getcwd()  # noqa: PTH109  # a path is a text on this side
+    before = os.getcwd()  # noqa: PTH109  # a path is a string on this side
     os.chdir(before if folder is None else folder)
     try:
         yield
@@ -544,7 +547,7 @@ def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) ->
 
 
 def _fewer_threads(text: str, threads: int) -> int:
-    """The threads of a case that wants fewer than it has cores."""
+    """Return the threads of a case that uses fewer than it has cores."""
     if text.isdecimal() and 1 <= int(text) <= threads:
         return int(text)
     raise OptionError(
@@ -554,7 +557,7 @@ def _fewer_threads(text: str, threads: int) -> int:
 
 
 def _choices(present: object) -> str:
-    """The values of an option, by the names that our documentation uses."""
+    """Return the values of an option, by the names that our documentation uses."""
     if isinstance(present, bool):
         return "true or false"
     if isinstance(present, int):
@@ -568,7 +571,7 @@ def _is_setting(name: str) -> bool:
 
 
 def _parsed(text: str, present: object) -> object:
-    """`text` converted to the type of the option's current value."""
+    """Return `text` converted to the type of the option's current value."""
     if isinstance(present, bool):
         if text.lower() not in (*_TRUE, *_FALSE):
             raise ValueError(text)
@@ -580,12 +583,15 @@ def _parsed(text: str, present: object) -> object:
     kind = type(present)
     member = getattr(kind, _MEMBERS.get(text.lower(), text), None)
     if not isinstance(member, kind):
-        raise ValueError(text)  # noqa: TRY004  # the text names no member
+        raise ValueError(text)  # noqa: TRY004  # the text is not the name of a member
     return member
 
 
 def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
-    """The providers with their options; the CPU is always last and runs what the others cannot."""
+    """Return the providers with their options.
+
+    The CPU is always last and runs what the others cannot.
+    """
     available = ort.get_available_providers()
     names = []
     for part in options.get(_PROVIDER, "CPU").split(","):
@@ -607,9 +613,9 @@ def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
 
 
 def _packed(array: Array, dtype: str) -> Array:
-    """Pack the bits as the runtime reads them: several to a byte, the first in its lowest bits.
+    """Pack the bits as the runtime reads them: several elements to a byte, lowest bits first.
 
-    The array keeps its shape, which is the input's shape to the runtime; its end is unused.
+    The array keeps its shape, which the runtime takes as the input's shape; its end is unused.
     """
     if dtype not in _PACKED_BITS:
         return array
@@ -624,7 +630,7 @@ def _packed(array: Array, dtype: str) -> Array:
 
 
 def _ort_value(array: Array, dtype: str) -> ort.OrtValue:
-    """A value of a type that numpy lacks, in the memory of `array`."""
+    """Return a value of the runtime that uses the memory of `array`, with a type numpy may lack."""
     if dtype not in _ONNX_TYPES:
         return ort.OrtValue.ortvalue_from_numpy(array)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
@@ -643,8 +649,9 @@ def _profiled_options(threads: int, options: Mapping[str, str], folder: Path) ->
 def _save_plan(session_options: ort.SessionOptions, folder: Path) -> None:
     """Save the optimized graph without its weights, which may be gigabytes."""
     session_options.optimized_model_filepath = str(folder / _PLAN_FILE)
-    # A link to the null device, because the runtime removes a file of weights that stayed empty.
-    # Windows has none for most users; the weights are then in the folder, which is removed.
+    # A link to the null device, because the runtime deletes a file of weights that stays empty.
+    # Most Windows users may not create links; the weights then go into the folder, which is
+    # removed.
     with contextlib.suppress(OSError):
         (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     _keep_weights_apart(session_options)
@@ -657,7 +664,7 @@ def _keep_weights_apart(session_options: ort.SessionOptions) -> None:
 
 
 def _read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a profile, one in each line, in the order in which they ended."""
+    """Yield the events of a profile, one per line, in the order in which they ended."""
     try:
         file = path.open(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -683,7 +690,10 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _incomplete(path: Path) -> OSError:
-    """The runtime does not report write errors: only the file shows them."""
+    """Return the error for a profile that was cut short.
+
+    The runtime does not report write errors, so only the file shows them.
+    """
     return OSError(errno.ENOSPC, "the profile file is incomplete", str(path))
 
 
@@ -693,12 +703,12 @@ def _is_kernel(event: Mapping[str, Any]) -> bool:
 
 
 def _types(args: Mapping[str, Any], key: str) -> list[tuple[str, list[int]]]:
-    """Types and shapes of the inputs or outputs of a kernel that are tensors."""
+    """Return the types and shapes of a kernel's inputs or outputs that are tensors."""
     return [pair for entry in args.get(key, ()) for pair in entry.items()]
 
 
 def _precision(args: Mapping[str, Any]) -> str | None:
-    """The type that a kernel computes in: its first input's, unless that is an index."""
+    """Return the type that a kernel computes in: its first input's, unless that is an index."""
     names = [name for name, _ in _types(args, "input_type_shape")[:1]]
     if not names or names[0] in _INDEX_TYPES:
         names = [name for name, _ in _types(args, "output_type_shape")[:1]] or names
@@ -750,7 +760,7 @@ class _Profile:
         self._runs.popleft()
 
     def _noted(self, event: Mapping[str, Any]) -> tuple[str, str, str]:
-        """The key of a kernel; its facts are kept."""
+        """Return the key of a kernel, and keep its facts."""
         args = event["args"]
         # Inserted kernels may share a name; their index differs.
         name: str = event["name"].removesuffix(_KERNEL_EVENT)
@@ -781,21 +791,21 @@ class _Profile:
 
 
 class _Nesting:
-    """The events that ended on one thread and may have run inside of a later one."""
+    """The events that ended on one thread and may have run inside a later one."""
 
     def __init__(self) -> None:
         # Start, duration, and whether it is the body of a Loop, an If or a Scan.
         self._ended: list[tuple[int, float, bool]] = []
 
     def end_graph(self, start: int) -> None:
-        """A graph has ended: all kernels that started after it ran inside."""
+        """Note the end of a graph: all kernels that started after it ran inside it."""
         inside = 0.0
         while self._ended and self._ended[-1][0] >= start:
             inside += self._ended.pop()[1]
         self._ended.append((start, inside, True))
 
     def end_kernel(self, start: int, duration: float) -> float:
-        """A kernel has ended; returns its time without the bodies inside of it."""
+        """Note the end of a kernel, and return its time without the bodies that ran inside it."""
         inside = 0.0
         while self._ended and self._ended[-1][2] and self._ended[-1][0] >= start:
             inside += self._ended.pop()[1]

@@ -1,4 +1,4 @@
-"""Replaces methods of ONNX Runtime's sessions for a while.
+"""Replace methods of ONNX Runtime's sessions for a while.
 
 The replacement belongs to one process: a forked process has the original methods.
 """
@@ -33,7 +33,7 @@ class WrappedMethods:
         self._inherited: set[str] = set()
 
     def wrap(self, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Replace a method by its wrapper; does nothing if this runtime has no such method."""
+        """Replace a method by its wrapper, if this runtime has the method."""
         original = getattr(self._owner, name, None)
         if original is None:
             return
@@ -44,7 +44,7 @@ class WrappedMethods:
         setattr(self._owner, name, self._wrapped[name])
 
     def is_in_place(self, name: str) -> bool:
-        """Whether the class has our wrapper, and nobody has wrapped it again."""
+        """Whether the class has our wrapper, and no other code has wrapped it again."""
         return getattr(self._owner, name) is self._wrapped.get(name)
 
     def put_back(self) -> None:
@@ -59,7 +59,7 @@ class WrappedMethods:
 
 
 class FirstUse:
-    """Calls back once, before this process creates or runs its first session."""
+    """A callback that is called once, before this process creates or runs its first session."""
 
     def __init__(self, on_use: Callable[[], None]) -> None:
         self._on_use = on_use
@@ -91,7 +91,8 @@ class FirstUse:
                     self._on_use()
                     self._is_awaited = False
                     self._methods.put_back()
-            # Call what has replaced us by now; wrappers around us have run already.
+            # Call the method that has replaced this one by now; wrappers around this one have
+            # already run.
             now = getattr(ort.InferenceSession, name) if is_plain else original
             return now(session, *arguments, **named)
 
@@ -102,7 +103,7 @@ _AWAITED: weakref.WeakSet[FirstUse] = weakref.WeakSet()
 
 
 def make_way() -> None:
-    """Remove the wrappers that wait for the first use: this is it."""
+    """Remove the wrappers that wait for the first use, because it happens now."""
     for awaited in list(_AWAITED):
         awaited.put_back()
 

@@ -1,6 +1,6 @@
-"""ONNX Runtime's own quantizer: a file in, a file of 8-bit integers out, and nothing beside it.
+"""ONNX Runtime's own quantizer, which reads a file and writes a file of 8-bit integers.
 
-Its source is sent to a worker, like an engine's, because calibrating runs the model.
+Its source is sent to a worker, like an engine's, because calibration runs the model.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _Form: TypeAlias = Literal["dynamic", "static"]
 
-# ARM processors have fast kernels for signed activations, others for unsigned ones, says the
-# documentation of `quantize_static`.
+# According to the documentation of `quantize_static`, ARM processors have fast kernels for signed
+# activations, and others for unsigned ones.
 _ARM = ("arm", "aarch64")
 _PREPARED = "prepared.onnx"
-# A level of the runtime's log. Its warnings would hide the last output of a crash.
+# A log level of the runtime. Its warnings would hide the last output of a crash.
 _ERROR = 3
 
 
 class CalibrationFeeds(CalibrationDataReader):  # type: ignore[misc]  # the runtime has no types
-    """The inputs of the calibrating inferences, one after the other."""
+    """The inputs of the calibration inferences, one after the other."""
 
     def __init__(self, feeds: Sequence[Mapping[str, Array]]) -> None:
         self._feeds = iter(feeds)
@@ -49,7 +49,7 @@ class CalibrationFeeds(CalibrationDataReader):  # type: ignore[misc]  # the runt
         return None if feed is None else dict(feed)
 
 
-def quantize_file(  # noqa: PLR0913  # what, into what, how, by what, beside what
+def quantize_file(  # noqa: PLR0913  # what, into what, how, by which inputs, and where
     source: str,
     target: str,
     form: _Form,
@@ -58,9 +58,9 @@ def quantize_file(  # noqa: PLR0913  # what, into what, how, by what, beside wha
     *,
     is_large: bool,
 ) -> tuple[str, ...]:
-    """Write the quantized model; returns the notes on it.
+    """Write the quantized model, and return the notes on it.
 
-    The weights of a large model lie in another file beside it. The files in `folder` are removed
+    The weights of a large model are in another file next to it. The files in `folder` are removed
     with the worker.
     """
     ort.set_default_logger_severity(_ERROR)
@@ -85,10 +85,10 @@ def quantize_file(  # noqa: PLR0913  # what, into what, how, by what, beside wha
 
 
 def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple[str, ...]]:
-    """The model with its constants folded, its opset high enough and its shapes inferred.
+    """Fold the model's constants, raise its opset if needed, and infer its shapes.
 
-    Symbolic shapes would need sympy, which nothing else needs. If the preparation fails, the model
-    is quantized as it is.
+    Symbolic shapes are skipped, because they would need sympy as a dependency. If the preparation
+    fails, the model is quantized as it is.
     """
     prepared = folder / _PREPARED
     try:
@@ -103,7 +103,7 @@ def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple
     except Exception as error:  # noqa: BLE001  # the quantizer raises anything
         reason = str(error).strip().partition("\n")[0]
         if not is_large:
-            # A failed preparation leaves a file beside the model.
+            # A failed preparation leaves a file next to the model.
             source = Path(shutil.copyfile(source, folder / "source.onnx"))
         return source, (f"not prepared for quantization: {type(error).__name__}: {reason}",)
     _forget_types_of_weights(prepared)
@@ -113,7 +113,7 @@ def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple
 def _forget_types_of_weights(path: Path) -> None:
     """Remove the entries of a model that repeat the types of its weights.
 
-    A weight that nodes computed keeps such an entry when these nodes are folded. The quantizer
+    A weight that nodes compute keeps such an entry when these nodes are folded. The quantizer
     transposes the weight of a Gemm, but not the shape in the entry.
     """
     model = onnx.load(path, load_external_data=False)

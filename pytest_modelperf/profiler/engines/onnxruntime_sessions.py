@@ -1,4 +1,4 @@
-"""Watches the sessions of ONNX Runtime that a program creates and runs.
+"""Watch the sessions of ONNX Runtime that a program creates and runs.
 
 The methods of `InferenceSession` are wrapped meanwhile, so that the program itself stays unchanged.
 A session that is created meanwhile writes a profile into a folder of its own.
@@ -35,9 +35,9 @@ from pytest_modelperf.profiler.engines.watched import (
 
 VERSION: str = ort.__version__
 
-# The runtime keeps the weights in memory twice if it saves the plan of a model.
+# The runtime keeps the weights in memory twice when it saves the plan of a model.
 MAX_PLANNED_BYTES = 512 * 1024 * 1024
-# A model in memory is kept in a file, to be read when the session may have ended.
+# A model in memory is saved to a file, because it may be read after the session has ended.
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 _CPU = "CPUExecutionProvider"
 _WEIGHTS_FILE, _MODEL_FILE = "plan.weights", "model.onnx"
@@ -49,7 +49,7 @@ _LOOKS = 5
 
 
 def create_session(model: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # no types
-    """Creates an `InferenceSession` from a path, bytes, or an ONNX message."""
+    """Create an `InferenceSession` from a path, bytes, or an ONNX message."""
     serialize = getattr(model, "SerializeToString", None)
     source = model if serialize is None else serialize()
     return ort.InferenceSession(source, *arguments, **named)
@@ -68,7 +68,7 @@ class SessionWatch:
         # Held while a model loads, which may take minutes.
         self._options_lock = threading.RLock()
         self._known: weakref.WeakKeyDictionary[Any, WatchedSession] = weakref.WeakKeyDictionary()
-        # The same by number, which is quicker to find; removed with its session.
+        # The same by `id`, which is quicker to find; an entry is removed with its session.
         self._known_by_id: dict[int, WatchedSession] = {}
         self._methods = WrappedMethods()
         self._bindings = SeenBindings()
@@ -115,7 +115,7 @@ class SessionWatch:
                 watched.profiles.extend(sorted(watched.folder.glob(_PROFILES)))
 
     def give_up(self, session: Any) -> None:  # noqa: ANN401  # the runtime has no types
-        """End the profile of a session that nobody will read."""
+        """End the profile of a session, which will not be read."""
         watched = self._known.pop(session, None)
         if watched is not None:
             self._collect(session, watched)
@@ -123,7 +123,7 @@ class SessionWatch:
     # -- sessions
 
     def _creating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(  # noqa: N807  # it stands in for that
+        def __init__(  # noqa: N807  # it replaces that method
             session: Any,  # noqa: ANN401  # the runtime has no types
             path_or_bytes: Any,  # noqa: ANN401
             sess_options: Any = None,  # noqa: ANN401
@@ -158,10 +158,10 @@ class SessionWatch:
         *,
         has_plan: bool,
     ) -> int:
-        """Create the session, with a profile if possible; returns when the profile began."""
+        """Create the session, with a profile if possible, and return when the profile began."""
         # Another thread may have changed these options for a session of its own.
         with self._options_lock:
-            # The runtime itself refuses what has no such setting.
+            # The runtime itself refuses an object that has no such setting.
             has_own = options is not None and getattr(options, "enable_profiling", True)
         if has_own:
             watched.why = "it writes a profile of its own"
@@ -194,7 +194,7 @@ class SessionWatch:
         return start_ns
 
     def _keep_model(self, watched: WatchedSession, source: Any) -> None:  # noqa: ANN401
-        """Keep a model in memory as a file: one for all sessions of the same model."""
+        """Save a model in memory to a file: one file for all sessions of the same model."""
         if watched.folder is None or not isinstance(source, bytes) or len(source) > MAX_KEPT_BYTES:
             return
         with contextlib.suppress(OSError):
@@ -267,7 +267,7 @@ class SessionWatch:
             gone.atexit = False
 
     def _find(self, session: Any) -> WatchedSession:  # noqa: ANN401
-        """The record of the session; a new one if the session is older than the watch."""
+        """Return the record of the session, or a new one if the session is older than the watch."""
         watched = self._known.get(session)
         if watched is None:
             with self._lock:
@@ -280,7 +280,7 @@ class SessionWatch:
         return watched
 
     def _begun_ns(self, session: Any, start_ns: int, end_ns: int) -> int:  # noqa: ANN401
-        """When the profile began, converted from the runtime's clock."""
+        """Return when the profile began, converted from the runtime's clock."""
         told_ns = int(session.get_profiling_start_time_ns())
         for read in (time.time_ns, time.monotonic_ns):
             begun_ns = told_ns - self._ahead_ns(read)
@@ -289,7 +289,7 @@ class SessionWatch:
         return start_ns
 
     def _ahead_ns(self, read: Callable[[], int]) -> int:
-        """How far another clock is ahead of ours, by the quickest of several readings of both."""
+        """Return how far another clock is ahead of ours, from the quickest of several readings."""
         looks = []
         for _ in range(_LOOKS):
             before_ns = time.perf_counter_ns()
@@ -329,7 +329,7 @@ class SessionWatch:
     def _running_later(self, original: Callable[..., Any]) -> Callable[..., Any]:
         clock = time.perf_counter_ns
 
-        def run_async(  # noqa: PLR0913, PLR0917  # as the runtime has it
+        def run_async(  # noqa: PLR0913, PLR0917  # the runtime's signature
             session: Any,  # noqa: ANN401
             output_names: Any,  # noqa: ANN401
             input_feed: Any,  # noqa: ANN401
@@ -362,10 +362,10 @@ class SessionWatch:
         return run_async
 
 
-# A forked process reports nothing. Each watch is told once, because asking for the process at each
-# inference takes a system call.
+# A forked process reports nothing. Each watch is stopped once in it, because checking the process
+# id at each inference would take a system call.
 _WATCHES: weakref.WeakSet[SessionWatch] = weakref.WeakSet()
-# Profiles that this process inherited with their sessions.
+# Watches whose profiles this process inherited with their sessions.
 _LEFT: list[SessionWatch] = []
 
 
@@ -390,7 +390,7 @@ def _give_up(session: Any) -> None:  # noqa: ANN401
 
 
 def _watched(source: Any) -> WatchedSession:  # noqa: ANN401
-    """The record of a session of that model. Anything else is left for the runtime to refuse."""
+    """Return a new record for a session of that model; the runtime refuses other objects."""
     if not isinstance(source, str | os.PathLike):
         return WatchedSession()
     path = Path(os.fsdecode(source))
@@ -420,14 +420,18 @@ def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]
 
 
 def _save_weights_nowhere(options: Any, folder: Path) -> bool:  # noqa: ANN401
-    """Save the plan without its weights; False if the program saves plans of its own."""
+    """Discard the weights of the saved plan, and return whether a plan can be saved.
+
+    It cannot if the program saves plans of its own.
+    """
     if options.optimized_model_filepath:
         if _entry(options, f"{_ENTRY}_file_name") == _WEIGHTS_FILE:
             # An earlier session has set it.
             options.add_session_config_entry(f"{_ENTRY}_file_name", "")
         return False
-    # A link to the null device, because the runtime removes a file of weights that stayed empty.
-    # Windows has none for most users; the weights are then in the folder, which is removed.
+    # A link to the null device, because the runtime deletes a file of weights that stays empty.
+    # Most Windows users may not create links; the weights then go into the folder, which is
+    # removed.
     with contextlib.suppress(OSError):
         (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     for key, value in (("file_name", _WEIGHTS_FILE), ("min_size_in_bytes", "64")):
@@ -450,8 +454,8 @@ def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
     """Whether the plan of a session can be saved at a negligible cost."""
     names = [name if isinstance(name, str) else name[0] for name in providers or ()]
     if set(names) - {_CPU}:
-        # A provider that compiles its part of the graph cannot save one, and the program would see
-        # that.
+        # A provider that compiles its part of the graph cannot save a plan, and the program would
+        # see the error.
         return False
     if isinstance(source, bytes):
         return len(source) <= MAX_PLANNED_BYTES and source[4:8] != b"ORTM"
@@ -463,7 +467,7 @@ def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
 
 
 class SeenBindings:
-    """The shapes of the inputs that a program binds: an `IOBinding` itself does not show them."""
+    """The shapes of the inputs that a program binds, which an `IOBinding` itself does not show."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakKeyDictionary[Any, dict[str, InputShape]]
@@ -480,7 +484,7 @@ class SeenBindings:
         self._methods.put_back()
 
     def shapes(self, binding: Any) -> InputShapes | None:  # noqa: ANN401  # the runtime has no types
-        """The shapes that were bound while the methods were wrapped; None if none were."""
+        """Return the shapes that were bound while the methods were wrapped, or None without any."""
         known = self._known.get(binding)
         return tuple(known.values()) if known else None
 
@@ -493,7 +497,7 @@ class SeenBindings:
         return bind
 
     def _binding_memory(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def bind_input(  # noqa: PLR0913, PLR0917  # as the runtime has it
+        def bind_input(  # noqa: PLR0913, PLR0917  # the runtime's signature
             binding: Any,  # noqa: ANN401
             name: Any,  # noqa: ANN401
             device_type: Any,  # noqa: ANN401
@@ -523,7 +527,7 @@ class SeenBindings:
 def shapes_finder(
     method: str, bindings: SeenBindings
 ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], InputShapes | None]:
-    """The function that reads the shapes of the inputs from the arguments of a method."""
+    """Return the function that reads the shapes of the inputs from the arguments of a method."""
     place = RUNS[method]
     if method == "run_with_iobinding":
         return lambda arguments, named: bindings.shapes(_at(place, arguments, named))
@@ -536,7 +540,7 @@ def shapes_finder(
 
 
 def feed_shapes(feed: Any) -> InputShapes | None:  # noqa: ANN401  # the runtime has no types
-    """Names, shapes and types of the inputs of a feed; None if it has none by name."""
+    """Return names, shapes and types of the inputs of a feed, or None if it has none by name."""
     return _shapes((0, ""), (feed,), {})
 
 
@@ -548,7 +552,7 @@ def _at(place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, 
 def _shapes(
     place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]
 ) -> InputShapes | None:
-    """Names, shapes and types of the inputs; None if there are no inputs by name."""
+    """Return names, shapes and types of the inputs, or None if there are no inputs by name."""
     feeds: Any = _at(place, arguments, named)
     try:
         # Nearly all inputs are arrays, and a small inference takes 10 us.
@@ -570,14 +574,14 @@ def _shapes_of_vector(names: Any, values: Any) -> InputShapes | None:  # noqa: A
 
 
 def _known(described: Sequence[InputShape | None]) -> InputShapes | None:
-    """Those that have a shape; None if no input has one."""
+    """Return the inputs that have a shape, or None if no input has one."""
     return tuple([each for each in described if each is not None]) or None
 
 
 def _described(name: str, value: Any) -> InputShape | None:  # noqa: ANN401
-    """Name, shape and type of an input; None for one that has no shape, such as a sequence.
+    """Return name, shape and type of an input, or None if it has no shape, such as a sequence.
 
-    The runtime takes lists and numbers too. It has checked that lists have equal lengths.
+    The runtime also takes lists and numbers. It has checked that lists have equal lengths.
     """
     outer: list[int] = []
     while isinstance(value, (list, tuple)):
@@ -594,7 +598,7 @@ def _described(name: str, value: Any) -> InputShape | None:  # noqa: ANN401
 
 
 def _name_of(element_type: Any) -> object:  # noqa: ANN401
-    """The name of a type of numpy; ONNX's own types are numbers."""
+    """Return the name of a numpy type; ONNX's own types are numbers."""
     return getattr(element_type, "__name__", None) or str(element_type)
 
 

@@ -1,6 +1,8 @@
-"""OpenVINO as an engine. Its source is sent to a worker; it needs numpy and the runtime.
+"""OpenVINO as an engine.
 
-Options are texts. `device` names where the model runs (`CPU` by default, `GPU.0`, `AUTO`), and any
+Its source is sent to a worker; it needs numpy and the runtime.
+
+Options are strings. `device` names where the model runs (`CPU` by default, `GPU.0`, `AUTO`). Any
 other name is a property that the device compiles the model with (`INFERENCE_PRECISION_HINT=f32`).
 """
 
@@ -30,7 +32,7 @@ _STREAMS = "NUM_STREAMS"
 _DEFAULTS = {_STREAMS: "1", "PERFORMANCE_HINT": "LATENCY"}
 _PROFILING = "PERF_COUNT"
 _PRECISION = "INFERENCE_PRECISION_HINT"
-# The least share of zeros of weights that are packed.
+# The smallest share of zeros at which weights are packed.
 _SPARSE_FROM = "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE"
 # Our names of precisions, and the runtime's.
 _FLOATS = ("f32", "bf16", "f16")
@@ -64,7 +66,7 @@ _PRECISIONS = {
     "u8": "uint8",
 }
 _OUTPUT_NUMBER = re.compile(r"(\.\d+)+$")
-# Entries of the plan that are no kernels.
+# Entries of the plan that are not kernels.
 _NO_KERNELS = ("Const", "Input", "Output")
 _NO_STEPS = ("Constant", "Parameter", "Result")
 
@@ -73,7 +75,7 @@ _VARINT, _EIGHT_BYTES, _LENGTH_FIRST, _FOUR_BYTES = 0, 1, 2, 5
 _MODEL_GRAPH, _GRAPH_NODE = 7, 1
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE = 1, 2, 3, 4, 5
 _ATTRIBUTE_GRAPHS = (6, 11)
-# Nodes that become no step of the plan. The step before them gets their name.
+# Nodes that do not become a step of the plan. The step before them gets their name.
 _PASSED_OVER = ("Dropout", "Identity")
 
 _NS_PER_US = 1000
@@ -117,9 +119,9 @@ def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The device decides by its processor, and may silently compute in another precision.
+    """See `Engine`; a device may silently compute in another precision.
 
-    So the smallest model is compiled, and its precision is read.
+    That depends on its processor, so the smallest model is compiled and its precision is read.
     """
     device = _find_device(options)
     offered = [name for name in _FLOATS if _computes_in(device, name)]
@@ -132,7 +134,7 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
 
 
 def sparsity_options(share: float, options: Mapping[str, str]) -> dict[str, str]:
-    """Weights with this share of zeros are packed if the device can: INT8 matrices, with AMX.
+    """See `Engine`; weights are packed only if the device can do so: INT8 matrices, with AMX.
 
     The limit is a little lower than the share, which is rounded in each weight.
     """
@@ -141,7 +143,7 @@ def sparsity_options(share: float, options: Mapping[str, str]) -> dict[str, str]
 
 
 class _Session:
-    """A compiled model with one request, and one more for each that runs at the same time."""
+    """A compiled model with one request, and one more for each parallel inference."""
 
     def __init__(self, compiled: ov.CompiledModel) -> None:
         self._compiled = compiled
@@ -179,10 +181,10 @@ class _Session:
 
 
 class _Steps:
-    """Steps of a generation, which two requests run in turn.
+    """The steps of a generation, which two requests run in turn.
 
-    The outputs of one are the inputs of the other. A single request would write its outputs where
-    its inputs lie.
+    The outputs of one are the inputs of the other. A single request would overwrite its inputs with
+    its outputs.
     """
 
     def __init__(
@@ -220,7 +222,7 @@ class _Steps:
 
 
 class _TimedSteps(_Steps):
-    """Steps that note how long each of them took."""
+    """Steps that record how long each of them took."""
 
     def __init__(
         self, compiled: ov.CompiledModel, plan: StepPlan, dtypes: Mapping[str, str]
@@ -239,7 +241,7 @@ def _prepared(
     request: ov.InferRequest, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
 ) -> Callable[[], Any]:
     _set(request, _tensors(inputs, dtypes))
-    # Shared, so that outputs are not copied once more.
+    # Shared, so that outputs are not copied.
     return functools.partial(request.infer, share_outputs=True)
 
 
@@ -253,11 +255,11 @@ def _set(request: ov.InferRequest, tensors: Mapping[str, ov.Tensor]) -> None:
 
 
 class _ProfiledSession(_Session):
-    """A compiled model that counts the microseconds of its kernels.
+    """A compiled model that reports the times of its kernels.
 
-    The CPU does not tell the times of single runs, only the average of all runs since the model was
-    compiled, in whole microseconds. So the first and coldest run is subtracted, and each other run
-    gets the remaining average, or less if the sum of its kernels would exceed its whole time.
+    The CPU does not report the times of single runs, only the average of all runs since the model
+    was compiled, in whole microseconds. So the first and coldest run is subtracted, and each other
+    run gets the remaining average, or less if the sum of its kernels would exceed its whole time.
     """
 
     def __init__(
@@ -288,7 +290,7 @@ class _ProfiledSession(_Session):
         return infer_timed
 
     def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> _TimedSteps:
-        """See `Session`. The kernels of one request are counted: there is one without a state."""
+        """See `Session`. Kernels are counted for one request, the only one if there is no state."""
         steps = _TimedSteps(self._compiled, plan, dtypes)
         self._request = steps.requests[0]
         steps()
@@ -333,7 +335,10 @@ class _ProfiledSession(_Session):
         }
 
     def _steady_us(self, name: str, average_us: int) -> float:
-        """The average without the first run; devices other than the CPU only tell the last run."""
+        """Return the average without the first run.
+
+        Devices other than the CPU report only the last run, which is returned as it is.
+        """
         if self._compiled.get_property("EXECUTION_DEVICES") != ["CPU"]:
             return average_us
         total_us = average_us * (1 + len(self._run_ns)) - self._first_us.get(name, 0)
@@ -345,12 +350,12 @@ class _ProfiledSession(_Session):
 
 @functools.cache
 def _core() -> ov.Core:
-    """The only runtime core of this process, so that a device's library is loaded once."""
+    """Return the only runtime core of this process, so that a device's library is loaded once."""
     return ov.Core()
 
 
 def _version() -> str:
-    """The version: `2026.4.1`, or the full text of a build that is no release."""
+    """Return the version: `2026.4.1`, or the full text of a build that is not a release."""
     text = str(ov.__version__)
     return text.partition("-")[0] if "-releases/" in text else text
 
@@ -359,10 +364,10 @@ def _read(model: ModelRef) -> ov.Model:
     with _readable():
         if model.folder is None:
             return _core().read_model(model.path)
-        with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
+        with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a string on this side
             content = file.read()
         # The runtime looks for the external data of a model in memory in the working directory. A
-        # folder of links would not do, because it refuses their targets.
+        # folder of links would not work, because it refuses their targets.
         with _working_directory(model.folder):
             return _core().read_model(content, b"")
 
@@ -387,7 +392,7 @@ def _compile(
 
 
 def _check_properties(device: str, properties: Mapping[str, str]) -> None:
-    """OptionError if one option alone keeps even the smallest model from being compiled."""
+    """Raise OptionError if one option alone keeps even the smallest model from being compiled."""
     smallest = _core().read_model(_SMALLEST, b"")
     for name, value in properties.items():
         try:
@@ -413,7 +418,7 @@ def _computes_in(device: str, precision: str) -> bool:
 
 
 def _find_device(options: Mapping[str, str]) -> str:
-    """The device of the options; OptionError if it is missing."""
+    """Return the device of the options; raise OptionError if it is missing."""
     device = options.get(_DEVICE, _DEFAULT_DEVICE).upper()
     available = _core().available_devices
     kind = device.partition(":")[0]
@@ -426,14 +431,14 @@ def _find_device(options: Mapping[str, str]) -> str:
 
 
 def _defaults(device: str, threads: int | None = None) -> dict[str, str]:
-    """The default properties, as far as the device has them."""
+    """Return the default properties that the device supports."""
     wanted = dict(_DEFAULTS) if threads is None else {_THREADS: str(threads), **_DEFAULTS}
     supported = _supported(device)
     return {name: value for name, value in wanted.items() if name in supported}
 
 
 def _supported(device: str) -> dict[str, str]:
-    """The properties of a device, and whether they can be set (`RW`, `RO`)."""
+    """Return the properties of a device, and whether they can be set (`RW`, `RO`)."""
     with _readable():
         found: dict[str, str] = _core().get_property(
             device.partition(":")[0], "SUPPORTED_PROPERTIES"
@@ -442,7 +447,7 @@ def _supported(device: str) -> dict[str, str]:
 
 
 def _tensor(array: Array, dtype: str) -> ov.Tensor:
-    """The values for the runtime; types that numpy lacks are not copied."""
+    """Return the values as a tensor of the runtime; types that numpy lacks are not copied."""
     if dtype in _OV_TYPES:
         return ov.Tensor(array, ov.Shape(array.shape), getattr(ov.Type, _OV_TYPES[dtype]))
     if dtype == "string":
@@ -457,7 +462,7 @@ def _tensor(array: Array, dtype: str) -> ov.Tensor:
 
 @contextlib.contextmanager
 def _readable() -> Iterator[None]:
-    """Errors of the runtime, without the places in its source that they were raised at."""
+    """Raise errors of the runtime again without the places in its source that raised them."""
     try:
         yield
     except RuntimeError as error:
@@ -486,10 +491,11 @@ def _working_directory(folder: str) -> Iterator[None]:
 def _find_originals(
     model: ov.Model, nodes: _Nodes, told: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
-    """The names of nodes of the ONNX model by kernel; `told` has the names that kernels give.
+    """Return the names of the ONNX model's nodes by kernel.
 
-    A fusion often keeps only the name of its last step: a MatMul and its Add appear as the Add
-    alone. A step that no kernel names belongs to the kernel of its consumer.
+    `told` has the names that kernels give. A fusion often keeps only the name of its last step: a
+    MatMul and its Add appear as the Add alone. A step that no kernel names belongs to the kernel of
+    its consumer.
     """
     steps = [op for op in model.get_ordered_ops() if op.get_type_name() not in _NO_STEPS]
     owners = _find_owners(steps, nodes)
@@ -517,10 +523,10 @@ def _find_originals(
 
 
 def _find_owners(steps: Sequence[ov.Node], nodes: _Nodes) -> dict[str, str]:
-    """The ONNX node that each step was made of.
+    """Return the ONNX node that each step was made from.
 
     A node that becomes several steps gives its name to the last. The others got names from the
-    runtime, and only lead to that last one.
+    runtime, and their consumers lead to that last one.
     """
     owners: dict[str, str] = {}
     for op in reversed(steps):
@@ -532,7 +538,7 @@ def _find_owners(steps: Sequence[ov.Node], nodes: _Nodes) -> dict[str, str]:
 
 
 def _find_constants(steps: Sequence[ov.Node]) -> set[str]:
-    """Steps whose outputs do not depend on the inputs: they are computed once, at the start."""
+    """Return the steps whose outputs do not depend on the inputs; they are computed once."""
     constants: set[str] = set()
     for op in steps:
         sources = [value.get_node() for value in op.input_values()]
@@ -548,7 +554,7 @@ def _consumers(op: ov.Node) -> list[ov.Node]:
 
 
 def _text(op: ov.Node, key: str) -> str:
-    """An entry of the plan about a step; empty if there is none."""
+    """Return an entry of the plan about a step, or an empty string if there is none."""
     return str(op.rt_info[key].astype(str)) if key in op.rt_info else ""
 
 
@@ -556,15 +562,15 @@ def _text(op: ov.Node, key: str) -> str:
 
 
 class _Nodes:
-    """The names of the nodes in an ONNX file, bodies of control flow included."""
+    """The names of the nodes in an ONNX file, including the bodies of control flow."""
 
     def __init__(self, path: str) -> None:
         self._positions: dict[str, int] = {}
         self._producers: dict[str, str] = {}
-        # Nodes that become no step, with the name of the last node before them that becomes one.
+        # Nodes that do not become a step, with the name of the last node before them that does.
         self._passed_over: dict[str, str] = {}
         with (
-            open(path, "rb") as file,  # noqa: PTH123  # a path is a text on this side
+            open(path, "rb") as file,  # noqa: PTH123  # a path is a string on this side
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             for field, start, end in _fields(content, 0, len(content)):
@@ -575,12 +581,12 @@ class _Nodes:
         return self._positions[name]
 
     def find(self, text: str) -> str | None:
-        """The node that `text` means to the runtime."""
+        """Return the node that the runtime refers to as `text`."""
         name = self._named(text)
         return None if name is None else self._passed_over.get(name, name)
 
     def _named(self, text: str) -> str | None:
-        """The node whose name it is.
+        """Return the node that has this name, perhaps changed by the runtime.
 
         The runtime may have changed the name to `name/WithoutBiases`, `name.0` or `name_output`,
         and names the node before an output of the model after that output.
@@ -602,7 +608,7 @@ class _Nodes:
                 self._read_node(content, node_start, node_end)
 
     def _read_node(self, content: mmap.mmap, start: int, end: int) -> None:
-        # Other fields need not be text: the metadata that torch writes is a message.
+        # Other fields may not be text: the metadata that torch writes is a message.
         texts: dict[int, list[str]] = {
             field: [] for field in (_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE)
         }
@@ -625,7 +631,7 @@ class _Nodes:
 
 
 def _fields(content: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a message that have a length: number, start and end. None is read."""
+    """Yield number, start and end of each field of a message that has a length; none is read."""
     while position < end:
         tag, position = _varint(content, position)
         wire_type = tag & 7
@@ -640,7 +646,7 @@ def _fields(content: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, 
 
 
 def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
-    """The number at a position, and the position after it."""
+    """Return the number at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = content[position]

@@ -1,4 +1,4 @@
-"""What a session of ONNX Runtime runs: its model, its options, and the sizes of its inputs."""
+"""The facts of an ONNX Runtime session: its model, its options, and the sizes of its inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import InputShapes
 
-# Those that decide how fast a session is; they are named even if they have their default value.
+# These decide how fast a session is, so they are listed even with their default value.
 _MAIN_OPTIONS = (
     "intra_op_num_threads",
     "inter_op_num_threads",
@@ -28,7 +28,7 @@ _OTHER_OPTIONS = (
     "use_deterministic_compute",
     "use_per_session_threads",
 )
-# The runtime lists no entries, so those are asked for that change how fast a session is.
+# The runtime cannot list its entries, so we query those that change how fast a session is.
 _ENTRIES = (
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
     "optimization.disable_specified_optimizers",
@@ -56,14 +56,17 @@ _SAMPLED_BYTES = 4096
 
 
 def session_model(source: Any) -> str | bytes | None:  # noqa: ANN401  # anything that the runtime takes
-    """Return the absolute path of a model, or its bytes; None if it is neither."""
+    """Return the absolute path of a model, or its bytes, or None if it is neither."""
     if isinstance(source, str | os.PathLike):
         return os.path.abspath(os.fsdecode(source))  # noqa: PTH100  # links stay as they are
     return bytes(source) if isinstance(source, bytes | bytearray | memoryview) else None
 
 
 def model_identity(model: str | bytes | None) -> tuple[object, ...]:
-    """What makes two models the same; of a large one in memory a sample, which takes no time."""
+    """Return a key that is equal for equal models.
+
+    For a large model in memory, only a sample is hashed, because that takes almost no time.
+    """
     if not isinstance(model, bytes):
         return (model,)
     step = max(len(model) // _SAMPLED_BYTES, 1)
@@ -72,7 +75,7 @@ def model_identity(model: str | bytes | None) -> tuple[object, ...]:
 
 
 def session_options(session: Any) -> dict[str, str]:  # noqa: ANN401  # the runtime has no types
-    """The options of a session as texts: the main ones, and others that differ from the default."""
+    """Return the options of a session as text: the main ones, and all that are not the default."""
     options = session.get_session_options()
     default = type(options)()
     found = {name: _text(getattr(options, name)) for name in _MAIN_OPTIONS}
@@ -90,12 +93,12 @@ def session_options(session: Any) -> dict[str, str]:  # noqa: ANN401  # the runt
 
 
 def _text(value: Any) -> str:  # noqa: ANN401
-    """A number, a truth value or the name of a member of an enumeration."""
+    """Return a number, a boolean or the name of an enumeration's member as text."""
     return str(getattr(value, "name", value))
 
 
 def input_texts(shapes: InputShapes | None) -> tuple[str, ...]:
-    """The inputs of an inference as texts, by name: their order changes no work."""
+    """Return the inputs of an inference as text, by name: their order does not change the work."""
     return tuple(sorted(_described(name, shape, kind) for name, shape, kind in shapes or ()))
 
 
@@ -111,14 +114,14 @@ def _described(name: str, shape: Iterable[int], kind: object) -> str:
 # -- options of ONNX Runtime as a program sets them that has numpy and onnxruntime alone
 
 
-# The values of options that are enumerations, by the names that our engine has for them.
+# The values of options that are enumerations, by the names that our engine uses.
 _MEMBERS: Mapping[str, int] = {
     "none": 0, "basic": 1, "extended": 2, "layout": 3, "all": 99, "sequential": 0, "parallel": 1,
     "true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0,
 }  # fmt: skip
 # The options that our engine sets for every session.
 _OPTIONS: Mapping[str, int | str] = {"inter_op_num_threads": 1, "log_severity_level": 3}
-# Options that are neither attributes nor entries.
+# Options that are neither attributes of `SessionOptions` nor configuration entries.
 _OTHERS = ("provider", "custom_ops")
 
 
@@ -130,7 +133,10 @@ class SessionAttributes(Struct, frozen=True):
 
 
 def session_attributes(options: Mapping[str, str]) -> SessionAttributes:
-    """The session that the engine opens with these options, its defaults included."""
+    """Return the settings of the session that the engine opens with these options.
+
+    They include the engine's defaults.
+    """
     own = {name: value for name, value in options.items() if name.partition(".")[0] not in _OTHERS}
     return SessionAttributes(
         {**_OPTIONS, **{name: _value(text) for name, text in own.items() if "." not in name}},

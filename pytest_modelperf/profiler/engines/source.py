@@ -1,4 +1,7 @@
-"""Finds the source of modules for workers without importing them: they need not work here."""
+"""Find the source of modules for workers without importing them.
+
+They may not work in this Python.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class EngineModule(Struct, frozen=True):
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether it may import modules of the user: all engines but those that run ONNX files."""
+        """Whether it may import modules of the user, as all but the engines for ONNX files may."""
         return self.name == CALLABLE_ENGINE or self not in BUILT_IN.values()
 
 
@@ -55,12 +58,12 @@ BUILT_IN: Mapping[str, EngineModule] = MappingProxyType(
 
 
 def find_source(module: str) -> ModuleSource:
-    """The source of a module; ExtensionError if it cannot be found."""
+    """Return the source of a module; raise ExtensionError if it cannot be found."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
-    # Not by its loader, because pytest's loader rewrites the module.
+    # Not read with its loader, because pytest's loader rewrites the module.
     file = None if spec is None or not spec.has_location else spec.origin
     if file is None or not file.endswith(".py"):
         raise ExtensionError(
@@ -80,14 +83,14 @@ def find_source(module: str) -> ModuleSource:
 
 @lru_cache(maxsize=32)
 def compile_source(text: str, file: str) -> bytes | None:
-    """The code of a module for workers of this very Python; None if it has an error.
+    """Return the compiled module for workers of this same Python, or None if it has an error.
 
-    Workers are started by the hundred, and each would take as long as this.
+    Hundreds of workers are started, and each would take as long to compile it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return marshal.dumps(compile(text, file, "exec", dont_inherit=True))
         except (SyntaxError, ValueError):
-            # A worker that compiles it says what is wrong.
+            # A worker compiles it again and reports the error.
             return None

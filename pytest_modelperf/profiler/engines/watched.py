@@ -8,20 +8,20 @@ from typing import Protocol, TypeAlias
 
 PLAN_FILE = "plan.onnx"
 
-# Name, shape and type of an input of an inference. The type is any object whose text is its name:
-# making that text takes longer than everything else.
+# Name, shape and type of an input of an inference. The type is any object whose `str` is its name:
+# making that string takes longer than all the rest.
 InputShape: TypeAlias = tuple[str, tuple[int, ...], object]
 InputShapes: TypeAlias = tuple[InputShape, ...]
 
 
 @dataclass(slots=True, eq=False)
 class WatchedSession:
-    """The facts of a session, kept after it has ended. Times are of `perf_counter_ns`.
+    """The facts of a session, kept after it has ended; times are of `perf_counter_ns`.
 
     `model` is a file that holds its model. `folder` is where it writes a profile for us; if it
     writes none, `why` gives the reason. `begun_ns` is when its profile began, and `profiles` are
     the finished ones. Our profile ends after `calls_left` calls, if these are counted; `is_limited`
-    says that it did.
+    is true once it has.
     """
 
     model: Path | None = None
@@ -41,19 +41,19 @@ class WatchedSession:
 
 
 class Watcher(Protocol):
-    """Receives sessions and inferences, on the threads that they run on."""
+    """A receiver of sessions and inferences, on the threads that they run on."""
 
     def new_folder(self) -> Path | None:
-        """An empty folder for the profile of a session; None if no profile is wanted."""
+        """Return an empty folder for the profile of a session, or None if no profile is wanted."""
         ...
 
     def on_session(self, session: WatchedSession, start_ns: int, end_ns: int) -> None: ...
 
     def on_profile_written(self, session: WatchedSession, start_ns: int, end_ns: int) -> None:
-        """The runtime wrote the profile of a session, and the program had to wait for it."""
+        """Note that the runtime wrote a session's profile, for which the program had to wait."""
         ...
 
-    def on_inference(  # noqa: PLR0913, PLR0917  # a record of them would cost as much as all of it
+    def on_inference(  # noqa: PLR0913, PLR0917  # a record of them would cost as much as all the rest
         self,
         session: WatchedSession,
         method: str,
@@ -63,13 +63,16 @@ class Watcher(Protocol):
         error: str | None,
         has_waited: bool = False,  # noqa: FBT001, FBT002  # the same
     ) -> None:
-        """An inference has ended on the current thread.
+        """Note that an inference has ended on the current thread.
 
-        `shapes` is None if they are unknown, `error` the type of the exception. An inference that
-        `has_waited` was requested by another thread and was queued first.
+        `shapes` is None if they are unknown, and `error` is the type of the exception. An inference
+        that `has_waited` was requested by another thread and was queued first.
         """
         ...
 
     def on_callback_end(self) -> None:
-        """The current thread ran what was to follow an inference, and may begin a queued one."""
+        """Note that the callback of an inference has ended on the current thread.
+
+        The thread may then begin a queued inference.
+        """
         ...

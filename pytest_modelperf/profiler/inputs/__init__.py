@@ -1,1 +1,1 @@
-"""The inputs that a model runs on: given by the user, or made to fit its graph."""
+"""The inputs of a model: given by the user, or made to fit its graph."""

@@ -11,12 +11,15 @@ class PairedSizes(dict[str, tuple[int, ...]]):
 
 
 def pair_sizes(cases: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[int, ...]]:
-    """The sizes of cases that all name the same dimensions."""
+    """Return the paired sizes of cases, which all have to name the same dimensions."""
     return PairedSizes({name: tuple(case[name] for case in cases) for name in cases[0]})
 
 
 def combine_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
-    """Every set of sizes, one for each name: sizes that go together, or all combinations."""
+    """Yield every set of sizes with one size for each name.
+
+    Paired sizes stay together; all others are combined.
+    """
     is_paired = isinstance(sizes, PairedSizes)
     own = sizes.values()
     for each in zip(*own, strict=True) if is_paired else itertools.product(*own):
@@ -24,5 +27,5 @@ def combine_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, in
 
 
 def varying_names(sizes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """The dimensions that have more than one size."""
+    """Return the dimensions that have more than one size."""
     return tuple(name for name, own in sizes.items() if len(set(own)) > 1)

@@ -1,4 +1,4 @@
-"""The inputs that a user gives: arrays by name, a file of them, or a function that makes them."""
+"""Read the inputs that a user gives: arrays by name, a file, or a function that makes them."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ from pytest_modelperf.text.words import suggestion
 
 # Not quoted, because msgspec evaluates the types of fields.
 Array: TypeAlias = npt.NDArray[Any]
-# A function gets the type and shape of every input by name. It returns arrays by name.
+# A function gets the type and shape of every input by name, and returns arrays by name.
 InputTypes: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]
 MakeInputs: TypeAlias = Callable[[InputTypes], Mapping[str, object]]
 GivenSource: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | MakeInputs"
 
-# Larger inputs hold no shapes, so their values are not read before the model runs.
+# Larger inputs do not hold shapes, so their values are not needed before the model runs.
 _MAX_VALUES = 1024
-# Inputs of at most so many values are shown in full: a shape, or a count. More values are data.
+# Inputs with at most this many values are shown in full, because they are shapes or counts. Larger
+# inputs are data.
 _SHOWN_VALUES = 8
 _SHOWN_LETTERS = 80
-# Values are kept as floats, which cannot represent all integers beyond this.
+# Values are stored as floats, which cannot represent all integers beyond this.
 _EXACT = 2**53
 
 
 class GivenInputs(Struct, frozen=True, eq=False):
     """Inputs by name, or the function that makes them once the shapes are known.
 
-    `source` names where they come from.
+    `source` is where they come from, as text for messages.
     """
 
     source: str
@@ -50,7 +51,7 @@ class GivenInputs(Struct, frozen=True, eq=False):
     function: MakeInputs | None = None
 
     def feeds(self, graph: Graph, inputs: BoundInputs, model: str = "the model") -> dict[str, Feed]:
-        """The given arrays, checked and converted to the inputs of the bound model."""
+        """Return the given arrays, checked and converted to the inputs of the bound model."""
         names = [tensor.name for tensor in graph.inputs]
         arrays = self.arrays
         if self.function is not None:
@@ -75,7 +76,7 @@ class GivenInputs(Struct, frozen=True, eq=False):
 
 
 def read_given(source: GivenSource) -> GivenInputs:
-    """The inputs in a mapping or an `.npz` file, or a function that will make them."""
+    """Read a mapping or an `.npz` file of inputs, or take a function that will make them."""
     if isinstance(source, Mapping):
         where = "the mapping of inputs"
         return GivenInputs(where, _as_arrays(source, where))
@@ -92,9 +93,9 @@ def read_given(source: GivenSource) -> GivenInputs:
 def specs_of(
     given: GivenInputs, declared: Sequence[DeclaredInput], model: str = "the model"
 ) -> tuple[InputSpec, ...]:
-    """The given arrays as whole inputs, so that dimensions take their sizes from them.
+    """Return the types and shapes of the given arrays, from which dimensions get their sizes.
 
-    Small integers keep their values, for shapes may depend on them.
+    Small integers keep their values, because shapes may depend on them.
     """
     dtypes = {i.name: i.dtype for i in declared}
     _check_names(given.arrays, list(dtypes), given.source, model)
@@ -108,7 +109,10 @@ def specs_of(
 def describe_given(
     specs: Sequence[InputSpec], feeds: Mapping[str, Feed], seed: int = 0
 ) -> StoredInputs:
-    """The stored form of what a user gave: `feeds` are the arrays, and `seed` makes the others."""
+    """Return the stored form of the user's inputs.
+
+    `feeds` are the given arrays, and `seed` is the seed of all other inputs.
+    """
     given = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
     if not given and not feeds and not seed:
         return StoredInputs(specs={}, sha256=None)
@@ -124,7 +128,10 @@ def describe_given(
 
 
 def _described(spec: InputSpec) -> str:
-    """`int64:1:5`; many values are left out, for the digest covers them."""
+    """Return a text such as `int64:1:5`, without the values if they are long.
+
+    The digest covers all values.
+    """
     text = f"{spec.dtype}:{'x'.join(map(str, spec.shape))}"
     if spec.texts is not None:
         joined = ",".join(spec.texts)
@@ -137,7 +144,7 @@ def _described(spec: InputSpec) -> str:
 def make_arguments(
     specs: Sequence[InputSpec], seed: int = 0, given: GivenInputs | None = None
 ) -> dict[str, Feed]:
-    """The arguments of a Python function: the given arrays; the others are made from `specs`."""
+    """Return the arguments of a Python function: given arrays, and others made from `specs`."""
     what = "the function"
     feeds = {spec.name: make_input(spec, seed, model=what) for spec in specs}
     if given is None:
@@ -177,7 +184,10 @@ def _check_names(
 def _stored(
     name: str, array: Array, dtype: str | None, source: str, model: str
 ) -> tuple[str, Array]:
-    """The model's type, and the array as a worker takes it; BindingError for another type."""
+    """Return the model's type and the array as a worker needs it.
+
+    Raises BindingError if the array has another type.
+    """
     what = f"the input {printable(name)!r} of {model}"
     if dtype is None:
         raise BindingError(
@@ -192,7 +202,7 @@ def _stored(
         stored = STORED_AS.get(dtype)
         if stored is None:
             return dtype, _native(array)
-        # Not by ascontiguousarray, which makes a vector of a scalar.
+        # Not ascontiguousarray, which turns a scalar into a vector.
         return dtype, np.require(array, requirements=["C"]).view(stored)
     if found == STORED_AS.get(dtype):
         return dtype, _native(array)
@@ -209,7 +219,7 @@ def _conversion(name: str, dtype: str) -> str:
 
 
 def _native(array: Array) -> Array:
-    """The array in this machine's byte order, without gaps."""
+    """Return the array in this machine's byte order, contiguous."""
     return np.require(array, array.dtype.newbyteorder("="), ["C_CONTIGUOUS"])
 
 
@@ -254,7 +264,7 @@ def _read_npz(path: Path) -> GivenInputs:
     name = printable(str(path))
     try:
         require_file(path)
-        # Opened here, because numpy does not close a file that is no archive.
+        # Opened here, because numpy leaves a file open that is not an archive.
         with path.open("rb") as file:
             return GivenInputs(name, _read_archive(file, name))
     except UsageError:
@@ -303,7 +313,7 @@ def _read_member(archive: Mapping[str, Any], key: str, name: str) -> Array:
 
 
 def _describe(function: Callable[..., object]) -> str:
-    """A function by its name and where it stands."""
+    """Return the name of a function and the file and line of its definition."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
     place = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
@@ -311,7 +321,7 @@ def _describe(function: Callable[..., object]) -> str:
 
 
 def call_for_inputs(function: MakeInputs, types: InputTypes, source: str) -> dict[str, Array]:
-    """The arrays that a user's function makes of these types and shapes."""
+    """Call a user's function with types and shapes, and return the arrays that it makes."""
     try:
         made: object = function(types)
     except Exception as error:
@@ -328,7 +338,7 @@ def call_for_inputs(function: MakeInputs, types: InputTypes, source: str) -> dic
 
 
 def _line(error: Exception) -> str:
-    """Where an error was raised: the last line of its traceback."""
+    """Return the file and line where an error was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

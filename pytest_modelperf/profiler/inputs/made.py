@@ -1,7 +1,7 @@
-"""The inputs that a model is run on: given by the user, or made so that the model can run on them.
+"""Make the inputs that the user does not give, so that the model can run on them.
 
-A made input depends on the seed, its name, type and shape, and on what the graph does with it; on
-nothing else, not even the version of numpy.
+A made input depends only on the seed, its name, type and shape, and on what the graph does with it.
+It does not even depend on the version of numpy.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-# The most values that are drawn; a larger input repeats them. A prime, so that no two rows of a
-# tensor are equal.
+# The most values that are drawn; a larger input repeats them. A prime, so that rows of a tensor
+# differ from each other.
 _DRAWN = 1_048_573
-# Integers of unknown use are small: they may be counts, or rows of some table.
+# Integers of unknown use are small, because they may be counts or rows of some table.
 _SMALL = (0, 9)
-# Below this a product of two float16 is subnormal, which takes a processor up to 200 times as long.
+# The product of two smaller numbers is subnormal in float16, and a processor can take up to 200
+# times as long for it.
 _SMALLEST_HALF = 2.0**-7
 _MASK = re.compile(r"mask(?!ed|ing)", re.IGNORECASE)
 _WORDS = (
@@ -49,8 +50,8 @@ _WORDS = (
 class Feed(Struct, frozen=True, eq=False):
     """One input of a model, ready to be sent to a worker.
 
-    `dtype` is our name of its type; if numpy lacks that type, `array` holds the bits. `note` is set
-    if a made value decides how much the model computes.
+    `dtype` is this package's name of the type. If numpy lacks that type, `array` holds the bits.
+    `note` is set if a made value decides how much the model computes.
     """
 
     dtype: str
@@ -58,7 +59,7 @@ class Feed(Struct, frozen=True, eq=False):
     note: str | None = None
 
     def to_wire(self) -> tuple[str, str, tuple[int, ...], bytes | list[str]]:
-        """The type, the stored type, the shape and the elements, as plain values."""
+        """Return the type, the stored type, the shape and the elements, as plain values."""
         shape = tuple(map(int, self.array.shape))
         if self.dtype == "string":
             return self.dtype, "O", shape, [str(text) for text in self.array.reshape(-1)]
@@ -72,7 +73,7 @@ def make_inputs(
     given: Mapping[str, Feed] | None = None,
     model: str = "the model",
 ) -> dict[str, Feed]:
-    """All inputs of a bound model: the `given` ones as they are, the others made."""
+    """Return all inputs of a bound model: the `given` ones unchanged, the others made."""
     given = given or {}
     uses = find_uses(graph)
     feeds: dict[str, Feed] = {}
@@ -89,7 +90,7 @@ def make_inputs(
 def make_input(
     spec: InputSpec, seed: int = 0, demand: Demand | None = None, model: str = "the model"
 ) -> Feed:
-    """One input: filled with its value, or made as the `demand` on it asks."""
+    """Return one input, filled with its value or made to satisfy the `demand` on it."""
     if spec.texts is not None:
         return Feed(spec.dtype, _shaped(np.array(spec.texts, dtype=object), spec.shape))
     if spec.value is not None:
@@ -100,7 +101,10 @@ def make_input(
 def input_types(
     graph: Graph, inputs: BoundInputs, model: str = "the model"
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The type and shape of every input; BindingError where one cannot be sent to a worker."""
+    """Return the type and shape of every input.
+
+    Raises BindingError if one cannot be sent to a worker.
+    """
     return {tensor.name: _known_type(tensor, inputs, model) for tensor in graph.inputs}
 
 
@@ -136,14 +140,14 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
 
 
 def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
-    """The input that `name:dtype:shape:value` describes."""
+    """Return the input that `name:dtype:shape:value` describes."""
     require_fitting_values(spec, model)
     numbers = to_stored(np.asarray(values, np.float64), spec.dtype)
     return Feed(spec.dtype, _shaped(numbers, spec.shape))
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
-    """The elements in this shape; a single one fills it."""
+    """Return the elements in this shape, which a single element fills."""
     if array.size == 1:
         return np.full(shape, array.reshape(-1)[0], array.dtype)
     return array.reshape(shape)
@@ -166,7 +170,7 @@ def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: i
         array = _floats(draw, dtype, demand)
     note = _note(name, dtype, shape, demand, array)
     try:
-        # Repeats what was drawn as often as the shape asks for.
+        # Repeats the drawn values as often as the shape needs.
         return Feed(dtype, np.resize(array, shape), note)
     except (MemoryError, ValueError):
         raise BindingError(
@@ -177,17 +181,17 @@ def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: i
 
 
 def _random_state(name: str, seed: int) -> np.random.RandomState:
-    """A stream of its own for each name.
+    """Return a separate random stream for each name.
 
-    It uses the legacy generator, whose streams numpy never changes (NEP 19); the streams of newer
-    generators may change with any release.
+    It uses the legacy generator, because numpy never changes its streams (NEP 19). The streams of
+    newer generators may change with any release.
     """
     digest = hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
     return np.random.RandomState(np.frombuffer(digest, "<u4").astype(np.uint32))
 
 
 class _Draw(Struct, frozen=True):
-    """So many values, from a stream that stands at its beginning."""
+    """`count` values to draw from a random stream."""
 
     state: np.random.RandomState
     count: int
@@ -196,28 +200,31 @@ class _Draw(Struct, frozen=True):
         return self.state.standard_normal(self.count)
 
     def integers(self, low: int, high: int) -> Array:
-        """From `low` to `high`, both included."""
+        """Draw integers from `low` to `high`, both included."""
         if low >= high:
             return np.array([low], np.int64)
         return self.state.randint(low, high + 1, self.count, dtype=np.int64)
 
 
 def _named(name: str, dtype: str, demand: Demand) -> Demand:
-    """An input that is named a mask hides nothing, unless the graph demands something else."""
+    """Return the demand with the value 1 for an input named as a mask, so that it hides nothing.
+
+    A value that the graph demands takes precedence.
+    """
     if demand.value is None and dtype != "string" and _MASK.search(name):
         return demand.and_also(Demand(value=1))
     return demand
 
 
 def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
-    """The range to draw integers from."""
-    # Integers of one byte are pixels or quantized numbers, and may have any value.
+    """Return the range to draw integers from."""
+    # Integers of one byte are pixels or quantized numbers, so they may have any value.
     is_byte = "int" in dtype and BITS[dtype] <= 8
     low, high = _limits(dtype) if is_byte else _SMALL
     if math.isfinite(demand.low) and math.isfinite(demand.high):
         low, high = _limits(dtype)
     elif demand.low > low or demand.high < high:
-        # One bound is known: the usual number of values, next to it.
+        # If one bound is known, take a range of the usual width next to it.
         width = high - low
         if demand.low > low:
             low, high = int(demand.low), int(demand.low) + width
@@ -226,7 +233,8 @@ def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
     smallest, largest = _limits(dtype)
     low = int(min(max(low, smallest, demand.low), largest))
     high = max(low, int(min(high, largest, demand.high)))
-    # Something is added before it is an index; real inputs are not negative all the same.
+    # The graph adds a constant before it uses the input as an index. Real inputs are not negative
+    # nevertheless.
     return (0, high) if -math.inf < demand.low < 0 <= high else (low, high)
 
 
@@ -255,7 +263,7 @@ def _floats(draw: _Draw, dtype: str, demand: Demand) -> Array:
     if demand.value is not None:
         values: Array = np.array([_clipped(demand.value, dtype, demand)])
     elif math.isfinite(demand.low) or math.isfinite(demand.high):
-        # It is used as an index, so it holds whole numbers.
+        # It is used as an index, so it needs whole numbers.
         values = draw.integers(*_bounds(dtype, demand)).astype(np.float64)
     elif dtype.startswith("complex"):
         values = draw.normal() + 1j * draw.normal()
@@ -268,7 +276,10 @@ def _floats(draw: _Draw, dtype: str, demand: Demand) -> Array:
 
 
 def _words(draw: _Draw, demand: Demand) -> Array:
-    """The words that the model takes, numbers where it reads texts as such, or short words."""
+    """Return the words that the model accepts, or short words.
+
+    If the model parses texts as numbers, the texts are numbers.
+    """
     if math.isfinite(demand.low) and not demand.words:
         texts = [str(number) for number in draw.integers(*_bounds("int64", demand))]
     else:

@@ -1,4 +1,4 @@
-"""The inputs of a workload or a generation, made or given, as a worker takes them one by one."""
+"""Make or divide the inputs of a workload or a generation, for each step that a worker runs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from pytest_modelperf.stats.records import Members, Mix
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 
-# Where the values of a step begin in the flat array of an input, and their shape.
+# The index at which the values of a step begin in the flat array of an input, and their shape.
 Place: TypeAlias = "tuple[int, tuple[int, ...]]"
 
-# The steps of an inference that is repeated as it is.
+# The steps if the same inference is repeated.
 ONE_STEP: Mapping[str, object] = {"count": 1, "state": [], "changing": {}}
 
 
 class HandedOn(Struct, frozen=True):
-    """An input that takes over an output, and by how many entries it grows along an axis."""
+    """An input that takes the value of an output, and how much it grows along an axis."""
 
     past: str
     present: str
@@ -44,11 +44,11 @@ class HandedOn(Struct, frozen=True):
 
 
 class StepFeeds(Struct, frozen=True, eq=False):
-    """The inputs of so many steps.
+    """The inputs of `count` steps.
 
-    `feeds` has each input of the first step, and for an input of `changing` the values of all steps
-    in a flat array, with the places of each step. The steps of a workload are the inferences of
-    one pass, and `mix` has the member of each.
+    `feeds` has each input of the first step. An input in `changing` is instead a flat array with
+    the values of all steps, and `changing` has the place of each step in it. The steps of a
+    workload are the inferences of one pass, and `mix` has the member of each.
     """
 
     feeds: Mapping[str, Feed]
@@ -58,11 +58,14 @@ class StepFeeds(Struct, frozen=True, eq=False):
     mix: Mix | None = None
 
     def mix_from(self, first: int, count: int) -> Mix | None:
-        """The members of so many inferences, from this step on; None if this is not a workload."""
+        """Return the members of `count` inferences from step `first` on.
+
+        None means that this is not a workload.
+        """
         return None if self.mix is None else self.mix.turned(first, count)
 
     def to_wire(self) -> dict[str, object]:
-        """The arguments of the worker's `StepArrays`."""
+        """Return the arguments of the worker's `StepArrays`."""
         return {
             "count": self.count,
             "state": [(own.past, own.present, own.axis, own.growth) for own in self.state],
@@ -73,7 +76,10 @@ class StepFeeds(Struct, frozen=True, eq=False):
 def make_steps(
     bound: BoundModel, phase: BoundPhase, seed: int, given: Mapping[str, Feed], model: str
 ) -> StepFeeds:
-    """The steps of a model; `given` are inputs of the first step, and tokens of all of them."""
+    """Return the steps of a model.
+
+    `given` has inputs of the first step, and the tokens of all steps.
+    """
     count = phase.phase.steps
     first = phase.inputs_at(0)
     if count == 1:
@@ -93,7 +99,7 @@ def make_steps(
 
 
 def with_all_tokens(first: BoundInputs, phase: BoundPhase) -> BoundInputs:
-    """The inputs of the first step, with the tokens of all steps one after the other."""
+    """Return the inputs of the first step, with the tokens of all steps one after the other."""
     shapes = dict(first.shapes)
     for token in phase.state.tokens:
         shape = shapes[token.name]
@@ -112,7 +118,7 @@ def _handed_on(pair: StatePair, first: BoundInputs, second: BoundInputs) -> Hand
 
 
 def _by_step(feed: Feed, token: InputAxis, count: int) -> tuple[Feed, tuple[Place, ...]]:
-    """The tokens of all steps, those of each step together in memory."""
+    """Return the tokens of all steps, with those of each step contiguous in memory."""
     parts = np.split(feed.array, count, token.axis)
     flat = np.concatenate([part.reshape(-1) for part in parts])
     size, shape = parts[0].size, parts[0].shape
@@ -120,7 +126,10 @@ def _by_step(feed: Feed, token: InputAxis, count: int) -> tuple[Feed, tuple[Plac
 
 
 def _in_a_row(specs: Sequence[InputSpec], model: str) -> tuple[Feed, tuple[Place, ...]]:
-    """The values of an input at each step; steps that are filled with one value share it."""
+    """Return the values of an input at each step.
+
+    Steps that are all filled with the same value share it.
+    """
     value = specs[0].value
     if value is not None and len(value) == 1 and all(each.value == value for each in specs):
         longest = max(specs, key=lambda spec: prod(spec.shape))
@@ -136,16 +145,19 @@ def _in_a_row(specs: Sequence[InputSpec], model: str) -> tuple[Feed, tuple[Place
 # -- the inputs of a workload
 
 
-# A block holds at least one pass, and a longer one would be cut by the most inferences of a block.
+# A block holds at least one pass, and the limit on the inferences of a block would cut a longer
+# pass.
 _LONGEST_PASS = 200
-# The elements between which the inputs of a member may begin, so that all are aligned in memory.
+# The inputs of a member start at multiples of this many elements, so that all are aligned in
+# memory.
 _STRIDE = 64
 
 
 class Arrivals(Struct, frozen=True):
-    """When inferences arrive: every so many milliseconds, and up to `streams` of them run at once.
+    """The times at which inferences arrive.
 
-    Without `every_ms`, the next one of a stream arrives when the one before is over.
+    One arrives every `every_ms` milliseconds, and up to `streams` of them run at once. Without
+    `every_ms`, the next inference of a stream arrives when the previous one is over.
     """
 
     every_ms: float | None = None
@@ -153,7 +165,7 @@ class Arrivals(Struct, frozen=True):
 
 
 class WorkloadMember(Struct, frozen=True, kw_only=True):
-    """One input of a workload: sizes of dimensions or given arrays, and how often it occurs."""
+    """One member of a workload: sizes of dimensions or given arrays, and how often it occurs."""
 
     name: str
     weight: int = 1
@@ -162,7 +174,7 @@ class WorkloadMember(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The elements of its arrays, or the product of its dimensions."""
+        """The number of elements of its arrays, or the product of its dimensions."""
         if self.given is not None:
             return sum(array.size for array in self.given.arrays.values())
         return math.prod(self.dims.values())
@@ -175,7 +187,10 @@ class Mixture(Struct, frozen=True):
 
     @classmethod
     def of(cls, members: Sequence[WorkloadMember]) -> Mixture:
-        """The workload of these members; UsageError if they do not make one."""
+        """Return the workload of these members.
+
+        Raises UsageError if the members do not make a workload.
+        """
         names = [member.name for member in members]
         for name in names:
             if names.count(name) > 1:
@@ -200,7 +215,7 @@ class Mixture(Struct, frozen=True):
 
     @property
     def facts(self) -> Members:
-        """The names and weights."""
+        """The names and weights of the members."""
         return Members(
             tuple(member.name for member in self.members),
             tuple(member.weight for member in self.members),
@@ -208,19 +223,25 @@ class Mixture(Struct, frozen=True):
 
     @property
     def largest(self) -> WorkloadMember:
-        """The member with the largest inputs, which runs if only a single one does."""
+        """The member with the largest inputs, which runs if only one member can run."""
         return max(self.members, key=lambda member: member.size)
 
 
 def draw_pass(members: Members) -> Mix:
-    """One pass in its order."""
+    """Return one pass, in a random order that is always the same.
+
+    Each member occurs as many times as its weight.
+    """
     places = [place for place, weight in enumerate(members.weights) for _ in range(weight)]
-    random.Random(0).shuffle(places)  # noqa: S311  # an order, and no secret
+    random.Random(0).shuffle(places)  # noqa: S311  # an order, not a secret
     return Mix(members, tuple(places))
 
 
 def mix_steps(feeds: Sequence[Mapping[str, Feed]], mixture: Mixture) -> StepFeeds:
-    """The steps of one pass; `feeds` are the inputs of each member."""
+    """Return the steps of one pass.
+
+    `feeds` has the inputs of each member.
+    """
     mix = draw_pass(mixture.facts)
     own: dict[str, Feed] = {}
     changing: dict[str, tuple[Place, ...]] = {}
@@ -239,11 +260,11 @@ def _is_equal(feed: Feed, other: Feed) -> bool:
 
 
 def _one_after_another(feeds: Sequence[Feed]) -> tuple[Feed, list[Place]]:
-    """The values of all members in a flat array, and the place of each."""
+    """Return the values of all members in a flat array, and the place of each member."""
     parts, places, start = [], [], 0
     for feed in feeds:
         flat = feed.array.reshape(-1)
-        # Texts are not aligned, and have no element that fills a gap.
+        # Texts need no alignment, and no text could fill a gap.
         gap = 0 if flat.dtype.hasobject else -flat.size % _STRIDE
         parts.append(np.concatenate([flat, np.zeros(gap, flat.dtype)]) if gap else flat)
         places.append((start, tuple(map(int, feed.array.shape))))
@@ -257,7 +278,7 @@ def describe_mixture(
     feeds: Sequence[Mapping[str, Feed]],
     seed: int,
 ) -> StoredInputs:
-    """The stored form of a workload: the weight and the given inputs of each member by its name.
+    """Return the stored form of a workload: each member's weight and given inputs, by its name.
 
     The digest covers the values of all given arrays.
     """
@@ -282,9 +303,10 @@ if TYPE_CHECKING:
 
 
 class PhaseGiven(Struct, frozen=True):
-    """The given inputs of a phase: of the inference that stands for it, and of all its steps.
+    """The given inputs of a phase.
 
-    Tokens of the steps follow one another. The state is that of the first step.
+    `still` has those of the single inference that represents the phase, and `steps` those of all
+    its steps. The tokens of the steps follow one another. The state is that of the first step.
     """
 
     still: Mapping[str, Feed]
@@ -294,9 +316,10 @@ class PhaseGiven(Struct, frozen=True):
 def divide_given(
     given: GivenInputs, bound: BoundModel, phase: BoundPhase, model: str
 ) -> PhaseGiven:
-    """Divide the arrays; BindingError where one does not fit the lengths of the generation.
+    """Divide the given arrays among the inputs of a phase.
 
-    Tokens are those of the prompt, or of the prompt and of all steps.
+    The user gives the tokens of the prompt, or of the prompt and of all steps. Raises BindingError
+    if an array does not fit the lengths of the generation.
     """
     all_steps = with_all_tokens(phase.inputs_at(0), phase)
     arrays = dict(given.arrays)
@@ -315,7 +338,7 @@ def divide_given(
     is_step = phase.phase.phase is Phase.STEP
     steps = {name: array for name, array in arrays.items() if is_step or name not in past}
     plain = replace(given, function=None)
-    # This also checks the shapes, by which tokens are divided next.
+    # This also checks the shapes, and the division of tokens below relies on them.
     of_steps = replace(plain, arrays=steps).feeds(bound.graph, all_steps, model)
     still = {name: array for name, array in steps.items() if name not in past}
     for name, token in tokens.items():
@@ -330,7 +353,7 @@ def divide_given(
 def _own_tokens(
     array: npt.NDArray[Any], token: InputAxis, phase: BoundPhase, source: str, model: str
 ) -> npt.NDArray[Any] | None:
-    """The tokens of the phase; None where only those of the other phase are given."""
+    """Return the tokens of the phase, or None if only those of the other phase are given."""
     asked, axis = phase.phase, token.axis
     new = phase.state.chunk or 1
     whole = asked.prompt + asked.generate * new

@@ -1,8 +1,8 @@
-"""The values that an input has to have, found from its uses in the graph.
+"""Find the values that an input needs from its uses in the graph.
 
-An input is followed to where its values matter: as the rows of a table, as a size, as a mask, as
-a condition. On the way lie operators that hand values on as they are, sums with constants, and
-the bodies of control flow.
+An input is followed to the nodes where its values matter: as the rows of a table, as a size, as a
+mask, or as a condition. It is followed through operators that pass values on unchanged, sums with
+constants, and the bodies of control flow.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MAX_STEPS = 20_000
 
 
 def demand_on(tensor: Tensor, uses: Uses) -> Demand:
-    """The demand of all uses of a tensor together.
+    """Return the combined demand of all uses of a tensor.
 
-    The tightest bounds win. If two exclude each other, one of them is on a value that is only used
-    in some cases (a negative index is made positive first): the demand that the input reaches
-    unchanged stays.
+    The tightest bounds win. If two demands exclude each other, one of them is on a value that is
+    only used in some cases: a negative index, for example, is made positive first. Then the demand
+    on the unchanged input wins.
     """
     total = Demand()
     for each in sorted(uses.demands(tensor), key=lambda found: found.is_changed):
@@ -36,28 +36,28 @@ def demand_on(tensor: Tensor, uses: Uses) -> Demand:
 
 
 def find_uses(graph: Graph) -> Uses:
-    """The consumers of each tensor of a graph and of its bodies."""
+    """Return the consumers of each tensor of a graph and of its bodies."""
     uses = Uses()
     _add_uses(graph, uses)
     return uses
 
 
 class _Found(Struct, frozen=True):
-    """A demand on an input, and whether the input is computed with before it gets there."""
+    """A demand on an input, and whether other nodes change the input before it gets there."""
 
     demand: Demand
     is_changed: bool
 
 
 class _Step(Struct, frozen=True):
-    """A tensor on the way, and what was added to the input so far; None where that is unknown."""
+    """A tensor on the way, and what was added to the input so far, or None if that is unknown."""
 
     tensor: Tensor
     added: tuple[float, float] | None = (0.0, 0.0)
 
 
 class Uses(Struct, frozen=True):
-    """The nodes that take and make each tensor, and its names inside and outside of bodies."""
+    """The nodes that read and make each tensor, and its names inside and outside of bodies."""
 
     nodes: dict[Tensor, list[tuple[Node, int]]] = field(default_factory=dict)
     makers: dict[Tensor, Node] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Uses(Struct, frozen=True):
                     waiting.append(each)
 
     def _compared(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
-        """The demand of a comparison with a constant that decides what runs."""
+        """Yield the demand of a comparison with a constant if its result decides what runs."""
         other = node.optional_input(1 - index)
         value = None if other is None else other.value
         result = node.outputs[0] if node.outputs else None
@@ -96,7 +96,8 @@ class Uses(Struct, frozen=True):
         if found is not None and step.added is not None:
             edge = float(value.reshape(-1)[0]) - step.added[0]
             values = (edge,) if node.op_type == "Equal" else (edge, edge + 1, edge - 1)
-            # At such a value a loop does not run, or once.
+            # For a loop there is no value to suggest: with one of these it would not run, or run
+            # only once.
             compared = values if found.is_of_branch else ()
             demand = Demand(
                 decides=found.decides, compared=compared, is_of_branch=found.is_of_branch
@@ -104,7 +105,10 @@ class Uses(Struct, frozen=True):
             yield _Found(demand, is_changed=True)
 
     def _masked(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
-        """The whole length, if a range is compared with it to mask what is behind a sequence."""
+        """Yield the whole length if a range is compared with the input.
+
+        Such a comparison makes a mask of what is behind the end of a sequence.
+        """
         other = node.optional_input(1 - index)
         made = None if other is None else self.makers.get(other)
         while made is not None and made.op_type in _RESHAPES:
@@ -134,18 +138,18 @@ def _add_uses(graph: Graph, uses: Uses) -> None:
 
 
 def _names_in(node: Node, body: Graph) -> Iterator[tuple[Tensor | None, Tensor]]:
-    """The tensors passed to a body, and their names inside."""
+    """Yield the tensors that are passed to a body, with their names inside it."""
     if node.op_type == "Loop":
         yield from zip(node.inputs[2:], body.inputs[2:], strict=False)
         yield from zip(body.outputs[1:], body.inputs[2:], strict=False)
     elif node.op_type == "Scan":
-        # In operator set 8 the lengths of sequences come first.
+        # In operator set 8 the first input of Scan has the lengths of the sequences.
         first = 1 if node.opset == 8 else 0
         yield from zip(node.inputs[first:], body.inputs, strict=False)
 
 
 def _names_out(node: Node, body: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """The outputs of a body, and their names outside."""
+    """Yield the outputs of a body, with their names outside it."""
     first = 1 if node.op_type == "Loop" else 0
     yield from zip(body.outputs[first:], node.outputs, strict=False)
 
@@ -158,7 +162,7 @@ def _moved(demand: Demand, added: tuple[float, float] | None) -> _Found:
 
 # -- what hands values on
 
-# The inputs whose elements are those of the outputs, or some of them.
+# The inputs whose elements the outputs contain, or some of them.
 _PASSES: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(
         (
@@ -181,12 +185,12 @@ _PASSES: Mapping[str, Sequence[int]] = {
     "ai.onnx.ml::Imputer": (0,),
     "com.microsoft::ExpandDims": (0,),
 }  # fmt: skip
-# Only the first output of these operators has them.
+# Only the first output of these operators contains elements of the input.
 _FIRST_OUTPUT = frozenset({"Dropout", "TopK", "Unique"})
 _SUMS = frozenset({"Add", "Sub"})
 _RESHAPES = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-# The smallest index is the safest for values computed here.
+# These compute new values, for which the smallest index is the safest.
 _COMPUTES = frozenset({"Mul", "Mod", "ReduceSum", "Sum"})
 
 
@@ -204,7 +208,10 @@ def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
 
 
 def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
-    """The total added after a sum; None if the other term is no number, or this one negated."""
+    """Return the total that is added after a sum, or None if that is unknown.
+
+    It is unknown if the other term is not a constant number, or if this term is subtracted from it.
+    """
     term = node.optional_input(1 - index)
     value = None if term is None else term.value
     if added is None or value is None or not value.size or value.dtype.kind not in "iuf":
@@ -228,7 +235,7 @@ def _demand(node: Node, index: int, *, is_float: bool) -> Demand | None:
 
 
 def _mask_demand(node: Node, index: int) -> Demand | None:
-    """Ones for inputs that choose between values or are subtracted from 1, as masks are."""
+    """Return ones for inputs that choose between values or are subtracted from 1, as masks are."""
     op = node.qualified_op
     if op == "Where" and index == 0:
         return ONE

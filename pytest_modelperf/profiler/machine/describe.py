@@ -1,4 +1,4 @@
-"""Which machine this is, and how much of it a measurement may use."""
+"""Find which machine this is, and how much of it a measurement may use."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from pytest_modelperf.profiler.machine.hardware import (
 from pytest_modelperf.systems.process import OWN_PROCESS
 
 _DEFAULT_PERIOD_US = 100_000
-# The line of version 2 in the list of a process's groups.
+# The line of cgroup version 2 in the list of a process's groups.
 _GROUP = re.compile(r"^0::(.*)$", re.MULTILINE)
 # mountinfo writes spaces and the like as three octal digits (proc_pid_mountinfo(5)).
 _OCTAL = re.compile(r"\\([0-7]{3})")
-# Real groups are nested a few deep, and mounted once or twice.
+# Real groups are a few levels deep, and mounted once or twice.
 _MAX_DEPTH = 64
 _MAX_MOUNTS = 64
 
 
 class Limits(Struct, frozen=True):
-    """The tightest limits on this process; None if there is none, or it is unknown."""
+    """The tightest limits on this process; None if a limit is absent or unknown."""
 
     quota_cores: float | None
     memory_bytes: int | None
@@ -56,7 +56,7 @@ _USUAL_MOUNT = _Mount(PurePosixPath("/"), PurePosixPath("/sys/fs/cgroup"))
 
 
 def read_limits(root: Path) -> Limits:
-    """The limits of this process's groups at all levels."""
+    """Return the limits of this process's groups at all levels."""
     folders = cgroup_folders(root)
     quotas = [quota for folder in folders if (quota := _quota(folder)) is not None]
     memory = [
@@ -66,7 +66,7 @@ def read_limits(root: Path) -> Limits:
 
 
 def cgroup_folders(root: Path) -> tuple[Path, ...]:
-    """The groups of this process, each before the one that holds it."""
+    """Return the groups of this process, each before the one that contains it."""
     group = _GROUP.search(read_text(root / "proc/self/cgroup") or "")
     if group is None:
         return ()
@@ -77,7 +77,7 @@ def cgroup_folders(root: Path) -> tuple[Path, ...]:
 
 
 def _groups(root: Path, mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
-    """The folders of a group and of its parents, as far up as they are visible."""
+    """Yield the folders of a group and of its parents, as far up as they are visible."""
     if mount.top not in (path, *path.parents):
         return
     below = path.relative_to(mount.top).parts
@@ -91,7 +91,7 @@ def _groups(root: Path, mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
 
 
 def _read_mounts(root: Path) -> Iterator[_Mount]:
-    """The places where the groups are mounted (proc_pid_mountinfo(5))."""
+    """Yield the places where the groups are mounted (proc_pid_mountinfo(5))."""
     for line in (read_text(root / "proc/self/mountinfo", 8 << 20) or "").split("\n"):
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -105,7 +105,7 @@ def _unescaped(field: str) -> str:
 
 
 def _quota(folder: Path) -> float | None:
-    """`cpu.max`: a quota or `max`, and a period, in microseconds."""
+    """Return the cores in `cpu.max`, which has a quota or `max`, and a period, in microseconds."""
     quota_text, _, period_text = (read_line(folder / "cpu.max") or "").partition(" ")
     quota = parse_natural(quota_text)
     period = parse_natural(period_text or str(_DEFAULT_PERIOD_US))
@@ -124,7 +124,7 @@ _QUOTED = re.compile(r"""(["'])(.*)\1\s*""")
 
 
 class CoreLimit(Struct, frozen=True):
-    """How many cores this process may use at once, and the reason for that limit."""
+    """The number of cores that this process may use at once, and the reason for that limit."""
 
     cores: int | None
     reason: str
@@ -146,7 +146,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFacts:
-    """The machine whose files are below `root`; other facts come from this machine."""
+    """Return the machine whose files are below `root`; other facts come from this machine."""
     host = host or ask_host()
     hardware = read_macos(host.sysctl) if host.system == "Darwin" else read_linux(root)
     limits = read_limits(root)
@@ -170,7 +170,7 @@ def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFact
 def machine_key() -> str:
     """Return the kind of this machine, such as `linux-x86_64-icelake-2c`.
 
-    Baselines keep what was measured by it, and patterns of budgets are compared with it:
+    Baselines keep their measurements under this key, and patterns of budgets are compared with it:
 
         is_board = machine_key().startswith("linux-aarch64")
     """
@@ -178,7 +178,7 @@ def machine_key() -> str:
 
 
 def cores_available(root: Path = ROOT) -> CoreLimit:
-    """How many cores a measurement by this process, or by a child of it, can have."""
+    """Return how many cores a measurement by this process, or by a child of it, can have."""
     logical_cores = len(online_processors(root)) or os.cpu_count()
     return limit_cores(logical_cores, count_allowed_processors(), read_limits(root).quota_cores)
 
@@ -186,7 +186,7 @@ def cores_available(root: Path = ROOT) -> CoreLimit:
 def limit_cores(
     logical_cores: int | None, allowed_processors: int | None, quota_cores: float | None
 ) -> CoreLimit:
-    """The tightest of three limits: the machine, the affinity mask, and the quota of the cgroup.
+    """Return the tightest of three limits: the machine, the affinity mask, and the cgroup's quota.
 
     A quota is rounded down, because threads on more cores would be halted in turn. The limit is at
     least one core.
@@ -206,7 +206,7 @@ def limit_cores(
 
 
 def ask_host() -> Host:
-    """The answers of this machine and this interpreter."""
+    """Return the facts that this machine and this interpreter report."""
     system = platform.system() or None
     is_macos = system == "Darwin"
     return Host(
@@ -224,7 +224,7 @@ def ask_host() -> Host:
 
 
 def count_allowed_processors() -> int | None:
-    """How many processors the affinity mask has; None where there are no such masks."""
+    """Return how many processors the affinity mask has, or None if the system has no masks."""
     try:
         allowed = OWN_PROCESS.allowed_processors()
     except OSError:
@@ -233,7 +233,7 @@ def count_allowed_processors() -> int | None:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """The versions of those packages that are installed."""
+    """Return the versions of those packages that are installed."""
     versions: dict[str, str] = {}
     for name in names:
         try:
@@ -247,12 +247,15 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
 
 @cache
 def _own_versions() -> Mapping[str, str]:
-    """Cached: they do not change within a process, and reading them takes longest."""
+    """Return the versions of `PACKAGES`.
+
+    They are cached: they do not change within a process, and reading them takes longest.
+    """
     return find_versions(PACKAGES)
 
 
 def _detect_microarchitecture() -> str | None:
-    """The name that archspec has, such as `icelake` or `zen4`; None where it is only `x86_64`."""
+    """Return archspec's name, such as `icelake` or `zen4`, or None if it is only `x86_64`."""
     try:
         with warnings.catch_warnings():
             # archspec warns if it cannot read something, and goes on.
@@ -261,18 +264,18 @@ def _detect_microarchitecture() -> str | None:
 
             found = cpu.host()
             return None if found == found.family else str(found.name)
-    except Exception:  # noqa: BLE001  # of an unknown processor, archspec may raise anything
+    except Exception:  # noqa: BLE001  # archspec may raise anything for an unknown processor
         return None
 
 
 def _effective_limit(limit_bytes: int | None, memory_bytes: int | None) -> int | None:
-    """The limit, if the machine has more memory than it allows."""
+    """Return the limit, if the machine has more memory than it allows."""
     is_tight = limit_bytes is not None and (memory_bytes is None or limit_bytes < memory_bytes)
     return limit_bytes if is_tight else None
 
 
 def _distribution(root: Path) -> str | None:
-    """The name that a distribution gives itself (os-release(5))."""
+    """Return the name that a distribution gives itself (os-release(5))."""
     for path in ("etc/os-release", "usr/lib/os-release"):
         match = _PRETTY_NAME.search(read_text(root / path) or "")
         if match:

@@ -17,12 +17,12 @@ _MAX_KEY_PART = 40
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):
-    """A machine as this process sees it. None is an unknown fact.
+    """A machine as this process sees it, with None for unknown facts.
 
     `physical_cores` and `logical_cores` count the machine's cores, `usable_cores` the cores that
     this process may use at once. `memory_limit_bytes` is only set if it is less than the memory.
     The size of a cache is for one such cache, as the first processor sees it, or on macOS one of
-    the fastest; unknown caches are left out.
+    the fastest. Unknown caches are left out.
     """
 
     cpu: str | None = None
@@ -47,7 +47,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The kind of machine: `linux-x86_64-icelake-2c`. It is safe as a file name.
+        """The kind of machine, such as `linux-x86_64-icelake-2c`, which is safe as a file name.
 
         It does not change with a reboot or another Python. If the microarchitecture is unknown, the
         processor's name replaces it.

@@ -1,4 +1,4 @@
-"""The hardware and its virtualization, as Linux has them in /proc and /sys, and macOS in sysctl."""
+"""Read the hardware and its virtualization from /proc and /sys on Linux, and sysctl on macOS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SYNONYMS = {"asimddp": "dotprod", "asimdbf16": "bf16"}
 
 
 def select_instruction_sets(flags: Collection[str]) -> tuple[str, ...]:
-    """Which of `INSTRUCTION_SETS` are among a processor's flags, in that order."""
+    """Return those of `INSTRUCTION_SETS` that are among a processor's flags, in that order."""
     present = {_SYNONYMS.get(flag, flag) for flag in flags}
     return tuple(name for name in INSTRUCTION_SETS if name in present)
 
@@ -41,7 +41,7 @@ _MAX_NAME = 120
 
 
 def read_text(path: Path, limit_bytes: int = 1 << 20) -> str | None:
-    """The content of a file, up to a limit; None if it cannot be read."""
+    """Return the content of a file, up to a limit, or None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(limit_bytes).decode("utf-8", "replace")
@@ -50,13 +50,13 @@ def read_text(path: Path, limit_bytes: int = 1 << 20) -> str | None:
 
 
 def read_line(path: Path) -> str | None:
-    """The first line of a file without the spaces around it; None for an empty one too."""
+    """Return the first line of a file without the spaces around it, or None if it is empty."""
     text = read_text(path, 1 << 12)
     return None if text is None else text.partition("\n")[0].strip() or None
 
 
 def exists(path: Path) -> bool:
-    """Whether a file exists; False if that cannot be found out."""
+    """Whether a file exists; False if that cannot be determined."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -64,13 +64,13 @@ def exists(path: Path) -> bool:
 
 
 def parse_natural(text: str | None) -> int | None:
-    """A number of decimal digits and nothing else."""
+    """Return a number that has only decimal digits, or None."""
     text = (text or "").strip()
     return int(text) if _NATURAL.fullmatch(text) else None
 
 
 def parse_processors(text: str | None) -> frozenset[int]:
-    """The processors of a list such as `0-3,8`; empty if any part is malformed."""
+    """Return the processors of a list such as `0-3,8`; empty if any part is malformed."""
     processors: set[int] = set()
     for part in (text or "").strip().split(","):
         match = _RANGE.fullmatch(part)
@@ -85,7 +85,7 @@ def parse_processors(text: str | None) -> frozenset[int]:
 
 
 def readable(text: str | None) -> str | None:
-    """A name in one line of moderate length that is safe to print; None if nothing is left."""
+    """Return a name in one short line that is safe to print, or None if no text is left."""
     words = " ".join((text or "")[: 4 * _MAX_NAME].split())
     return printable(words)[:_MAX_NAME].strip() or None
 
@@ -107,7 +107,7 @@ _CONTAINER_FILES = ("run/systemd/container", "run/.containerenv", ".dockerenv")
 
 
 def find_virtualization(root: Path, flags: Collection[str] | None) -> str | None:
-    """`container`, `virtual machine`, or one in the other; None if there is no sign of any.
+    """Return `container`, `virtual machine`, or one in the other, or None without signs of any.
 
     `flags` are the flags of an x86 or Arm processor.
     """
@@ -119,7 +119,10 @@ def find_virtualization(root: Path, flags: Collection[str] | None) -> str | None
 
 
 def _is_virtual(root: Path, flags: Collection[str] | None) -> bool:
-    """On x86 a flag decides: the machine's name would also fit the bare metal of a cloud."""
+    """Whether this is a virtual machine.
+
+    On x86 a flag decides, because the machine's name would also match the bare metal of a cloud.
+    """
     if flags is not None and "fpu" in flags:
         return "hypervisor" in flags
     dmi = root / "sys/devices/virtual/dmi/id"
@@ -155,7 +158,7 @@ _MEMORY = re.compile(r"^MemTotal:[ \t]*([0-9]{1,15})[ \t]*kB", re.MULTILINE)
 
 
 def read_linux(root: Path) -> MachineFacts:
-    """The hardware facts of /proc and /sys below `root`."""
+    """Return the hardware facts of /proc and /sys below `root`."""
     cpuinfo = _read_cpuinfo(root)
     online = online_processors(root) or _numbered(cpuinfo)
     flags = _common_flags(cpuinfo)
@@ -173,12 +176,12 @@ def read_linux(root: Path) -> MachineFacts:
 
 
 def online_processors(root: Path) -> frozenset[int]:
-    """The numbers of the processors that are online; empty if Linux does not tell."""
+    """Return the numbers of the processors that are online; empty if Linux does not list them."""
     return parse_processors(read_line(root / _CPU / "online"))
 
 
 def _read_cpuinfo(root: Path) -> tuple[Paragraph, ...]:
-    """The paragraphs, with the fields that are used here."""
+    """Return the paragraphs, with the fields that are used here."""
     paragraphs: list[Paragraph] = []
     current: dict[str, str] = {}
     for line in (read_text(root / "proc/cpuinfo", _MAX_CPUINFO_BYTES) or "").split("\n"):
@@ -196,7 +199,7 @@ def _read_cpuinfo(root: Path) -> tuple[Paragraph, ...]:
 
 
 def _cpu_name(cpuinfo: Sequence[Paragraph]) -> str | None:
-    """The model; on Arm, where Linux knows none, the numbers of its maker and of each part."""
+    """Return the CPU's name; on Arm, if Linux has none, its implementer and part numbers."""
     names = (paragraph.get(key) for key in _LINUX_NAMES for paragraph in cpuinfo)
     name = next((name for name in names if name), None)
     parts = dict.fromkeys(
@@ -208,7 +211,10 @@ def _cpu_name(cpuinfo: Sequence[Paragraph]) -> str | None:
 
 
 def _common_flags(cpuinfo: Sequence[Paragraph]) -> frozenset[str] | None:
-    """The flags that all processors have, because a thread may run on any; None if unknown."""
+    """Return the flags that all processors have, or None if they are unknown.
+
+    A thread may run on any processor.
+    """
     told = {paragraph[key] for paragraph in cpuinfo for key in _FLAGS if key in paragraph}
     return frozenset.intersection(*(frozenset(t.split()) for t in told)) if told else None
 
@@ -221,7 +227,7 @@ def _numbered(cpuinfo: Sequence[Paragraph]) -> frozenset[int]:
 def _physical_cores(
     root: Path, online: Collection[int], cpuinfo: Sequence[Paragraph]
 ) -> int | None:
-    """How many groups of sibling threads there are; None unless every processor's is known."""
+    """Return the number of groups of sibling threads, or None unless every processor's is known."""
     topologies = [root / _CPU / f"cpu{number}" / "topology" for number in online]
     # The second is the older name of the first.
     siblings = {
@@ -257,14 +263,14 @@ def _memory_bytes(root: Path) -> int | None:
 
 
 def _governor(root: Path, online: Collection[int]) -> str | None:
-    """The frequency governor; several names if processors differ."""
+    """Return the frequency governor, or several names if processors differ."""
     files = (root / _CPU / f"cpu{number}" / "cpufreq/scaling_governor" for number in online)
     names = {name for name in map(read_line, files) if name}
     return readable(", ".join(sorted(names)))
 
 
 def _turbo(root: Path) -> bool | None:
-    """Whether clocks may rise above the nominal one; the Intel driver says so the other way."""
+    """Whether clocks may rise above the nominal one; the Intel driver has the opposite flag."""
     no_turbo = read_line(root / _CPU / "intel_pstate/no_turbo")
     boost = read_line(root / _CPU / "cpufreq/boost")
     return {"0": True, "1": False}.get(no_turbo or "", {"0": False, "1": True}.get(boost or ""))
@@ -306,7 +312,7 @@ _MACOS_NAMES = (
 
 
 def read_sysctl() -> dict[str, str]:
-    """The values of the names that are read here, without those that this machine lacks."""
+    """Return the values of the names that are read here, without those that this machine lacks."""
     try:
         run = subprocess.run(  # noqa: S603  # a fixed program with fixed arguments
             ["/usr/sbin/sysctl", "-i", *_MACOS_NAMES],
@@ -322,7 +328,7 @@ def read_sysctl() -> dict[str, str]:
 
 
 def read_macos(sysctl: Mapping[str, str]) -> MachineFacts:
-    """The hardware facts of these values."""
+    """Return the hardware facts of these values."""
     told = [name for name in _INSTRUCTION_SETS if name in sysctl]
     present = {_INSTRUCTION_SETS[name] for name in told if sysctl[name] == "1"}
     return MachineFacts(

@@ -1,1 +1,1 @@
-"""Two models that run in turn: their plans, their parts, their outputs and their layers."""
+"""Run two models in turn, and compare their plans, parts, outputs and layers."""

@@ -1,8 +1,8 @@
-"""Kernels cut out of two plans as models of their own, and the two run in turn.
+"""Cut kernels out of two plans as models of their own, and run these two in turn.
 
 Each side of a pair has a worker that keeps its plan. The kernels that are cut out of it run in
-other workers: both sides in one where they can share one, else each side in fresh ones for each
-round.
+other workers. If both sides can share a worker, they run in one; otherwise each side has a fresh
+worker in each round.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
 from pytest_modelperf.stats.quantiles import load_quantiles
 
-# Each plan is profiled so many times, in turn with the other: the shorter time of a kernel counts.
+# Each plan is profiled this many times, in turn with the other, and the shorter time of a kernel
+# counts.
 _PROFILES = 2
 
 
 class Cut(Struct, frozen=True, eq=False):
-    """Kernels of a plan as a file that runs as it is, and the inputs that they had.
+    """Kernels of a plan as a model file, and the inputs that they had.
 
-    `options` are those of the engine, with its defaults.
+    `options` are the engine's options, with its defaults filled in.
     """
 
     path: Path
@@ -61,16 +62,16 @@ class Cut(Struct, frozen=True, eq=False):
 
 
 class CutPair(Struct, frozen=True, eq=False):
-    """The same place of two plans, cut out of each."""
+    """The same place in two plans, cut out of each."""
 
     before: Cut
     after: Cut
 
 
 class OpenPlans(Struct):
-    """The plans of both sides, each in a worker that keeps it, divided into units.
+    """The plans of both sides, each kept by a worker, and divided into units.
 
-    `longer_ns` is how much longer each unit takes in the second plan, as short profiles tell.
+    `longer_ns` is how much longer each unit takes in the second plan, by short profiles.
     """
 
     sides: tuple[SavedPlan, SavedPlan]
@@ -79,7 +80,10 @@ class OpenPlans(Struct):
     cuts: int = 0
 
     def cut(self, units: Iterable[Unit]) -> CutPair:
-        """These units as a pair of models; its files last as long as the plans are open."""
+        """Cut these units out as a pair of models.
+
+        The files last until the plans are closed.
+        """
         self.cuts += 1
         chosen, name = tuple(units), f"cut{self.cuts}"
         before, after = (
@@ -88,7 +92,7 @@ class OpenPlans(Struct):
         return CutPair(before, after)
 
     def names(self, unit: Unit) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The operators of a unit on both sides."""
+        """Return the operators of a unit on both sides."""
         before, after = (
             tuple(saved.plan.kernels[index].op_type for index in kernels)
             for saved, kernels in zip(self.sides, (unit.before, unit.after), strict=True)
@@ -98,9 +102,10 @@ class OpenPlans(Struct):
 
 @contextmanager
 def open_plans(pair: Pair, place: CasePlace) -> Iterator[OpenPlans]:
-    """Saves the plans of both sides; MeasureError where an engine tells none.
+    """Save the plans of both sides.
 
-    Nothing else may be measured until the plans are open; after that the workers only wait.
+    Raises MeasureError if an engine shows no plan. Nothing else may be measured until the plans are
+    open; after that the workers only wait.
     """
     with unchanged(pair.before, pair.after), ExitStack() as stack:
         with alone_at(place):
@@ -152,7 +157,10 @@ def _divide(before: SavedPlan, after: SavedPlan, *, shares_a_setup: bool) -> Ope
 
 
 def _time_kernels(side: SavedPlan) -> Mapping[int, float]:
-    """The typical time of each kernel in a short profile; nothing where the engine tells none."""
+    """Return the typical time of each kernel in a short profile.
+
+    The result is empty if the engine shows no kernels.
+    """
     return {
         int(kernel.name): median(kernel.self_ns)
         for run in time_plans(side) or ()
@@ -162,13 +170,12 @@ def _time_kernels(side: SavedPlan) -> Mapping[int, float]:
 
 
 def _shorter(profiles: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """The shortest time of each kernel."""
     known = {index for times in profiles for index in times}
     return {index: min(times.get(index, inf) for times in profiles) for index in known}
 
 
 def _cut(side: SavedPlan, kernels: Sequence[int], name: str) -> Cut:
-    """Some kernels of a plan as a file beside it, with the inputs that one run of it had there."""
+    """Write some kernels of a plan as a file next to it, with the inputs of one run of the plan."""
     part = make_side(side.plan, kernels, kernels)
     edges = read_edges(side, part.inputs, sent=part.inputs)
     path = send_part(side, name, part, edges.types)
@@ -180,7 +187,7 @@ def _cut(side: SavedPlan, kernels: Sequence[int], name: str) -> Cut:
 
 
 def run_cuts(pair: CutPair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
-    """The rounds of a duet of what was cut out, alone on this machine."""
+    """Take the rounds of a duet of the cuts, alone on this machine."""
     load_quantiles()
     setup = pair.after.setup
     with alone_at(place):

@@ -1,4 +1,4 @@
-"""The outputs of a model, and the tensors inside of it, as sessions give them."""
+"""Read the outputs of a model, and the tensors inside it, from sessions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 
-# The limit on all outputs of a model together; sending more would take too long.
+# The limit on all outputs of a model together, because sending more would take too long.
 MAX_BYTES = 64 << 20
 
-# Type, shape and bits of an output; no bits where it was too large.
+# The type, shape and bits of an output; the bits are None if it was too large.
 Sent: TypeAlias = "tuple[str, tuple[int, ...], bytes | None]"
-# Runs a model once with these tensors as further outputs, and returns them.
+# Runs a model once with these tensors as additional outputs, and returns them.
 ReadTensors: TypeAlias = Callable[[Sequence[str]], Mapping[str, Sent]]
 
 _WATCHED = "watched.onnx"
 
 
 def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, Sent] | None:
-    """The outputs of a session that is opened for it, or some; None where the engine cannot tell.
+    """Open a session and return its outputs, all of them or those in `names`.
 
-    All of them together are read up to `MAX_BYTES`.
+    None means that the engine cannot return them. At most `MAX_BYTES` are read in total.
     """
     rig.open()
     found: Mapping[str, Sent] | None = rig.worker.ask(
@@ -41,7 +41,8 @@ def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, S
         feed=rig.still_feed,
         names=None if names is None else list(names),
     )
-    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
+    # Not in a `finally`: after an error or an interrupt, the worker may have ended or be busy and
+    # would not answer.
     rig.close()
     return found
 
@@ -49,16 +50,16 @@ def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, S
 def run_for_outputs(
     model: PreparedModel, setup: Setup, place: CasePlace
 ) -> Mapping[str, Sent] | None:
-    """The outputs of one inference of a model; None where the engine cannot tell."""
+    """Return the outputs of one inference, or None if the engine cannot return them."""
     with started_rig(model, setup, place) as rig:
         return read_outputs(rig)
 
 
 @contextmanager
 def reading_tensors(pair: Pair, place: CasePlace) -> Iterator[tuple[ReadTensors, ReadTensors]]:
-    """Readers of the tensors inside of both models, each in a worker of its own.
+    """Yield readers of the tensors inside both models, each in a worker of its own.
 
-    Nothing else is measured on this machine meanwhile.
+    Nothing else is measured on this machine in the meantime.
     """
     with (
         alone_at(place),

@@ -1,8 +1,8 @@
-"""The times of the layers of two models whose plans differ in some kernels.
+"""Find the times of the layers of two models whose plans differ in some kernels.
 
-A kernel that both plans have takes the same time on both sides. The kernels that changed in a part
-take together as much longer as the part did in place. A profile of each plan shares these times out
-among the kernels; it decides nothing else.
+A kernel that both plans have takes the same time on both sides. The changed kernels of a part
+together take longer by the same amount as the part did in place. A profile of each plan is used
+only to divide these times among the kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_modelperf.stats.calm import CalmTime, calm_time
 
 
 class TimedKernel(Struct, frozen=True):
-    """A kernel of a plan, the nodes of the model that it stands for, and its time in a profile."""
+    """A kernel of a plan, the nodes of the model that it runs, and its time in a profile."""
 
     kernel: Kernel
     place: KernelPlace
@@ -37,14 +37,14 @@ class TimedKernel(Struct, frozen=True):
 
 
 class TimedPlan(Struct, frozen=True):
-    """A plan, and its kernels that ran, by their index."""
+    """A plan, and those of its kernels that ran, by their index."""
 
     steps: PlanGraph
     kernels: Mapping[int, TimedKernel]
 
 
 class ChangedPlans(Struct, frozen=True):
-    """Two plans, the kernels that both have, before to after, and the parts that changed."""
+    """Two plans, the kernels that both have (before to after), and the parts that changed."""
 
     before: TimedPlan
     after: TimedPlan
@@ -67,16 +67,17 @@ class SharedTimes(Struct, frozen=True):
 
 
 def has_known_kernels(plan: EnginePlan) -> bool:
-    """Whether each kernel of a plan is known by its index in a profile.
+    """Whether each kernel of a plan can be found by its index in a profile.
 
-    The kernels in a body have names of their own, and the profile does not say whose they are.
+    Kernels in a body have names of their own, and the profile does not show which body they belong
+    to.
     """
     steps = read_plan(plan.proto.SerializeToString()).nodes
     return len(steps) == len(plan.kernels) and not any(step.bodies for step in steps)
 
 
 def read_times(model: Model, plan: EnginePlan, run: KernelRun) -> TimedPlan:
-    """The plan of a model whose kernels ran under the names of their indexes."""
+    """Return the plan of a model and the times of its kernels, which ran named by their index."""
     steps = read_plan(plan.proto.SerializeToString())
     graph = model.bound.graph
     names = {node.name: node for node in graph.walk() if node.name}
@@ -100,10 +101,11 @@ def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
     shifts_ns: Sequence[float],
     elsewhere_ns: float,
 ) -> SharedTimes:
-    """The times of the layers of both models, the first of which takes `before_ns`.
+    """Return the layer times of both models, of which the first takes `before_ns`.
 
-    `shifts_ns` is how much longer each part takes now, and `elsewhere_ns` how much longer the whole
-    takes beyond that. The row of that time names the number after the last part as its part.
+    `shifts_ns` is how much longer each part takes now, and `elsewhere_ns` is how much longer the
+    whole model takes beyond that. The row with this extra time has the number after the last part
+    as its part.
     """
     sides = changed.before, changed.after
     old, new = ({index: each.ns for index, each in s.kernels.items()} for s in sides)
@@ -130,7 +132,10 @@ def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
 
 
 def _share_part(old: dict[int, float], new: dict[int, float], part: Part, shift: float) -> float:
-    """Have the kernels of a part differ by its shift; returns what these kernels cannot take."""
+    """Make the times of a part's kernels differ by its shift.
+
+    Returns the time that these kernels cannot take.
+    """
     gone = [index for index in part.before.changed if index in old]
     come = [index for index in part.after.changed if index in new]
     spent, spends = (math.fsum(s[i] for i in own) for s, own in ((old, gone), (new, come)))
@@ -157,7 +162,10 @@ def _side_times(
     changed: Sequence[Sequence[int]],
     others: tuple[LayerTime, ...],
 ) -> SideTimes:
-    """The times of a side; `others` are those of no kernel."""
+    """Return the times of a side.
+
+    `others` are the times that belong to no kernel.
+    """
     layers = model.static.layers
     table = LayerTable(layers, layer_indexes(model.bound.graph, layers))
     part_of = {index: number for number, own in enumerate(changed) for index in own}

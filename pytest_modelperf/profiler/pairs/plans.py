@@ -1,4 +1,4 @@
-"""The plans that an engine makes of models in a worker, and the parts where two of them differ."""
+"""Save the plans that an engine makes of models, and run the parts in which two plans differ."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolic
 from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, measure_rounds
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 
-# The runtime keeps the weights twice while it saves a plan, and they are written to the disk.
+# The runtime holds the weights twice while it saves a plan, and writes them to the disk.
 MAX_WEIGHT_BYTES = 2 << 30
-# One session of 130 inferences or 0.3 s, whichever ends first, but as many as a median takes if
-# these fit into a second. It judges nothing.
+# One session that ends after 130 inferences or 0.3 s, whichever comes first. It takes more time if
+# that is needed for the inferences of a median and they fit into a second. No case is judged by it.
 SHORT_POLICY = SamplingPolicy(
     max_seconds=0.3,
     stretch_seconds=1.0,
@@ -53,21 +53,21 @@ SHORT_POLICY = SamplingPolicy(
     min_slow_window=DUET_POLICY.min_slow_window,
     warm_after_seconds=DUET_POLICY.warm_after_seconds,
 )
-# Where kernels changed that take more of the time, the parts are most of the model, and the whole
-# tells as much.
+# If the changed kernels take more of the time than this, the parts are most of the model, and
+# timing the whole model shows the same.
 _MOST_CHANGED = 0.5
 _MOST_PARTS = 24
-# Waking the threads before a part takes about this long. It is left out where it would be more than
-# this share of a small model, whose parts would then seem to be most of it.
+# Waking the threads before a part takes about this long. In a small model the threads are not woken
+# if that would be more than this share, because parts would then seem to be most of the model.
 _WAKING_NS = 100_000
 _MOST_WAKING = 0.1
 
 
 class SavedPlan(Struct, frozen=True, eq=False):
-    """The plan of the model of a rig, which its worker has as a file.
+    """The plan of the model of a rig, as a file of its worker.
 
-    `weights` is the file of its larger weights, as the worker sees it; None without such.
-    `runs_parts` claims that parts of it can be timed by themselves.
+    `weights` is the path of the file of larger weights, as the worker sees it, or None if there is
+    none. `runs_parts` is true if parts of the plan can be timed by themselves.
     """
 
     rig: Rig
@@ -77,10 +77,10 @@ class SavedPlan(Struct, frozen=True, eq=False):
 
 
 def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> SavedPlan | None:
-    """The plan of a rig; None where the engine tells none or the model is too large to save.
+    """Save the plan of a rig.
 
-    With `keeps_session` the first session of the rig is the one that made the plan, so that its
-    load takes longer.
+    Returns None if the engine shows no plan or the model is too large to save. With `keeps_session`
+    the session that makes the plan becomes the first session of the rig, so its load takes longer.
     """
     if weight_bytes > MAX_WEIGHT_BYTES:
         return None
@@ -118,9 +118,9 @@ def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> Sa
 
 
 def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
-    """The latency of a model whose plan is known, in one session.
+    """Measure the latency of a model whose plan is known, in one session.
 
-    Its peak of memory is not known: saving the plan took more than running the model.
+    The peak memory stays unknown, because saving the plan needed more than running the model.
     """
     longest = min(rig.setup.policy.max_seconds, SHORT_POLICY.stretch_seconds or 0.0)
     policy = replace(SHORT_POLICY, stretch_seconds=longest)
@@ -130,10 +130,10 @@ def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
 
 
 class PlacedParts(Struct, frozen=True, eq=False):
-    """The parts in which two plans differ, and each side of them where the workers can run it.
+    """The parts in which two plans differ, with both sides of each, where the workers can run them.
 
-    `partners` are the kernels of both plans that are the same. `reason` says why there are no parts
-    although the plans differ.
+    `partners` are the kernels that are the same in both plans. `reason` explains why there are no
+    parts although the plans differ.
     """
 
     parts: tuple[Part, ...] = ()
@@ -146,7 +146,7 @@ class PlacedParts(Struct, frozen=True, eq=False):
 def place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
     """Cut out what differs, run both plans for the tensors at the edges, and try each part.
 
-    What the engine refuses is no error: the whole model can still be judged.
+    A part that the engine refuses is not an error, because the whole model can still be judged.
     """
     try:
         return _place_parts(before, after)
@@ -159,7 +159,8 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
     matching = match_plans(before.plan, after.plan, old.types, new.types)
     reason = _too_much((before.plan, matching.before, old), (after.plan, matching.after, new))
     if reason is not None and old.times_ns and new.times_ns:
-        # A kernel that waited for a processor looks large, but hardly in two runs.
+        # A kernel that waited for a processor seems long, but is unlikely to wait again in a second
+        # run.
         old, new = old.shortened(run_once(before)), new.shortened(run_once(after))
         reason = _too_much((before.plan, matching.before, old), (after.plan, matching.after, new))
     if reason is not None:
@@ -179,7 +180,10 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
 
 
 def time_plans(*sides: SavedPlan) -> Sequence[KernelRun] | None:
-    """The times of the kernels of plans, named by their indexes; None if the engine tells none."""
+    """Return the times of the kernels of plans, named by their index.
+
+    None means that the engine does not show them.
+    """
     paths = {
         side.rig.still_feed: send_beside(side, "numbered", partial(write_numbered, side.plan))
         for side in sides
@@ -196,9 +200,10 @@ def run_apart(
     *,
     wakes_threads: bool = False,
 ) -> PlacedParts:
-    """Both sides of these parts, ready to run; MeasureError if the engine refuses one.
+    """Prepare both sides of these parts for running.
 
-    `shares` has the `cold_share` of each part. For `wakes_threads` see `write_part`.
+    Raises MeasureError if the engine refuses a part. `shares` has the `cold_share` of each part.
+    For `wakes_threads` see `write_part`.
     """
     old, new = (
         _place(saved, own, shares, wakes_threads=wakes_threads)
@@ -211,7 +216,7 @@ def run_apart(
 
 
 def send_beside(side: SavedPlan, name: str, write: Callable[[Path], None]) -> str:
-    """The path of a file beside the plan, as the worker sees it."""
+    """Write a file next to the plan, and return its path as the worker sees it."""
     worker, folder = side.rig.worker, _folder_of(side.rig)
     local = worker.folder / folder / f"{name}.onnx"
     with writing_for_worker("as a part of the model was written"):
@@ -221,7 +226,7 @@ def send_beside(side: SavedPlan, name: str, write: Callable[[Path], None]) -> st
 
 
 class Edges(Struct, frozen=True):
-    """The type and shape of each tensor that parts begin with, and the bits of those sent."""
+    """The type and shape of each tensor at which parts begin, and the bits of those sent."""
 
     types: Mapping[str, tuple[str, tuple[int, ...]]]
     sent: Mapping[str, tuple[str, bytes]]
@@ -234,9 +239,9 @@ def read_edges(
     kept: Mapping[str, Sequence[str]] | None = None,
     sent: Sequence[str] = (),
 ) -> Edges:
-    """Run a plan once for tensors inside of it.
+    """Run a plan once to read tensors inside it.
 
-    The worker keeps some of them as the inputs that `kept` names, and sends others here.
+    The worker keeps some of them as the inputs that `kept` names, and sends those in `sent` back.
     """
     plan = side.plan
     told = side.rig.ask(
@@ -260,7 +265,10 @@ def send_part(
     *,
     wakes_threads: bool = False,
 ) -> str:
-    """The path of a part beside the plan, as the worker sees it, with its weights in place."""
+    """Write a part next to the plan, and return its path as the worker sees it.
+
+    The weights that the part needs are put in place as well.
+    """
     write = partial(write_part, side.plan, part, types, wakes_threads=wakes_threads)
     path = send_beside(side, name, write)
     moves = find_moves(side.plan, part)
@@ -276,18 +284,21 @@ def send_part(
 
 
 def _folder_of(rig: Rig) -> str:
-    """The folder of the worker that holds the plan of this side."""
+    """Return the worker's folder that holds the plan of this side."""
     return f"plan{rig.side}"
 
 
 def _too_much(*sides: tuple[EnginePlan, Sequence[int], Seen]) -> str | None:
-    """Why the changed kernels of a side make no parts; None where they do."""
+    """Return why the changed kernels are too much for parts, or None if they are not."""
     share = max(_share(*side) for side in sides)
     return f"kernels that take {100 * share:.0f} % of it changed" if share > _MOST_CHANGED else None
 
 
 def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
-    """The share of the time that changed kernels took; of their number if no time is known."""
+    """Return the share of the time that changed kernels took.
+
+    If no time is known, it is the share of the number of kernels.
+    """
     times = seen.times_ns or dict.fromkeys(range(len(plan.kernels)), 1)
     return sum(times.get(index, 0) for index in changed) / max(sum(times.values()), 1)
 
@@ -303,7 +314,7 @@ class Seen(Struct, frozen=True):
     sizes: TensorBytes
 
     def shortened(self, again: Seen) -> Seen:
-        """With the shorter time of each kernel of two runs."""
+        """Return the findings with the shorter time of each kernel in two runs."""
         both = self.times_ns, again.times_ns
         times_ns = {k: min(side[k] for side in both if k in side) for k in {**both[0], **both[1]}}
         return replace(self, times_ns=times_ns)
@@ -316,7 +327,7 @@ def find_other_size(before: SavedPlan, after: SavedPlan) -> str | None:
 
 
 def run_once(side: SavedPlan) -> Seen:
-    """Run a plan as it is, for what only a run tells."""
+    """Run a plan unchanged, to find what only a run shows."""
     types = dict(side.plan.inputs)
     times_ns: dict[int, int] = {}
     sizes = {name: feed.array.nbytes for name, feed in side.rig.workload.feeds.items()}
@@ -348,7 +359,7 @@ def run_once(side: SavedPlan) -> Seen:
 def _place(
     side: SavedPlan, parts: Sequence[PartSide], shares: Sequence[float], *, wakes_threads: bool
 ) -> tuple[PlacedPart, ...]:
-    """Each part as a file beside its plan, with its inputs in the worker."""
+    """Write each part as a file next to its plan, with its inputs kept in the worker."""
     rig = side.rig
     names = [f"{rig.side} part {number}" for number in range(len(parts))]
     edges = list(dict.fromkeys(name for part in parts for name in part.inputs))
@@ -358,7 +369,7 @@ def _place(
     for number, (name, part, share) in enumerate(zip(names, parts, shares, strict=True)):
         path = send_part(side, f"part{number}", part, types, wakes_threads=wakes_threads)
         placed.append(PlacedPart(name, path, share))
-        # A part that cannot be loaded is found here and not in the first round.
+        # Open each part now, so that one that cannot be loaded is not first found in a round.
         rig.open_part(placed[-1])
         rig.close_as(name)
     return tuple(placed)

@@ -1,4 +1,4 @@
-"""A duet run: two models side by side in fresh sessions, round by round, until it is decided."""
+"""Run a duet: two models in turn in fresh sessions, round by round, until it is decided."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, Weighed, w
 
 
 class RanSide(Struct, frozen=True):
-    """The results of one side; `model` has the shapes that its run saw."""
+    """The results of one side.
+
+    `model` has the shapes that its run saw.
+    """
 
     model: PreparedModel
     profile: CaseProfile
@@ -69,9 +72,10 @@ class RanSide(Struct, frozen=True):
 class PlanFinding(Struct, frozen=True):
     """A comparison of the plans of both sides.
 
-    `kernels` are those of the second plan. `parts` are the places that ran in each turn beside the
-    whole, and `reason` says why there are none although the plans differ. `slowdown` is how many
-    times as long the second side took in short runs, if both ran in turn because of that.
+    `kernels` is the number of kernels in the second plan. `parts` are the parts that ran in each
+    turn next to the whole model. If there are none although the plans differ, `reason` explains
+    why. If the plans are the same but the sides ran in turn nevertheless, `slowdown` is how many
+    times as long the second side took in short runs.
     """
 
     kernels: int
@@ -82,11 +86,12 @@ class PlanFinding(Struct, frozen=True):
 
 
 class PairRun(Struct, frozen=True):
-    """The rounds of a pair, the results of each side, and the duration of everything.
+    """The rounds of a pair, the results of each side, and the total duration.
 
-    There are no rounds where the plans are the same and that was answer enough: each side ran for a
-    moment, the second one for its figures. `plans` is None where the engine tells none, or none was
-    asked for. `changed` are the kernels of both plans where parts ran and details were wanted.
+    There are no rounds if the plans are the same and that was answer enough. Then each side only
+    ran for a moment, the second one to get its figures. `plans` is None if the engine shows no
+    plans, or if they were not asked for. `changed` has the kernels of both plans if parts ran and
+    details were wanted.
     """
 
     rounds: Sequence[DuetRound]
@@ -101,15 +106,18 @@ WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
 
 
 class Wanted(Struct, frozen=True):
-    """The facts to find out beside the rounds.
+    """The facts to find out in addition to the rounds.
 
-    `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
-    several providers are always wanted, for one of them may have been left to another provider.
-    With `outputs` these are read whatever `details` says, and without `compares_outputs` never: a
-    twin has other outputs than its model. With `plans` the parts in which the plans differ run
-    beside the whole. With `trusts_plans` no duet runs where the plans are the same, unless the
-    second side takes longer in a short run. With `undisturbed`, the layers of a duet that other
-    processes disturbed keep the times that they take without them, as the layers of a profile do.
+    `details` is called once, after the last round, and decides whether layers and outputs are
+    wanted. The layers are always wanted if the engine has several providers, because a layer may
+    have fallen back to another provider. With `outputs`, outputs are read whatever `details`
+    returns. Without `compares_outputs` they are never read, because the outputs of a twin differ
+    from those of its model.
+
+    With `plans`, the parts in which the plans differ run next to the whole model. With
+    `trusts_plans`, no duet runs if the plans are the same, unless the second side takes longer in a
+    short run. With `undisturbed`, layers that other processes disturbed are shown with their times
+    without these disturbances, as in a profile.
     """
 
     details: WantsDetails
@@ -181,12 +189,15 @@ class _Planned(Struct, frozen=True):
 
 
 def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned | None:
-    """Compares the plans; if they differ, the rigs get the parts that do.
+    """Compare the plans. If they differ, the rigs get the parts that differ.
 
-    None where the engine tells no plan or parts of it do not run apart, and where data decides how
-    much is computed: then the same kernels can do other work. A change before a node with bodies
-    can change how often these run, so where plans differ such models are judged as a whole, too,
-    and so is a workload: a part would run at the sizes of one member alone.
+    Returns None if the engine shows no plan. It also returns None if data decides how much is
+    computed, because the same kernels can then do different work.
+
+    If the plans differ, None means that the model can only be judged as a whole. Either the engine
+    cannot run parts of a plan. Or the model has nodes with bodies, and a change before such a node
+    can change how often a body runs. Or it is a workload, and a part would run at the sizes of a
+    single member.
     """
     models = pair.before, pair.after
     if any(find_data_dependence(model.bound.graph) is not None for model in models):
@@ -212,7 +223,7 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
 
 
 def _check_sizes(before: SavedPlan, after: SavedPlan) -> PlanFinding:
-    """The finding about two plans of the same digest, once both have run."""
+    """Run two plans of the same digest, and return the finding."""
     kernels = after.plan.digest.kernels
     try:
         other = find_other_size(before, after)
@@ -223,9 +234,9 @@ def _check_sizes(before: SavedPlan, after: SavedPlan) -> PlanFinding:
 
 
 def _time_plans(planned: _Planned, place: CasePlace) -> Sequence[KernelRun] | None:
-    """The times of the kernels of both plans; None where a profile cannot tell them.
+    """Return the times of the kernels of both plans, or None if a profile does not show them.
 
-    The usual profile is taken then, and says why there is none.
+    In that case the usual profile is taken, which reports the reason if it fails.
     """
     sides = planned.sides
     if sides is None or not all(has_known_kernels(side.plan) for side in sides):
@@ -242,7 +253,7 @@ def _place_kernels(
     after: RanSide,
     runs: Sequence[KernelRun] | None,
 ) -> ChangedPlans | None:
-    """The kernels of both plans with the layers that they stand for, once all shapes are known."""
+    """Return the kernels of both plans with the layers that they run, once all shapes are known."""
     if planned is None or planned.sides is None or runs is None:
         return None
     (old, new), (first, second) = planned.sides, runs
@@ -255,7 +266,7 @@ def _place_kernels(
 
 
 class _ShortRun(Struct, frozen=True):
-    """The first side as far as it is counted, the second with its own latency, and both weighed."""
+    """The first side with its counts only, the second with its own latency, and both weighed."""
 
     before: RanSide
     after: RanSide
@@ -263,7 +274,7 @@ class _ShortRun(Struct, frozen=True):
 
 
 def _run_shortly(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _ShortRun:
-    """Both sides for a moment: those of the same plan should take the same time."""
+    """Run both sides for a moment. With the same plan they should take the same time."""
     before = see_shapes_if_told(pair.before, old)
     after = see_shapes_if_told(pair.after, new)
     measured = measure_shortly(new, place)
@@ -286,7 +297,7 @@ def _look(before: Measurement, after: Measurement) -> ShortLook:
 
 @contextmanager
 def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
-    """Both sides in one worker, so that they differ only in the model."""
+    """Start both sides in one worker, so that they differ only in the model."""
     setup, cores = pair.after_setup, place.case.cores
     with start_on(setup, cores) as worker:
         place.tell("loading")
@@ -301,7 +312,7 @@ def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
 
 
 def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
-    """Each side in workers of its own, because their engines, options or interpreters differ."""
+    """Run each side in its own workers, because engines, options or interpreters differ."""
     begun = time.monotonic()
     rigs: list[Rig] = []
 
@@ -342,11 +353,11 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
 
 
 class TwinRun(Struct, frozen=True):
-    """A model and its twin, by the plans that the engine makes of them and by a duet.
+    """A comparison of a model and its twin, by their plans and by a duet.
 
-    `plan` is the plan of the model; None where the engine tells none. `difference` says how the
-    twin's plan differs, and `knows_plans` claims that plans or kernels were compared. `by_data` is
-    the first kernel of the plan whose work depends on data. There are no rounds where the same plan
+    `plan` is the plan of the model, or None if the engine shows none. `difference` describes how
+    the twin's plan differs, and `knows_plans` is true if plans or kernels were compared. `by_data`
+    is the first kernel of the plan whose work depends on data. There are no rounds if the same plan
     was answer enough.
     """
 
@@ -358,7 +369,7 @@ class TwinRun(Struct, frozen=True):
 
 
 def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool) -> TwinRun:
-    """Compare the plans of a model and its twin, and run a duet where these are no answer."""
+    """Compare the plans of a model and its twin, and run a duet if the plans are no answer."""
     check_cores(place.case.cores, pair.after_setup)
     with (
         unchanged(pair.before, pair.after),
@@ -395,7 +406,7 @@ def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool
 
 
 def run_duet(pair: Pair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
-    """The rounds of a pair that shares a worker, alone on this machine, of whole models."""
+    """Take rounds of the whole models of a pair in one worker, alone on this machine."""
     check_cores(place.case.cores, pair.after_setup)
     load_quantiles()
     with (
@@ -420,7 +431,7 @@ def _save_plans(pair: Pair, old: Rig, new: Rig) -> tuple[SavedPlan | None, Saved
 
 
 def _kernel_difference(model: KernelRun, twin: KernelRun) -> str | None:
-    """The difference of the kernels, where the engine saves no plan."""
+    """Describe how the kernels differ, for an engine that saves no plan."""
     here, there = (
         [(kernel.name, kernel.op_type, kernel.precision, kernel.calls) for kernel in run.kernels]
         for run in (model, twin)
@@ -429,7 +440,7 @@ def _kernel_difference(model: KernelRun, twin: KernelRun) -> str | None:
 
 
 def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:
-    """The kernels of both; None where the engine tells none."""
+    """Return the kernels of both sides, or None if the engine does not show them."""
     first = read_kernels(old)
     second = None if first is None else read_kernels(new)
     return None if first is None or second is None else (first, second)
@@ -443,7 +454,7 @@ def _tell(
     *,
     reads_outputs: bool,
 ) -> list[RanSide]:
-    """The results of the sides of one worker: latency, layers and, if they are read, outputs."""
+    """Return the results of the sides of one worker: latency, layers and possibly outputs."""
     outputs = [read_outputs(rig) if reads_outputs else None for _, rig in sides]
     measured = [(Timed(model, _sum_up(rig, rounds)), rig) for model, rig in sides]
     place.tell("timing layers")
@@ -465,7 +476,7 @@ def _tell_latency(
     *,
     reads_outputs: bool,
 ) -> list[RanSide]:
-    """The same without layers."""
+    """Return the same results without layers."""
     told = []
     for model, rig in sides:
         outputs = read_outputs(rig) if reads_outputs else None

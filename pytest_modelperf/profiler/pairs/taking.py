@@ -1,4 +1,4 @@
-"""The rounds of a duet, taken until a rule has decided."""
+"""Take the rounds of a duet until a rule has decided."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pytest_modelperf.profiler.sampling.worker_bench import Rig, step_of
 
 
 class StopRule(Protocol):
-    """When a duet has enough rounds."""
+    """The rule that decides when a duet has enough rounds."""
 
     @property
     def rounds(self) -> int:
-        """The most rounds."""
+        """The maximum number of rounds."""
 
     @property
     def samples_needed(self) -> tuple[int, ...]:
-        """How many samples of each side each awaited percentile needs, the fewest first."""
+        """The samples of each side that each awaited percentile needs, in ascending order."""
 
     @property
     def has_limits(self) -> bool:
-        """Whether it waits for absolute limits, too, which more samples decide."""
+        """Whether the rule also waits for absolute limits, which more samples decide."""
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed."""
@@ -47,7 +47,7 @@ def take_rounds(  # noqa: PLR0913  # of what, how, until when, for whom
 ) -> Sequence[DuetRound]:
     """Take rounds until the rule has decided or the time is over.
 
-    A workload has `pass_inferences` in one pass of its members.
+    In a workload, one pass over the members has `pass_inferences` inferences.
     """
     fewest, *tail_samples = rule.samples_needed
     policy = replace(

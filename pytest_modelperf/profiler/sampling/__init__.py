@@ -1,1 +1,1 @@
-"""Rounds taken of one model or of several in turn, until it is enough."""
+"""Rounds of one model, or of several in turn, until there are enough."""

@@ -1,4 +1,4 @@
-"""Two sides that run in turn: in one worker where they can share one, in two where they cannot."""
+"""Two sides that run in turn: in one worker if they can share it, otherwise in two."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PairSide: TypeAlias = Literal["before", "after"]
 
 _Made = TypeVar("_Made")
 
-# Inferences of one worker before the other takes over: each switch costs a message, which takes as
+# Inferences of one worker before the other one runs. Each switch costs a message, which takes as
 # long as a fast inference.
 _CHUNK = 8
 # Parts of more than this share of the model vary as much as the whole.
@@ -41,10 +41,10 @@ def failing_as(side: PairSide) -> Iterator[None]:
 
 
 class SharedDuet(Struct):
-    """Both sides in one worker; in each turn both run one inference. The rigs differ by their side.
+    """Both sides in one worker; in each turn both run one inference.
 
-    Parts that take too much of the model in all blocks of the first round are dropped after it, and
-    `too_large` is their share.
+    The rigs differ by their side. Parts whose share of the model is too large in all blocks of the
+    first round are dropped after it, and `too_large` is that share.
     """
 
     before: Rig
@@ -55,7 +55,7 @@ class SharedDuet(Struct):
     _shares: list[float] = field(default_factory=list)
 
     def open(self) -> tuple[Load, Load]:
-        """Load both sides; the other one is first in the next round."""
+        """Load both sides; in the next round the other one is loaded first."""
         self.rounds += 1
         if self.rounds == 2 and self._shares and min(self._shares) > _LARGEST_SHARE:
             self.too_large = min(self._shares)
@@ -71,14 +71,17 @@ class SharedDuet(Struct):
         except MeasureError as error:
             error.side = self._find_failing()
             raise
-        # The first inference of a session is no typical one.
+        # The first inference of a session is not typical.
         if parts and self.blocks > 1 and self.rounds == 1:
             made = PartRound((before, after), before.parts, after.parts)
             self._shares.append(part_share([made]))
         return before, after
 
     def _find_failing(self) -> PairSide | None:
-        """Return the side that fails alone, too; None if none does, or both for a lost worker."""
+        """Return the side that also fails alone, or None if neither does, or both do.
+
+        Both fail after the worker is lost.
+        """
         sides: tuple[tuple[PairSide, Rig], ...] = ((BEFORE, self.before), (AFTER, self.after))
         failing = [side for side, rig in sides if _fails(rig)]
         return failing[0] if len(failing) == 1 else None
@@ -108,7 +111,7 @@ def _open_in_turn(round_number: int, before: Rig, after: Rig) -> tuple[Load, Loa
 def _in_turn(
     round_number: int, before: Callable[[], _Made], after: Callable[[], _Made]
 ) -> tuple[_Made, _Made]:
-    """The results of both calls; in every other round `after` is called first.
+    """Return the results of both calls; in every other round `after` is called first.
 
     A fast model runs 1 % faster in the session that is loaded second.
     """
@@ -125,7 +128,7 @@ StartRig = Callable[[], AbstractContextManager[Rig]]
 class SplitDuet(Struct):
     """Each side in a worker of its own; in each turn both run some inferences.
 
-    Two processes differ by more than two sessions of one, so each round has fresh ones.
+    Two processes differ more than two sessions of one process, so each round has new processes.
     """
 
     start_before: StartRig
@@ -136,7 +139,7 @@ class SplitDuet(Struct):
     _rigs: tuple[Rig, ...] = ()
 
     def open(self) -> tuple[Load, Load]:
-        """Start both sides and load them; the other one is first in the next round."""
+        """Start both sides and load them; in the next round the other one is first."""
         self.rounds += 1
         before, after = self._rigs = _in_turn(
             self.rounds,
@@ -183,7 +186,7 @@ def _first(block: Block, count: int) -> Block:
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
-    """Several blocks as one, with their noise together."""
+    """Return several blocks as one, with the sum of their noise."""
     starts_ns = [block.starts_ns for block in blocks if block.starts_ns is not None]
     noises = [asdict(block.noise) for block in blocks]
     noise: dict[str, Any] = {name: _sum([each[name] for each in noises]) for name in noises[0]}

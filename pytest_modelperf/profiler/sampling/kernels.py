@@ -1,4 +1,4 @@
-"""The times of kernels, and the shapes of tensors, by sessions of a worker that are profiled."""
+"""Measure the times of kernels and the shapes of tensors, in profiled sessions of a worker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 MAX_LAYER_RUNS = 100
 # Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
 MAX_KERNEL_CALLS = 200_000
-# The share of a case's time that the runs of its profiled sessions may take, and how many sessions
-# share it. Sessions of one model differ by a percent or so.
+# The share of a case's time that the runs of its profiled sessions may take, and the number of
+# sessions that share it. Sessions of one model differ by a percent or so.
 _LAYER_SHARE = 0.25
 _LAYER_SESSIONS = 5
-# A second session may be open beside the first if so many times its weights are free.
+# A second session may be open next to the first if the free memory is more than this many times its
+# weights.
 _SESSION_FACTOR = 3
-# A profile of plans only shares out what was measured otherwise, so it is short.
+# A profile of plans is short, because it only divides time that was measured otherwise.
 _NS_PER_S = 1_000_000_000
 _PLAN_PROFILE_NS = _NS_PER_S // 2
 _BESIDE = " beside"
@@ -34,7 +35,7 @@ _BESIDE = " beside"
 class Profiled(Struct, frozen=True):
     """A model whose kernels are to be timed, and its size.
 
-    `named` is a copy of the model in which every node has a name of its own, where that is needed.
+    `named` is a copy of the model in which every node has a name of its own, if one is needed.
     """
 
     rig: Rig
@@ -44,9 +45,9 @@ class Profiled(Struct, frozen=True):
 
 
 def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[KernelRun] | None:
-    """The times of the kernels of plans that run as they are, in turn.
+    """Return the times of the kernels of plans that run as they are, in turn.
 
-    `plans` has the paths of their files in the worker, by the inputs that they run on.
+    `plans` maps the inputs that each plan runs on to the path of its file in the worker.
     """
     answers = rig.ask(
         "layers",
@@ -67,9 +68,9 @@ def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[K
 
 
 def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
-    """The times of the kernels of models in one worker, whose runs take turns.
+    """Return the times of the kernels of models in one worker, whose runs take turns.
 
-    None where the engine tells none.
+    Return None if the engine cannot time kernels.
     """
     rig = models[0].rig
     policy = rig.setup.policy
@@ -112,7 +113,10 @@ def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
 
 
 def read_kernels(rig: Rig) -> KernelRun | None:
-    """The kernels of an engine that saves no plan, by one inference; None where it tells none."""
+    """Return the kernels that one inference shows, or None if the engine shows none.
+
+    This is for engines that save no plan.
+    """
     answer = rig.ask(
         "kernels",
         "as its kernels were read",
@@ -126,7 +130,7 @@ def read_kernels(rig: Rig) -> KernelRun | None:
 
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
-    """The shapes of every node in one unoptimized run; None if the engine cannot tell."""
+    """Return the shapes of every node in one unoptimized run, or None if the engine has none."""
     workload = _told_apart(rig, named)
     found: list[dict[str, Any]] | None = rig.worker.ask(
         "shapes",
@@ -140,7 +144,7 @@ def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] 
 
 
 def _told_apart(rig: Rig, named: Path | None) -> Workload:
-    """The workload, with the copy that has names if there is one."""
+    """Return the workload, with the copy that has unique names if there is one."""
     workload = rig.workload
     if named is None:
         return workload
@@ -151,11 +155,11 @@ def _told_apart(rig: Rig, named: Path | None) -> Workload:
 
 
 def _has_room(rig: Rig, weight_bytes: int) -> bool:
-    """Whether the memory that is free holds another session."""
+    """Whether the free memory is enough for another session."""
     free = rig.worker.ask("memory", "as its memory was asked for")["available_bytes"]
     return free is None or weight_bytes * _SESSION_FACTOR < free
 
 
 def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
-    """The kernel run in a worker's answer."""
+    """Return the kernel run in a worker's answer."""
     return msgspec.convert({**answer, "engine_peak_bytes": answer["peak_bytes"]}, KernelRun)

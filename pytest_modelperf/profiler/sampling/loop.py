@@ -1,6 +1,6 @@
-"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until the rule says stop.
+"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until the goal is met.
 
-It sees neither engine nor process: what is measured is a `Bench`; the clock is a function.
+It knows neither the engine nor the process: it measures a `Bench`, and the clock is a function.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NS_PER_S = 1_000_000_000
 _ROUNDS_TO_COMPARE = 3
 # The shortest time limit of a block.
 _SHORTEST_BLOCK_NS = 1_000_000
-# A first inference of so many seconds may only be slow to begin: the next ones take less than this
-# share of it.
+# A first inference of this many seconds or more may only be slow at the beginning: the next ones
+# then take less than this share of it.
 _SLOW_SECONDS = 0.25
 _SLOW_BEGINNING = 0.5
 
@@ -37,8 +37,8 @@ class SamplingProgress(Struct, frozen=True):
     """The step that begins, the estimate so far, and the time that is left.
 
     `step` is `load`, `warm up` or `measure`; `half_width` is relative to the estimate.
-    `least_seconds` are what the fewest rounds take, told once, where a slow model gets more than
-    the usual time.
+    `least_seconds` is the time of the fewest rounds. It is given once, if a slow model gets more
+    than the usual time.
     """
 
     step: str
@@ -56,23 +56,23 @@ class Bench(Protocol):
     """One model, or two sides that take turns, that can be loaded and timed."""
 
     def open(self) -> tuple[Load, ...]:
-        """Load a fresh session of each side; how long each took."""
+        """Load a fresh session of each side, and return how long each took."""
         ...
 
     def take(self, count: int, max_ns: int) -> Blocks:
-        """Up to `count` turns, at least one; none is begun after `max_ns`.
+        """Return up to `count` turns, at least one; none is begun after `max_ns`.
 
         Both sides run in each turn, in random order.
         """
         ...
 
     def close(self) -> None:
-        """Give back the sessions that there are: opening them may have failed."""
+        """Close the sessions that are open; opening them may have failed."""
         ...
 
 
 class SamplingGoal(Struct, frozen=True, kw_only=True):
-    """What is estimated from the rounds, and when there are enough.
+    """The goal of sampling: what is estimated from the rounds, and when there are enough.
 
     `figures` are the values whose spread plans the next blocks.
     """
@@ -101,9 +101,9 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Warmup(Struct, frozen=True):
-    """How a warm-up went; `turn_ns` is the median of its last window.
+    """The result of a warm-up; `turn_ns` is the median of its last window.
 
-    `ends` are its first window and its last, which can be the same; none where it had no window.
+    `ends` are its first window and its last, which can be the same; it is empty without a window.
     """
 
     runs: int
@@ -113,7 +113,7 @@ class Warmup(Struct, frozen=True):
 
 
 class Loop:
-    """Takes one trial after the other, and plans the next by those that were taken."""
+    """A loop that takes one trial after the other, and plans each by those before it."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Loop:
         self._end_ns: int | None = None
 
     def trials(self) -> Iterator[Trial]:
-        """Trials one after the other, until there are enough."""
+        """Yield trials, until there are enough."""
         while True:
             self._trials.append(self._take_round())
             self._estimate = self._goal.estimate([trial.taken for trial in self._trials])
@@ -160,7 +160,7 @@ class Loop:
         return len(self._trials) >= fewest and self._goal.is_enough(self._trials, self._estimate)
 
     def _fewest_rounds(self, turn_ns: float, prepare_ns: int) -> int:
-        """The rounds after which to ask whether there are enough."""
+        """Return the number of rounds after which to check whether there are enough."""
         policy = self._policy
         is_slow = policy.min_slow_rounds < policy.min_rounds and self._is_slow(turn_ns, prepare_ns)
         return policy.min_slow_rounds if is_slow else policy.min_rounds
@@ -184,10 +184,10 @@ class Loop:
     # -- a round
 
     def _take_round(self) -> Trial:
-        """One round. An error of the bench is raised as it is, its session closed.
+        """Take one round; an error of the bench closes its session and is raised as it is.
 
-        An interrupt does not close it: a worker in the middle of something would not answer, and
-        the user does not want to wait for it.
+        An interrupt does not close the session: a worker that is busy would not answer, and the
+        user does not want to wait for it.
         """
         start = self._clock()
         try:
@@ -206,7 +206,7 @@ class Loop:
         self._sides = len(loads)
         if self._end_ns is None:
             # A share of the time is left after the first load, so that a model that takes a minute
-            # to load is measured, too.
+            # to load is also measured.
             self._begun_ns = self._clock()
             whole_ns = round(self._policy.max_seconds * _NS_PER_S)
             load_ns = min(self._begun_ns - start, round(self._policy.load_share * whole_ns))
@@ -223,7 +223,7 @@ class Loop:
         prepare_ns, taken = self._take_block(start, warmup)
         is_planned_by_first = expected_ns == first_ns and not warmup.ends
         if is_planned_by_first and self._is_slow_to_begin(first_ns, _typical_ns(taken)):
-            # So the block was far too short.
+            # The first inference was not typical, so the block was far too short.
             self._end_ns = unstretched_ns
             warmup = self._warm_up(_typical_ns(taken), taken)
             prepare_ns, taken = self._take_block(start, warmup)
@@ -245,17 +245,17 @@ class Loop:
         )
 
     def _take_block(self, start: int, warmup: Warmup) -> tuple[int, Blocks]:
-        """The timed block of the round that began at `start`, and what was done before it took."""
+        """Return the preparation time of the round that began at `start`, and its timed block."""
         prepare_ns = self._clock() - start
         self._stretch(prepare_ns, warmup.turn_ns)
         self._tell("measure")
         return prepare_ns, self._bench.take(*self._plan_block(warmup.turn_ns, prepare_ns))
 
     def _least_seconds(self, prepare_ns: int, turn_ns: float) -> float | None:
-        """The time of the fewest rounds, if the time of a slow model was stretched for them.
+        """Return the time of the fewest rounds, if a slow model's time was stretched for them.
 
-        It is told once, after the first block: only that tells a slow model from one that begins
-        slowly.
+        It is reported once, after the first block: only then is a slow model distinct from one that
+        only begins slowly.
         """
         usual_ns = round(self._policy.max_seconds * _NS_PER_S)
         if self._trials or self._end_ns is None or self._end_ns - self._begun_ns <= usual_ns:
@@ -283,11 +283,11 @@ class Loop:
         self._end_ns = max(self._end_ns, self._begun_ns + round(stretched_ns))
 
     def _spread(self) -> float:
-        """How much the inferences of a round vary; 0 before the first round."""
+        """Return how much the inferences of a round vary; 0 before the first round."""
         return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
 
     def _expected_turn_ns(self, first_ns: int) -> float:
-        """What an inference takes, as far as the first one of a session and other rounds tell."""
+        """Estimate the time of an inference from the first one of the session and other rounds."""
         if self._trials:
             usual_ns = statistics.median(trial.turn_ns for trial in self._trials)
             if self._is_slow_to_begin(first_ns, usual_ns):
@@ -297,17 +297,17 @@ class Loop:
     def _is_slow_to_begin(self, first_ns: int, usual_ns: float) -> bool:
         """Whether an engine prepares itself in the first inference of a session.
 
-        A provider for a device chooses its algorithms there, which can take a thousand times as
-        long as an inference.
+        A provider for a device chooses its algorithms then, which can take a thousand times as long
+        as an inference.
         """
         is_slow = self._seconds_a_side(first_ns) >= _SLOW_SECONDS
         return is_slow and usual_ns < first_ns * _SLOW_BEGINNING
 
     def _warm_up(self, turn_ns: float, window: Blocks | None = None) -> Warmup:
-        """Windows of inferences, until one is hardly faster than the one before.
+        """Run windows of inferences, until one is hardly faster than the one before.
 
-        An inference takes some `turn_ns`, by the first one or by a `window` that was taken already.
-        The first inference of a very slow model in a duet is the whole warm-up.
+        An inference takes some `turn_ns`, estimated from the first one or from a `window` that was
+        taken already. The first inference of a very slow model in a duet is the whole warm-up.
         """
         policy = self._policy
         warmup_ns = policy.max_warmup_seconds * _NS_PER_S
@@ -331,13 +331,13 @@ class Loop:
             runs += len(times_ns)
             ends = (*ends[:1], taken)
             before_ns, turn_ns = turn_ns, _typical_ns(taken)
-            # A single inference is no window to compare with.
+            # A single inference is not enough to compare windows.
             if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
                 return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
         return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
 
     def _warm_longer(self, warmup: Warmup, since_ns: int) -> Warmup:
-        """The warm-up, continued until it is as long as the policy asks."""
+        """Continue the warm-up until it is as long as the policy requires."""
         # Half of the remaining time is kept for the block.
         end_ns = min(
             since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S),
@@ -357,7 +357,7 @@ class Loop:
     # -- the plan
 
     def _plan_block(self, turn_ns: float, prepare_ns: int) -> tuple[int, int]:
-        """How many inferences the next block may have, and how long they may take."""
+        """Return how many inferences the next block may have, and how long they may take."""
         policy = self._policy
         rounds = max(policy.min_rounds - len(self._trials), 1)
         wanted = max(
@@ -384,9 +384,9 @@ class Loop:
         )
 
     def _wanted_samples(self, turn_ns: float, prepare_ns: int) -> int:
-        """The largest number of samples that the policy asks for and the time left is enough for.
+        """Return the largest number of samples that the policy asks for and the time left allows.
 
-        Long blocks for a tail that lacks samples all the same would only leave fewer rounds to the
+        Long blocks for a tail that would still lack samples would only leave fewer rounds to the
         other percentiles.
         """
         policy, left_ns = self._policy, self.left_ns()
@@ -400,7 +400,7 @@ class Loop:
         return wanted
 
     def _best_block(self, turn_ns: float, prepare_ns: int) -> int:
-        """The number of inferences in a round that gives the most information for its time.
+        """Return the number of inferences in a round that gives the most information for its time.
 
         Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013): the root of
         (cost of a session / cost of an iteration) x (variance of an iteration / variance between
@@ -420,10 +420,10 @@ class Loop:
         return math.ceil(min(math.sqrt(cost) * within / between, self._policy.max_block))
 
     def _filling_block(self, turn_ns: float, prepare_ns: int) -> int:
-        """The inferences in a round with which the last rounds take the time that is left.
+        """Return the inferences in a round with which the last rounds fill the time that is left.
 
         Otherwise a case that is hard to decide would have had all its rounds before the time ends.
-        The time of one more round is kept, for some rounds take longer than planned.
+        The time of one more round is kept, because some rounds take longer than planned.
         """
         policy, taken = self._policy, len(self._trials)
         if not policy.usual_share * policy.max_rounds <= taken < policy.max_rounds:
@@ -433,10 +433,10 @@ class Loop:
         return min(int((round_ns - prepared_ns) / turn_ns), policy.max_filling_block)
 
     def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
-        """How many rounds to divide the time by, this one included.
+        """Return how many rounds to divide the time by, including this one.
 
-        The rounds that are missing, or fewer if only these leave time for the samples that a median
-        needs: a slow model is better measured in fewer rounds than not at all.
+        These are the missing rounds, or fewer if only then the time is enough for the samples that
+        a median needs: a slow model is better measured in fewer rounds than not at all.
         """
         missing = self._median_samples - self._samples()
         for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):
@@ -452,7 +452,7 @@ class Loop:
         return sum(trial.turns for trial in self._trials)
 
     def left_ns(self) -> int:
-        """The time until the loop has to end; below 0 if it is over."""
+        """Return the time until the loop must end; below 0 if it is over."""
         if self._end_ns is None:
             return round(self._policy.max_seconds * _NS_PER_S)
         return self._end_ns - self._clock()
@@ -472,18 +472,24 @@ class Loop:
 
 
 def _turns_ns(blocks: Blocks) -> list[int]:
-    """The time of each turn, in which every side runs once."""
+    """Return the time of each turn, in which every side runs once."""
     return [sum(turn) for turn in zip(*(block.times_ns for block in blocks), strict=True)]
 
 
 def _typical_ns(blocks: Blocks) -> float:
-    """The time of a typical turn; of a workload the mean, because no turn of it is typical."""
+    """Return the time of a typical turn.
+
+    For a workload it is the mean, because none of its turns is typical.
+    """
     find = statistics.median if blocks[0].mix is None else statistics.fmean
     return max(find(_turns_ns(blocks)), 1)
 
 
 def _spread(figures: Sequence[float]) -> float:
-    """The standard deviation, by the quartiles: one slow inference in ten does not change it."""
+    """Estimate the standard deviation from the quartiles.
+
+    One slow inference in ten does not change it.
+    """
     if len(figures) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(figures, n=4, method="inclusive")

@@ -1,4 +1,4 @@
-"""Takes rounds of one model, of two that take turns, or of many, from a bench.
+"""Take rounds of one model, of two that take turns, or of many, from a bench.
 
 The clock is a function.
 """
@@ -47,9 +47,9 @@ def sample(
     watch: WatchSampling,
     is_enough: IsEnough | None = None,
 ) -> tuple[Round, ...]:
-    """Rounds of one model, until the interval of its median is as narrow as `policy` asks.
+    """Return rounds of one model, until the interval of its median is narrow enough.
 
-    `is_enough` replaces that rule: it gets all rounds so far.
+    The policy sets how narrow. `is_enough` replaces that rule: it gets all rounds so far.
     """
     loop = Loop(bench, _goal(policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0) for trial in loop.trials())
@@ -63,13 +63,13 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
     choose: random.Random,
     group: Callable[[_Key], Hashable],
 ) -> tuple[dict[_Key, tuple[Round, ...]], dict[_Key, MeasureError]]:
-    """Rounds of many models, as many as `sample` takes, and the errors of those that failed.
+    """Return rounds of many models, as many as `sample` takes, and the errors of those that failed.
 
-    They take turns: one round each, in random order, and then the next, so that no model has the
-    machine at a better time; models of one `group` come right after one another. Each model's time
-    counts its own rounds, and its share of what others take beyond their time: all of them take as
-    long as they have together, unless their first rounds take longer. The rounds of a model that
-    fails are dropped, and the others go on.
+    The models take turns: one round each, in random order, and then the next, so that no model has
+    the machine at a better time. Models of one `group` come right after one another. Each model's
+    time counts its own rounds, and its share of what others take beyond their time: all of them
+    take as long as they have together, unless their first rounds take longer. The rounds of a model
+    that fails are dropped, and the others go on.
     """
     watches = {key: _Stopwatch(clock) for key in benches}
     loops = {
@@ -96,7 +96,7 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
                 rounds[key].append(_round(trial, 0))
                 going_on.append(key)
         waiting = going_on
-        # A failure can take long, and costs the others nothing.
+        # A failure can take long, and its time is not charged to the others.
         spent_ns = clock() - begun - sum(watches[key]() for key in failed)
         whole_ns = round(len(rounds) * policy.max_seconds * _NS_PER_S)
         beyond_ns = sum(loops[key].left_ns() for key in waiting) - (whole_ns - spent_ns)
@@ -115,7 +115,7 @@ def _shuffled(
 
 
 class _Stopwatch(Struct):
-    """A clock that stands still unless it is `running`."""
+    """A clock that only advances while it is `running`."""
 
     clock: Clock
     _shown_ns: int = 0
@@ -127,7 +127,7 @@ class _Stopwatch(Struct):
         return self._shown_ns + self.clock() - self._since_ns
 
     def charge(self, duration_ns: int) -> None:
-        """Show a time that passed while it stood still."""
+        """Add a time that passed while the clock was stopped."""
         self._shown_ns += duration_ns
 
     @contextmanager
@@ -172,7 +172,7 @@ def _goal(policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingGoal:
 
 
 def _round(trial: Trial, side: int) -> Round:
-    """The round of one side of a trial."""
+    """Return the round of one side of a trial."""
     load, first = trial.loads[side], trial.first[side]
     return Round(
         load_ns=load.duration_ns,
@@ -203,7 +203,10 @@ def sample_duet(
     watch: WatchSampling,
     is_decided: Callable[[Sequence[DuetRound]], bool],
 ) -> tuple[DuetRound, ...]:
-    """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
+    """Return rounds of two sides in turn, until `is_decided`.
+
+    It is first called after `min_rounds`.
+    """
     goal = SamplingGoal(
         figures=_duet_figures,
         estimate=lambda _: None,
@@ -213,7 +216,10 @@ def sample_duet(
 
 
 def _single_figures(block: Block) -> list[float]:
-    """The logs of the times; those of a workload as if all its members took their mean time."""
+    """Return the logs of the times.
+
+    Those of a workload are scaled as if all its members took their mean time.
+    """
     if block.mix is None:
         return [_log(ns) for ns in block.times_ns]
     places = block.mix.turns
@@ -230,10 +236,13 @@ def _duet_round(trial: Trial) -> DuetRound:
 
 
 def _duet_figures(blocks: Blocks) -> list[float]:
-    """The change in each turn, of the parts if there are some; its spread plans the rounds."""
+    """Return the change in each turn, of the parts if there are some.
+
+    The spread of these changes plans the rounds.
+    """
     before, after = blocks
     if not (before.parts and after.parts):
-        # Without waiting for a processor if both sides know it.
+        # The waits for a processor are left out if both sides know them.
         old, new = before.running_ns, after.running_ns
         if old is None or new is None:
             old, new = before.times_ns, after.times_ns

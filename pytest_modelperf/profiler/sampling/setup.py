@@ -1,4 +1,4 @@
-"""The settings by which cases are measured."""
+"""The settings with which cases are measured."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pytest_modelperf.profiler.worker.gateway import (
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """How cases are measured: on which engine, where, and for how long.
+    """The settings of measuring: on which engine, where, and for how long.
 
-    `spec` describes a gateway; `limit_s` is how long a worker may be silent. A duet of a
-    slow model may take `stretch_seconds` in place of the policy's `max_seconds`. `wording` names
-    the settings in the reason why a case could not be measured.
+    `spec` describes a gateway; `limit_s` is how long a worker may be silent. A duet of a slow model
+    may take `stretch_seconds` instead of the policy's `max_seconds`. `wording` names the settings
+    in the reason why a case could not be measured.
     """
 
     engine: EngineModule = BUILT_IN[DEFAULT_ENGINE]

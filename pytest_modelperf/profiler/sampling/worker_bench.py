@@ -1,4 +1,4 @@
-"""One case measured in a worker: its rounds, its memory, the times of its kernels."""
+"""The measurement of one case in a worker: its rounds, its memory, the times of its kernels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from pytest_modelperf.stats.records import PartTurns, Turns
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms
 
-# Where interpreters have their modules, below their prefix.
+# The folders below their prefix in which interpreters have their modules.
 _LIBRARIES = ("lib", "lib64", "dlls")
 
 # The fewest ticks of a coarse wall clock in an inference whose time it resolves.
@@ -64,9 +64,9 @@ _BYTES_OF_TIME = 8
 class Workload(Struct, frozen=True, kw_only=True):
     """The work of a worker: a file or a function, at one batch size, with its inputs.
 
-    `folder` is where external data lies, if that is not beside the file. With `steps` it is a phase
-    of a generation, and `feeds` are the inputs of the step that stands for all of them. `is_plan`
-    claims that it holds kernels of a plan, which run as they are.
+    `folder` has the external data, if it is not next to the file. With `steps` it is a phase of a
+    generation, and `feeds` are the inputs of the one step that represents all of them. `is_plan`
+    means that it has kernels of a plan, which run as they are.
     """
 
     model: str | Callable[..., Any]
@@ -102,7 +102,7 @@ class PlacedPart(Struct, frozen=True):
 class ClockTicks(Struct, frozen=True):
     """The ticks of the clocks of a worker.
 
-    `knows_processor_time` claims that the process clock is fine enough for single inferences.
+    `knows_processor_time` means that the process clock is fine enough for single inferences.
     """
 
     wall_tick_ns: int
@@ -111,7 +111,7 @@ class ClockTicks(Struct, frozen=True):
 
     @property
     def note(self) -> str | None:
-        """Notes on the clocks for a reader of the times."""
+        """A note on the clocks for a reader of the times, or None if all is well."""
         if self.knows_processor_time:
             return None
         tick = format_ms(self.process_tick_ns)
@@ -122,15 +122,15 @@ class ClockTicks(Struct, frozen=True):
 
 
 class Rig(Struct):
-    """A worker that is ready to measure: it has its engine and the inputs of a workload.
+    """A worker that is ready to measure, with its engine and the inputs of a workload.
 
-    `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
-    requests run at once. An inference arrives every `every_ns`; None: when the one before is over.
-    `opened` sessions have been loaded so far; the next block of a generation
-    begins at `next_step`. The `parts` run after each inference of a block that several sides share.
-    With `watches` it is known what disturbed each inference, as it is where sides take turns.
-    `clocks` is None for an engine that has a clock of its own. `function_file` is where a Python
-    function was found, once it has been loaded.
+    `side` names its session in the worker, and `feed` its inputs; `streams` is how many requests
+    run at once. An inference arrives every `every_ns`; if that is None, it begins when the one
+    before is over. `opened` sessions have been loaded so far; the next block of a generation begins
+    at `next_step`. The `parts` run after each inference of a block that several sides share. With
+    `watches` the disturbances of each inference are recorded, as they always are for sides that
+    take turns. `clocks` is None for an engine that has a clock of its own. `function_file` is where
+    a Python function was found, once it has been loaded.
     """
 
     worker: Worker
@@ -152,7 +152,7 @@ class Rig(Struct):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on where it measures."""
+        """Notes on the process that measures."""
         why = self.worker.unpinned_because
         unpinned = None if why is None else f"not pinned to its processors: {why}"
         found = (unpinned, None if self.clocks is None else self.clocks.note)
@@ -165,15 +165,15 @@ class Rig(Struct):
 
     @property
     def still_feed(self) -> str:
-        """The inputs of an inference that is repeated as it is: of one step, in a generation."""
+        """The inputs of an inference that is repeated as it is; in a generation, of one step."""
         steps = self.workload.steps
         return self.feed if steps is None or steps.count == 1 else f"{self.feed}{_STILL}"
 
     def open(self) -> tuple[Load]:
-        """Load a fresh session; returns how long that took.
+        """Load a fresh session, and return how long that took.
 
         A generation begins at another step each time, so that a few steps in each of some rounds
-        cover all lengths. So does the pass of a workload.
+        cover all lengths. The same is true of the pass of a workload.
         """
         if self.workload.steps is not None:
             self.go_to_step(int(self.opened * _GOLDEN % 1.0 * self.workload.steps.count))
@@ -195,14 +195,14 @@ class Rig(Struct):
             is_part=True,
         )
 
-    def ask(self, command: str, step: str, **arguments: Any) -> Any:  # noqa: ANN401  # as of `Worker`
-        """The answer about sessions on the cores and with the options of this rig."""
+    def ask(self, command: str, step: str, **arguments: Any) -> Any:  # noqa: ANN401  # as in `Worker`
+        """Return the worker's answer, with the cores and the options of this rig in the request."""
         return self.worker.ask(
             command, step, threads=self.cores, options=dict(self.setup.options), **arguments
         )
 
     def go_to_step(self, step: int) -> None:
-        """Have the next block of a generation begin at a step; after the last comes the first."""
+        """Begin the next block of a generation at a step; the first step follows the last."""
         if self.workload.steps is not None:
             self.next_step = step % self.workload.steps.count
 
@@ -218,7 +218,7 @@ class Rig(Struct):
             is_part=self.workload.is_plan,
         )
         self.function_file = answer.get("file")
-        # A module is imported once, and the function stays.
+        # A module is imported only once, and the function stays loaded.
         is_only = self.setup.engine.name == CALLABLE_ENGINE
         return Load(int(answer["load_ns"]), int(answer["begun_ns"]), is_only)
 
@@ -262,7 +262,7 @@ class Rig(Struct):
         seed: int = 0,
         parts: Mapping[str, Sequence[PlacedPart]] | None = None,
     ) -> tuple[Block, ...]:
-        """One block a side; several sides take turns, in random order within each turn.
+        """Return one block for each side; several sides take turns, in random order in each turn.
 
         `parts` are those that run after each side.
         """
@@ -291,7 +291,7 @@ class Rig(Struct):
         has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
 
         def figures(own: Mapping[str, bytes]) -> dict[str, Any]:
-            """The fields of `Turns`."""
+            """Return the fields of `Turns`."""
             return {
                 "times_ns": _numbers(own["times"]) or (),
                 "switches": _numbers(own.get("switches", b"")),
@@ -326,14 +326,14 @@ class Rig(Struct):
 
 
 def _numbers(data: bytes) -> tuple[int, ...] | None:
-    """One number for each turn; None if the worker sends none."""
+    """Return one number for each turn, or None if the worker sends none."""
     return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
 
 
 def _starts_ns(
     answer: Mapping[str, Any], side: str, every_ns: int | None
 ) -> tuple[int, ...] | None:
-    """When each inference of the only side began, or arrived; None where several ran at once."""
+    """Return when each inference of the only side began or arrived; None if several ran at once."""
     if answer["per_second"] is not None:
         return None
     times_ns = np.frombuffer(answer["times"][side], np.int64)
@@ -345,14 +345,15 @@ def _starts_ns(
 
 
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
-    """A worker in a process of its own, on so many cores; without `cores` it is not pinned."""
+    """Make a worker in a process of its own, on that many cores, or not pinned without `cores`."""
     return ProcessWorker(worker_request(setup, cores, cgroup_files))
 
 
 def worker_request(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> WorkerRequest:
-    """The settings of a worker for these cases.
+    """Return the settings of a worker for these cases.
 
-    What imports modules of the user finds the same ones as this process, and in the same order.
+    An engine that imports modules of the user finds the same ones as this process, in the same
+    order.
     """
     is_whole_path = setup.engine.runs_user_code and is_this_python(setup.spec)
     paths = _import_path(setup.engine)
@@ -367,7 +368,7 @@ def worker_request(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -
 
 
 def _import_path(engine: EngineModule) -> Sequence[Path]:
-    """The entries of `sys.path`; a function that the user names may lie in the working folder."""
+    """Return the entries of `sys.path`, and the working folder for a function of the user."""
     here = [""] if engine.name == CALLABLE_ENGINE else []
     return list(dict.fromkeys(Path(entry).absolute() for entry in (*sys.path, *here)))
 
@@ -375,9 +376,9 @@ def _import_path(engine: EngineModule) -> Sequence[Path]:
 def _is_installed(path: Path) -> bool:
     """Whether a folder of modules belongs to the interpreter or to its packages.
 
-    Another interpreter has its own packages, and must not take missing ones from here.
-    Not all below the prefix does: with the Python of a system that is /usr, and a project may lie
-    in /usr/src.
+    Another interpreter has its own packages, and must not take missing ones from here. Not every
+    folder below the prefix belongs to it: the prefix of a system's Python is /usr, and a project
+    may be in /usr/src.
     """
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
@@ -407,7 +408,7 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
 def _facts_of(
     engine: EngineModule, described: Mapping[str, Any], python: str | None
 ) -> EngineFacts:
-    """The description that an engine gave of itself; ExtensionError if it is none."""
+    """Return the engine's description of itself; raise ExtensionError if it is not one."""
     told = {
         "name": engine.name,
         "version": described.get("version"),
@@ -446,7 +447,7 @@ def measure_rounds(
     watch: WatchSampling,
     is_enough: IsEnough | None = None,
 ) -> Measurement:
-    """Measure everything but layers: rounds until the policy has enough, and peak memory.
+    """Measure everything except layers: rounds until the policy has enough, and peak memory.
 
     `is_enough` replaces the policy's own rule to stop.
     """
@@ -462,12 +463,15 @@ def measure_rounds(
 
 
 def step_of(progress: SamplingProgress) -> str:
-    """The step that an error message names."""
+    """Return the step that an error message names."""
     return f"in round {progress.round} ({progress.step})"
 
 
 def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool) -> Measurement:
-    """The measurement of these rounds; peak memory only if the model was alone in its process."""
+    """Return the measurement of these rounds.
+
+    It has peak memory only if the model was alone in its process.
+    """
     memory = rig.worker.ask("memory", "as its memory was asked for") if is_alone else {}
     return Measurement(
         engine=rig.facts,

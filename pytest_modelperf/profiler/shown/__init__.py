@@ -1,1 +1,1 @@
-"""A profile as text, tables, JSON, CSV and pages, and how far its measurement is."""
+"""Show a profile as text, tables, JSON, CSV and pages, and the progress of measuring it."""

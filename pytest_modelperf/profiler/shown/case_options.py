@@ -1,4 +1,4 @@
-"""The options of a command that runs the same case, quoted as for a shell."""
+"""Return the options of a command that runs the same case, quoted for a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_modelperf.text.quoting import shell_word
 
 
 def case_options(case: Case) -> list[str]:
-    """`--batch 1`, `--cores 2`, `--dim seq=64`, and the lengths of a generation."""
+    """Return options such as `--batch 1 --cores 2`, `--dim seq=64`, and those of a generation."""
     return [*size_options(case), *length_options([case])]
 
 
@@ -21,7 +21,7 @@ def size_options(case: Case) -> list[str]:
 
 
 def length_options(cases: Sequence[Case]) -> list[str]:
-    """The options that make the phases of these cases."""
+    """Return the options `--prompt` and `--generate` that make the phases of these cases."""
     phases = [case.phase for case in cases if case.phase is not None]
     prompts = dict.fromkeys(str(each.prompt) for each in phases if each.prompt)
     counts = dict.fromkeys(str(each.generate) for each in phases if each.phase is Phase.STEP)
@@ -30,5 +30,5 @@ def length_options(cases: Sequence[Case]) -> list[str]:
 
 
 def engine_options(*names: str) -> list[str]:
-    """The option for each of these engines that is not the default."""
+    """Return the option for each of these engines that is not the default."""
     return [f"--engine {shell_word(name)}" for name in names if name != DEFAULT_ENGINE]

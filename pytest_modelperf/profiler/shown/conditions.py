@@ -1,4 +1,4 @@
-"""The conditions of a measurement, and what they did to it, in lines of text."""
+"""Describe the conditions of a measurement, and how they affected it, in lines of text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_modelperf.text.words import count_of
 # The precision that the median should reach.
 WANTED_HALF_WIDTH = 0.01
 
-# How many times as long a measurement may be advised to take.
+# The longest measurement that may be advised, as a multiple of the time spent.
 MAX_LONGER = 60
 # The longest measurement that may be advised, in seconds.
 MAX_ADVISED_S = 600.0
@@ -29,10 +29,10 @@ MAX_SWITCHES_PER_SECOND = 100
 MIN_SWITCHES = 50
 # Processor times come in ticks of the system's clock. A difference within one tick is no evidence.
 _TICK_NS = 10_000_000
-# A headline has about so many characters of a reason; the list below has all.
+# A headline has at most about this many characters of a reason. The list below it has all of it.
 _REASON_WIDTH = 160
 
-# An instruction set is left out if another one that includes it is listed.
+# These instruction sets are left out if the one that includes them is listed.
 _INCLUDED = {
     "avx2": frozenset({"sse4_2", "avx", "fma", "f16c"}),
     "asimd": frozenset({"neon"}),
@@ -41,7 +41,7 @@ _INCLUDED = {
 
 
 def describe_machine_line(machine: MachineFacts) -> str:
-    """The facts of a machine that affect inference: key, processor, cores, memory and so on."""
+    """Return a line of the machine's facts that affect inference: key, processor, memory etc."""
     parts = [
         machine.cpu or "",
         _cores(machine),
@@ -85,14 +85,17 @@ def describe_instruction_sets(machine: MachineFacts) -> str:
 
 
 def describe_engine(engine: EngineFacts) -> str:
-    """Its version, where it ran, and the options that were given."""
+    """Describe an engine: its version, its providers, and the options that were given."""
     options = [f"{key}={value}" for key, value in engine.options.items()]
     facts = ", ".join([*engine.providers, *options])
     return f"engine {engine.label}: {facts}" if facts else f"engine {engine.label}"
 
 
 def unmeasured_reasons(cases: Sequence[CaseProfile]) -> list[str]:
-    """Return the cases that could not be measured, with their reasons; equal ones are one."""
+    """Return the reasons why cases could not be measured.
+
+    Cases with equal reasons share a line.
+    """
     about: dict[str, list[str]] = {}
     for case in cases:
         if case.measured is None and case.outcome is not Outcome.STATIC:
@@ -101,7 +104,7 @@ def unmeasured_reasons(cases: Sequence[CaseProfile]) -> list[str]:
 
 
 def describe_failed(cases: Sequence[CaseProfile]) -> str:
-    """`2 of 4 cases failed: the worker was killed`; empty if none did."""
+    """Return a text such as `2 of 4 cases failed: the worker was killed`, or an empty one."""
     failed = [case for case in cases if case.outcome is Outcome.FAILED]
     if not failed:
         return ""
@@ -111,7 +114,7 @@ def describe_failed(cases: Sequence[CaseProfile]) -> str:
 
 
 def doubt_lines(cases: Sequence[CaseProfile]) -> list[str]:
-    """Why the figures of some cases are less sure than they were meant to be."""
+    """Return reasons why the figures of some cases are less certain than intended."""
     measured = {case.case.id: case.measured for case in cases if case.measured}
     return [
         *_wide_intervals(measured),
@@ -148,7 +151,7 @@ def _wide_intervals(cases: Mapping[str, Measurement]) -> list[str]:
 
 
 def rounded_up(seconds: float) -> int:
-    """At most two digits, because it is only an estimate."""
+    """Round up to two digits, because the figure is only an estimate."""
     unit = int(10 ** max(0, math.floor(math.log10(max(seconds, 1.0))) - 1))
     return math.ceil(seconds / unit) * unit
 
@@ -156,7 +159,7 @@ def rounded_up(seconds: float) -> int:
 def _unsteady(cases: Mapping[str, Measurement]) -> Iterator[str]:
     for name, run in cases.items():
         unsteady = [made for made in run.rounds if not made.is_steady]
-        # One or two such rounds may be chance.
+        # A minority of such rounds may be chance.
         if 2 * len(unsteady) > len(run.rounds):
             runs = max(made.warmup_runs for made in unsteady)
             yield (
@@ -166,7 +169,7 @@ def _unsteady(cases: Mapping[str, Measurement]) -> Iterator[str]:
 
 
 def _noise_lines(cases: Mapping[str, Measurement]) -> Iterator[str]:
-    """The disturbances of each case that matter, and what to do about them."""
+    """Yield the disturbances of each case that matter, and what to do about them."""
     for name, run in cases.items():
         found = noise_of(run)
         if found:
@@ -175,13 +178,13 @@ def _noise_lines(cases: Mapping[str, Measurement]) -> Iterator[str]:
 
 
 def noise_of(measured: Measurement) -> dict[str, str]:
-    """The disturbances of a measurement that matter, and what to do about each."""
+    """Return the disturbances of a measurement that matter, and what to do about each."""
     processors = len(measured.processors or ()) or 1
     return find_noise([made.block.noise for made in measured.rounds], processors)
 
 
 def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
-    """The disturbances of these blocks that matter, and what to do about each."""
+    """Return the disturbances of these blocks that matter, and what to do about each."""
     wall_ns = sum(noise.wall_ns for noise in noises)
     found: dict[str, str] = {}
     if not wall_ns:
@@ -207,7 +210,10 @@ def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
 
 
 def _notes(cases: Mapping[str, Measurement]) -> list[str]:
-    """The notes of the measurements, each once; with its cases, unless it applies to all."""
+    """Return each note of the measurements once.
+
+    The cases are named unless the note applies to all.
+    """
     about: dict[str, list[str]] = {}
     for name, run in cases.items():
         for note in run.notes:

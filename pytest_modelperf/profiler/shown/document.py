@@ -1,4 +1,4 @@
-"""A profile as JSON: all that was counted and measured, raw samples included, and read back."""
+"""Write a profile as JSON, including raw samples, and read it back."""
 
 from __future__ import annotations
 
@@ -46,14 +46,17 @@ from pytest_modelperf.stats.records import PERCENTS, Latency, Members, Percentil
 
 
 def dump_profile(profile: Profile, rooflines: Mapping[str, Json] | None = None) -> str:
-    """The profile as JSON text; `rooflines` has the roofline of a case by its id, as JSON."""
+    """Return the profile as JSON text.
+
+    `rooflines` has the rooflines of cases by their ids, as JSON.
+    """
     return dump_document(profile_document(profile, rooflines))
 
 
 def profile_document(
     profile: Profile, rooflines: Mapping[str, Json] | None = None
 ) -> dict[str, Any]:
-    """The document of a profile as plain values."""
+    """Return the document of a profile as plain values."""
     known = rooflines or {}
     document = PROFILE.of(profile)
     for case in document["cases"]:
@@ -65,18 +68,18 @@ def profile_document(
 
 
 T = TypeVar("T")
-# A part of a document, of the type that its declaration makes.
+# A part of a document; its type is generated from its declaration.
 Part: TypeAlias = Any
 
 _NS_PER_MS = 1e6
-# A document has the number of uncounted layers, and not the reason.
+# A document has the number of uncounted layers, but not the reason.
 _NO_REASON = "the kept profile does not say"
 
 
 def read_profile(document: Part) -> Profile:
-    """The profile of an object of `PROFILE`.
+    """Return the profile of an object of `PROFILE`.
 
-    ContradictionError if values of the document do not fit together.
+    Raises ContradictionError if values of the document do not fit together.
     """
     if not document.cases:
         raise ContradictionError("cases", "expected at least one case, found an empty list")
@@ -85,9 +88,9 @@ def read_profile(document: Part) -> Profile:
 
 
 def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
-    """The cases, where equal counts are one record, as they were when they were made.
+    """Return the cases with equal counts merged into one record, as they originally were.
 
-    A report shows it once.
+    A report shows each record of counts once.
     """
     made: list[CaseProfile] = []
     for case in cases:
@@ -125,7 +128,7 @@ def _identity(found: Part, place: str) -> Case:
     )
     if found.id == case.id:
         return case
-    # The engine is in the id where a request had several of them.
+    # The id includes the engine if the request had several.
     engine = found.id.removeprefix(f"{case.id}-")
     if engine in {"", found.id}:
         problem = f"a case of this batch size, cores and dims is {shortened(case.id)}"
@@ -185,7 +188,8 @@ def _generation_counts(found: Part) -> GenerationCounts | None:
 
 
 def _layer(row: Part, place: str) -> StaticLayer:
-    # The precision is that of the kernel where the engine told it: a report shows one or the other.
+    # The precision is that of the kernel if the engine reported it. A report shows only one of
+    # both.
     known = {"op_type": row.op_type, "precision": row.precision}
     return LAYER.read_part(StaticLayer, "static", row, place, **known)
 
@@ -242,7 +246,8 @@ def _round(found: Part, place: str) -> Round:
     made, begun = ROUND.read(found, place), found.begun_ns
     if begun is None:
         return made
-    # Only the first of a block is kept; each of the others followed at once.
+    # Only the start of a block is stored. Each further inference started when the previous one
+    # ended.
     starts_ns = tuple(accumulate(made.times_ns, initial=begun.block))[:-1]
     return replace(
         made,
@@ -252,7 +257,7 @@ def _round(found: Part, place: str) -> Round:
 
 
 def _with_members(made: Round, workload: Part) -> Round:
-    """The round with the members that ran, which follow from their weights and the first step."""
+    """Return the round with its members, which follow from their weights and the first step."""
     first = made.block.first_step
     if workload is None or first is None:
         return made
@@ -265,7 +270,10 @@ def _with_members(made: Round, workload: Part) -> Round:
 
 
 def _times(rows: Sequence[Part], case_place: str) -> Iterator[LayerTime]:
-    """The times of the rows; a kernel's other layers are found by their ids and their `runs_in`."""
+    """Yield the times of the rows.
+
+    The other layers of a kernel are found by their ids and their `runs_in`.
+    """
     layers = [row for row in rows if row.kind is RowKind.LAYER]
     indexes: dict[str | None, list[int]] = defaultdict(list)
     for index, row in enumerate(layers):
@@ -298,9 +306,9 @@ def _index_of(
     layers: Sequence[Part],
     place: str,
 ) -> int:
-    """The index of a layer that runs in the kernel of another one.
+    """Return the index of a layer that runs in the kernel of another one.
 
-    Bodies of two loops may use one name; then the layer whose `runs_in` fits is meant.
+    The bodies of two loops may use the same name. Then it is the layer whose `runs_in` fits.
     """
     found = indexes.get(name, ())
     if not found:

@@ -1,4 +1,4 @@
-"""The figures of the nodes of a model, for programs that show models: Model Explorer and Netron."""
+"""Write figures of a model's nodes for programs that show models: Model Explorer and Netron."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.rows import LayerRow
 
 _DECIMALS = 6
-# From little to much, as stops of Model Explorer.
+# The colours from small to large values, as stops of Model Explorer.
 _GRADIENT = (
     {"stop": 0.0, "bgColor": "#f5f6f7"},
     {"stop": 0.5, "bgColor": "#f3b8a8"},
@@ -19,9 +19,10 @@ _GRADIENT = (
 
 
 def dump_node_data(profile: Profile) -> str:
-    """Node data of Model Explorer: the ms of each node, or its MACs if nothing ran.
+    """Return node data for Model Explorer: the ms of each node, or its MACs if nothing ran.
 
-    A node that runs in the kernel of another one has none: that kernel's time is at the other.
+    A node that runs in the kernel of another one has no value: the time of the kernel is at the
+    other node.
     """
     case, rows = _chosen(profile)
     is_timed = any(row.ms is not None for row in rows)
@@ -43,7 +44,7 @@ def dump_node_data(profile: Profile) -> str:
 
 
 def node_notes(profile: Profile) -> Mapping[str, Mapping[str, str]]:
-    """Notes for each node, by the id of its layer: `modelperf.ms`, `modelperf.share` and others."""
+    """Return notes on each node by the id of its layer: `modelperf.ms`, `modelperf.share` etc."""
     case, rows = _chosen(profile)
     total_ns = sum(row.ns or 0.0 for row in rows)
     names = {row.static.id: row.static.name or row.static.id for row in rows if row.static}
@@ -75,7 +76,7 @@ def _texts(row: LayerRow, total_ns: float, names: Mapping[str, str]) -> Iterator
 
 
 def _chosen(profile: Profile) -> tuple[CaseProfile, tuple[LayerRow, ...]]:
-    """The first case whose layers have times, or else the first with layers."""
+    """Return the first case whose layers have times, or else the first case with layers."""
     cases = [case for case in profile.cases if case.counted is not None]
     if not cases:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The kinds of operators, which have the same colours on all pages and in all charts."""
+"""Divide operators into kinds, which have the same colours on all pages and in all charts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _BESIDE = ("beside", "beside the layers")
 _OTHER = ("other", "other operators")
-# The id in the style sheet, the title, and the names: the first that matches is the kind.
+# The id in the style sheet, the title, and a pattern of names. The first kind that matches wins.
 _KINDS = (
     (
         "attention",
@@ -44,7 +44,7 @@ _KINDS = (
 
 
 def kind_of(op_type: str, *, is_layer: bool = True) -> dict[str, str]:
-    """The kind of an operator: its name in the style sheet, and its title."""
+    """Return the kind of an operator: its name in the style sheet, and its title."""
     return dict(zip(("id", "title"), _kind(op_type) if is_layer else _BESIDE, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""A profile as the data that the scripts of a page draw: entries, facts, the graph of a case."""
+"""Make the data of a profile that the scripts of a page draw: entries, facts, graphs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,15 @@ UNKNOWN_EDGES = (
     "This case was stored without the connections of its kernels, so there is no graph of them."
 )
 
-# A row of layers by its layer, or by its kind and the operator of its kernels.
+# The key of a row: the index of its layer, or its kind and the operator of its kernels.
 RowKey = int | tuple[RowKind, str]
 
 
 def render_profile_svg(profile: Profile) -> str:
-    """The picture; if no case has one, the reason of the first in its place."""
+    """Return the picture of the first case that has one.
+
+    If no case has one, the picture shows why the first case has none.
+    """
     pictures = [(case, case_picture(case)) for case in profile.cases]
     case, picture = next((each for each in pictures if each[1].boxes), pictures[0])
     facts = [case.case.id]
@@ -67,7 +70,7 @@ def case_picture(case: CaseProfile) -> Picture:
     has_times = any(kernel.ns is not None for kernel in kernels)
     boxes = []
     for kernel in kernels:
-        # A layer without a time has the row at its own place.
+        # A layer without a time has the row with its own index.
         at = rows.get(row_key(kernel), kernel.layer)
         row = None if at is None else layers[at]
         boxes.append(
@@ -84,12 +87,12 @@ def case_picture(case: CaseProfile) -> Picture:
 
 
 def row_key(kernel: GraphKernel) -> RowKey:
-    """The key of the row that has the time of a kernel."""
+    """Return the key of the row that has the time of a kernel."""
     return (kernel.kind, kernel.op_type) if kernel.layer is None else kernel.layer
 
 
 def row_indexes(rows: Sequence[LayerRow | None]) -> Mapping[RowKey, int]:
-    """The place of each row that has a time, by its key."""
+    """Return the index of each row that has a time, by its key."""
     found: dict[RowKey, int] = {}
     for at, row in enumerate(rows):
         if row is not None and row.time is not None:
@@ -99,7 +102,7 @@ def row_indexes(rows: Sequence[LayerRow | None]) -> Mapping[RowKey, int]:
 
 
 def name_of(row: LayerRow | None) -> str | None:
-    """The name of the layer of a row; None if it has none."""
+    """Return the name of a row's layer, or None if the row has no layer."""
     return None if row is None or row.static is None else row.static.name or row.static.id
 
 
@@ -139,14 +142,14 @@ def profile_data(profile: Profile) -> Entry:
 
 
 def whole_page(models: Sequence[Entry], start: int = 0) -> Entry:
-    """All models, and the one that the page opens on."""
+    """Return the data of a page: all models, and the index of the one that it opens on."""
     return {"models": models, "start": start}
 
 
 # -- models
 
 
-def model_entry(  # noqa: PLR0913  # one for each thing that there is to know of it
+def model_entry(  # noqa: PLR0913  # one argument for each fact of a model
     name: str,
     *,
     sides: Sequence[Entry],
@@ -156,7 +159,10 @@ def model_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     threshold_ms: float | None = None,
     start: str | None = None,
 ) -> Entry:
-    """A model; `start` is the id of the case that the page opens on."""
+    """Return the entry of a model.
+
+    `start` is the id of the case that the page opens on.
+    """
     return with_point_facts(
         {
             "name": name,
@@ -192,7 +198,7 @@ def profile_case(case: CaseProfile) -> Entry:
     )
 
 
-def case_entry(  # noqa: PLR0913  # one for each thing that there is to know of it
+def case_entry(  # noqa: PLR0913  # one argument for each fact of a case
     case_id: str,
     name: str,
     case: Case,
@@ -245,7 +251,7 @@ class ModelRow(Struct, frozen=True):
 
 
 def models_table(rows: Iterable[ModelRow]) -> Table:
-    """A row for each model, once; columns that have nothing to show are left out."""
+    """Return a table with each model once, without columns that are blank."""
     table = table_of(
         "",
         rows,
@@ -273,7 +279,10 @@ def run_table(
     rows: Iterable[tuple[str, str]] = (),
     made: dt.datetime | None = None,
 ) -> Table:
-    """Where it ran, by which rule, when, and by which version; unknown facts are left out."""
+    """Return a table of the machines, the rules of the run, its date and this package's version.
+
+    Unknown facts are left out.
+    """
     described = dict.fromkeys(describe_machine_line(each) for each in machines if each is not None)
     facts = [
         *(("machine", line.removeprefix("machine ")) for line in described),
@@ -286,7 +295,7 @@ def run_table(
 
 
 def format_share(share: float | None) -> str:
-    """`3 %`; empty where there is none."""
+    """Return a share as text, such as `3 %`, or an empty text if there is none."""
     return "" if share is None else f"{100 * share:.4g} %"
 
 
@@ -334,9 +343,9 @@ CASE_DRAWINGS = Drawings(
 
 
 class CaseAdditions(Struct, frozen=True):
-    """What another room adds to the report of a profile, by the ids of the cases.
+    """Additions of another package to the report of a profile, by the ids of cases.
 
-    `blocks` follow the layer types. `entries` have what the scripts of the added drawings read.
+    `blocks` follow the layer types. `entries` have the data for the scripts of the added drawings.
     """
 
     drawings: Drawings = Drawings()
@@ -347,7 +356,7 @@ class CaseAdditions(Struct, frozen=True):
 def case_drawn(
     data: Callable[[], Mapping[str, Any]], additions: CaseAdditions | None = None
 ) -> Drawn:
-    """The charts of cases, and those that were added."""
+    """Return the charts of cases, including those that were added."""
     if additions is None or not additions.entries:
         return Drawn(CASE_DRAWINGS, data)
     return Drawn(CASE_DRAWINGS.plus(additions.drawings), partial(_with_entries, data, additions))

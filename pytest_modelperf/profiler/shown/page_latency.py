@@ -1,4 +1,4 @@
-"""Latencies as the scripts of a page read them: points, percentiles, and the spread of rounds."""
+"""Make entries of latencies for the scripts of a page: points, percentiles, spread of rounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RanFigures(Struct, frozen=True, kw_only=True):
     rounds: tuple[RoundSpread, ...] = ()
 
 
-def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of it
+def point_entry(  # noqa: PLR0913  # one argument for each fact of a point
     point_id: str,
     case: Case,
     told: RanFigures | None,
@@ -34,7 +34,10 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     throughput: Ratio | None = None,
     reason: str | None = None,
 ) -> Entry:
-    """A point of the chart; if no throughput was measured, it is computed from the median."""
+    """Return a point of the chart.
+
+    If no throughput was measured, it is computed from the median.
+    """
     latency = None if told is None else told.latency
     if throughput is None and latency is not None:
         throughput = _throughput_of(latency)
@@ -56,13 +59,13 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
 
 
 def with_point_facts(model: Mapping[str, Any]) -> Entry:
-    """The entry of a model with what follows from its points."""
+    """Return the entry of a model with the facts that follow from its points."""
     points = [_with_spot_facts(side) for side in model["points"]]
     return {**model, "points": points, "failures": _failures(model)}
 
 
 def _failures(model: Mapping[str, Any]) -> list[str]:
-    """`A: b1-c1, B: b1-c1: reason`: a line for each reason of a failed point."""
+    """Return a line for each reason of failed points, such as `A: b1-c1, B: b1-c1: reason`."""
     named: dict[str, list[str]] = {}
     for side, points in zip(model["sides"], model["points"], strict=False):
         label = f"{side['label']}: " if side["label"] else ""
@@ -73,11 +76,11 @@ def _failures(model: Mapping[str, Any]) -> list[str]:
 
 
 def _with_spot_facts(points: Sequence[Entry]) -> list[Entry]:
-    """The points of a side with what decides which of them is the sweet spot within a threshold.
+    """Add to the points of a side the facts that decide which one is the sweet spot.
 
-    A page can take points away. So each has the thresholds from which it is surely within and from
-    which it may be, its rank by throughput, and the points whose throughput may be the same. The
-    rules are those of `sweep.records.find_sweet_spot`.
+    The user can hide points on a page and choose a threshold. So each point has the thresholds from
+    which it is certainly within and from which it may be, its rank by throughput, and the points
+    whose throughput may be the same. The rules are those of `sweep.records.find_sweet_spot`.
     """
     measured = [
         point for point in points if point["reason"] is None and point["per_second"] is not None
@@ -106,14 +109,17 @@ def _bound(point: Entry, end: int) -> float | None:
 
 
 def _fastest_ms(point: Entry) -> float | None:
-    """The fastest sample: without an interval, the median may be anything from it on."""
+    """Return the fastest sample.
+
+    Without an interval, it is the lower bound of the median.
+    """
     rounds: Any = point["rounds"]
     fastest = min((times[0] for times in rounds), default=point["ms"])
     return None if fastest is None else _number(fastest)
 
 
 def _ties(one: Entry, other: Entry) -> bool:
-    """Whether both throughputs may be equal; they may if one has no interval."""
+    """Whether both throughputs may be equal, which is also so if one has no interval."""
     a: Any = one["per_second_interval"]
     b: Any = other["per_second_interval"]
     return a is None or b is None or bool(a[0] <= b[1] and b[0] <= a[1])
@@ -126,10 +132,11 @@ def _number(value: Any) -> float:  # noqa: ANN401  # of an entry
 def change_entry(
     latency: Ratio, throughput: Ratio | None = None, p95: Ratio | None = None
 ) -> Entry:
-    """The change at a point; throughput changes by the inverse of latency.
+    """Return the entry of the change at a point.
 
-    The ratio of p95 comes from the rounds as well. It is null if the rounds gave none, because the
-    quotient of the two figures is another number.
+    Throughput changes by the inverse of latency. The ratio of p95 comes from the rounds, too. It is
+    null if the rounds gave none, because the quotient of the two figures would be a different
+    number.
     """
     return {
         "latency": ratio_entry(latency),
@@ -139,13 +146,16 @@ def change_entry(
 
 
 def _sizes(case: Case) -> dict[str, int | str]:
-    """The sizes of dimensions, and the phase of a generation, of which a line has only one."""
+    """Return the sizes of dimensions and the phase of a generation.
+
+    A line in the chart has only one phase.
+    """
     phase = {} if case.phase is None else {"phase": case.phase.id}
     return {**dict(case.dims), **phase}
 
 
 def latency_entry(told: RanFigures | None) -> Entry | None:
-    """Every percentile with its interval, as far as the samples tell it."""
+    """Return every percentile with its interval, as far as there are enough samples."""
     if told is None:
         return None
     latency = told.latency
@@ -163,7 +173,7 @@ def latency_entry(told: RanFigures | None) -> Entry | None:
 
 
 def round_entries(told: RanFigures | None) -> list[list[float]]:
-    """The times of each round that its spread names, the shortest first."""
+    """Return the times in the spread of each round, the shortest first."""
     rounds = () if told is None else told.rounds
     return [[ns / _NS_PER_MS for ns in astuple(spread)[1:]] for spread in rounds]
 

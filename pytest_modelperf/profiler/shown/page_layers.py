@@ -1,4 +1,4 @@
-"""Layers and layer types as the scripts of a page read them, with facts that follow from them."""
+"""Make entries of layers and layer types for the scripts of a page, with derived facts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.text.units import format_count, format_shape
 
-# An attribute can have thousands of values: the first ones are enough.
+# An attribute can have thousands of values, of which the first ones are enough.
 _MAX_ATTRIBUTE = 200
 
 Precisions: TypeAlias = Mapping[str, Mapping[str, int]]
@@ -32,7 +32,7 @@ NO_CHANGE: Entry = {"change_ms": None, "change_interval_ms": None, "explains": N
 
 
 def profile_types(case: CaseProfile) -> list[Entry]:
-    """Every operator of the model, and each kind of time that belongs to no layer."""
+    """Return every operator of the model, and each kind of time that belongs to no layer."""
     rows = case.layers
     alone = [row for row in rows if row.time is None and row.runs_in is None]
     precisions = precisions_of(rows, (layer for row in alone for layer in row.layers))
@@ -63,7 +63,7 @@ def type_entry(
 
 
 def precisions_of(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> Precisions:
-    """How many layers of each operator ran in which precision, by their kernels."""
+    """Return how many layers of each operator ran in which precision, by their kernels."""
     found: dict[str, Counter[str]] = {}
     placed = (
         (layer, row.time.precision) for row in rows if row.time is not None for layer in row.layers
@@ -79,7 +79,7 @@ def precisions_of(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> 
 
 
 def profile_layers(case: CaseProfile) -> list[Entry]:
-    """The layers in graph order, then the times that belong to none of them."""
+    """Return the layers in graph order, then the times that belong to none of them."""
     side = SideLayers.of(case.layers, "not there" if case.has_layer_times else "ran")
     layers = () if case.counted is None else case.counted.layers
     side = replace(side, numbers={layer.id: number for number, layer in enumerate(layers)})
@@ -89,7 +89,7 @@ def profile_layers(case: CaseProfile) -> list[Entry]:
 class SideLayers(Struct, frozen=True):
     """All rows of one side: the names of its layers, and which of them ran in a kernel.
 
-    `numbers` has the position of each layer in its graph, as far as its kernel tells it. `absent`
+    `numbers` has the position of each layer in its graph, as far as its kernel shows it. `absent`
     is the state of the layers that did not run: missing, if this case has layer times.
     """
 
@@ -143,7 +143,7 @@ def layer_entry(
         "ids": [None if layer is None else layer.id for layer in layers],
         "states": [side.state(row) for row, side in zip(rows, sides, strict=True)],
         "ms": [None if row is None else row.ms for row in rows],
-        # Half the interval of each time, relative to it.
+        # The half-width of the interval of each time, relative to the time.
         "half_widths": [None if row is None else row.half_width for row in rows],
         "precisions": [None if row is None else row.precision for row in rows],
         "providers": [
@@ -171,7 +171,7 @@ def layer_entry(
 
 
 def _sparsity(rows: Sequence[LayerRow | None]) -> Entry:
-    """The zeros of the weights; nothing if none was read, as for most pages."""
+    """Return the sparsity of the weights, or an empty entry if no weights were read."""
     reads = {
         "sparsity": LAYER_COLUMNS["sparsity"].read,
         "patterns": _pattern,
@@ -185,7 +185,7 @@ def _sparsity(rows: Sequence[LayerRow | None]) -> Entry:
 
 
 def _pattern(row: LayerRow) -> str | None:
-    """The pattern of the zeros of a weight: `1x4, 2:4`."""
+    """Return the pattern of a weight's zeros, such as `1x4, 2:4`."""
     found = (LAYER_COLUMNS[name].read(row) for name in ("pattern", "n:m"))
     return ", ".join(str(part) for part in found if part is not None) or None
 
@@ -195,7 +195,7 @@ def _shape(shape: tuple[int | None, ...] | None) -> str | None:
 
 
 def fused_entries(row: LayerRow) -> list[Entry] | None:
-    """The layers that the kernel of a row runs, too, with all names by which they are found."""
+    """Return the other layers that the kernel of a row runs, with all names for a search."""
     if not row.fused:
         return None
     return [
@@ -223,10 +223,10 @@ def _attribute(value: Attribute) -> str:
 
 _NOT_EXECUTED = "not executed"
 _UNKNOWN = "unknown"
-# These follow all precisions.
+# These follow after all precisions.
 _PLACES_LAST = (_UNKNOWN, "did not run", "in another kernel", _NOT_EXECUTED)
-# The parameters of a layer apart from its attributes, by the key of the entry. Exporters number
-# names differently, so another name alone is not a difference.
+# The parameters of a layer other than its attributes, by the key of the entry. Exporters number
+# names differently, so a different name alone does not count as a difference.
 _PARAMETERS = {
     "precision": "precisions",
     "provider": "providers",
@@ -241,7 +241,7 @@ _NAMES = frozenset({"weight", "kernel"})
 
 
 def with_layer_facts(case: Mapping[str, Any]) -> Entry:
-    """The entry of a case with what follows from its layers and layer types."""
+    """Return the entry of a case with the facts that follow from its layers and layer types."""
     layers = [_with_facts(layer) for layer in case["layers"]]
     types = [
         {
@@ -281,13 +281,16 @@ def _with_facts(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts_text(counts: Mapping[str, int] | None) -> str | None:
-    """`int8 12, float32 2`, the most frequent first; None if there is none."""
+    """Return a text such as `int8 12, float32 2`, the most frequent first, or None if empty."""
     ordered = sorted((counts or {}).items(), key=lambda each: -each[1])
     return ", ".join(f"{name} {count}" for name, count in ordered) or None
 
 
 def _why_no_time(layer: Mapping[str, Any], side: int) -> str | None:
-    """Why a layer has no time of its own; None if it has one, or nothing was measured."""
+    """Return why a layer has no time of its own.
+
+    None means that it has one, or that no times were measured.
+    """
     state: str = layer["states"][side]
     if state in {"ran", "not measured"}:
         return None
@@ -311,7 +314,7 @@ def _ratio(layer: Mapping[str, Any]) -> float | None:
 
 
 def _parameters(layer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The parameters with the text of each side; those that no side has are left out."""
+    """Return the parameters that any side has, with the text of each side."""
     attributes = [found or {} for found in layer.get("attributes", ())]
     values: dict[str, list[Any]] = {
         name: [found.get(name) for found in attributes] for name in sorted(set().union(*attributes))
@@ -325,7 +328,7 @@ def _parameters(layer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _texts(values: Sequence[Any]) -> list[str | None]:
-    """Counts are shortened unless two different ones would then look equal."""
+    """Return the values as text, with counts shortened unless different ones would look equal."""
     short = [format_count(value) if isinstance(value, int) else value for value in values]
     if len(set(short)) == len(set(values)):
         return short
@@ -333,7 +336,7 @@ def _texts(values: Sequence[Any]) -> list[str | None]:
 
 
 def _differs(layer: Mapping[str, Any], parameters: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a side lacks the layer, fuses others into it, or its time surely changed."""
+    """Whether the sides differ in state, fused layers or parameters, or the time surely changed."""
     low, high = layer["change_interval_ms"] or (0.0, 0.0)
     fused = {tuple(sorted(each["type"] for each in side or ())) for side in layer["fused"]}
     return (
@@ -346,7 +349,7 @@ def _differs(layer: Mapping[str, Any], parameters: Sequence[Mapping[str, Any]]) 
 
 
 def _precision_sums(layers: Sequence[Mapping[str, Any]]) -> Entry:
-    """Layers and times by the precision on each side, and of each change from A to B."""
+    """Return layers and times by the precision on each side, and of each change from A to B."""
     counts = Counter(place for layer in layers for place in layer["places"])
     places = sorted(counts, key=lambda place: (_rank(place), -counts[place]))
     sides = range(len(layers[0]["names"]) if layers else 0)
@@ -374,7 +377,7 @@ def _rank(place: str) -> int:
 
 
 def _transitions(layers: Sequence[Mapping[str, Any]], places: Sequence[str]) -> list[Entry]:
-    """The changes of precision that there are, in the order of the places."""
+    """Return the changes of precision that occur, in the order of the places."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for layer in layers:
         found.setdefault((layer["places"][0], layer["places"][1]), []).append(layer)
@@ -392,6 +395,6 @@ def _transitions(layers: Sequence[Mapping[str, Any]], places: Sequence[str]) -> 
 
 
 def _sum(values: Any) -> float | None:  # noqa: ANN401  # of entries
-    """The sum of the known values; None if none is known."""
+    """Return the sum of the known values, or None if there are none."""
     known = [value for value in values if value is not None]
     return float(sum(known)) if known else None

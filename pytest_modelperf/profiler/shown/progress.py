@@ -1,4 +1,4 @@
-"""One line on where the measuring stands, for a display that is rewritten in place."""
+"""Describe the progress of measuring in one line, for a display that is rewritten in place."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pytest_modelperf.text.words import display_width
 
 
 def progress_line(progress: Progress, width: int) -> str:
-    """Case, step, round, the estimate so far and the time left, in at most `width` columns.
+    """Return the case, step, round, current estimate and time left, in at most `width` columns.
 
-    If not all of it fits, first the step is left out, then the estimate, then the time left.
+    If the line is too long, the step is left out first, then the estimate, then the time left.
     """
     start = f"[{progress.case_number}/{progress.cases}] {printable(progress.case_id)}"
     parts = [_step(progress), _estimate(progress), _time_left(progress)]
@@ -32,13 +32,13 @@ def _estimate(progress: Progress) -> str:
     if progress.estimate_ns is None:
         return ""
     width = progress.half_width
-    # So few rounds give no estimate.
+    # With an interval this wide there are too few rounds to show it.
     interval = "" if width is None or width > 1 else f" ± {percent(width)}"
     return f"{format_ms(progress.estimate_ns)} ms{interval}"
 
 
 def _time_left(progress: Progress) -> str:
-    """The longest time left: a case may be decided sooner."""
+    """Return the longest time left. A case may be decided sooner."""
     if progress.seconds_left is None:
         return ""
     minutes, seconds = divmod(max(0, round(progress.seconds_left)), 60)

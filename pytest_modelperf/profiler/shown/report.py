@@ -1,4 +1,4 @@
-"""A profile as a report: how fast each case was, how sure that is, and what its graph costs."""
+"""Report a profile: how fast each case was, how certain that is, and what its graph costs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ from pytest_modelperf.text.units import (
     percent,
 )
 
-# A kernel lists the ids of the layers that it runs, and each of these has the id of its layer.
+# `fused` and `runs-in` refer to layers by their ids.
 _FINDS_FUSED = ("id", "runs-in")
 _NO_ADDITIONS = CaseAdditions()
 
@@ -84,7 +84,7 @@ def profile_report(
     made: dt.datetime | None = None,
     additions: CaseAdditions = _NO_ADDITIONS,
 ) -> Report:
-    """The measurements, if it ran, and the counts, with the layers that the view asks for."""
+    """Return the measurements, if it ran, and the counts, with the layers that the view selects."""
     cases = profile.cases
     failed = describe_failed(cases)
     engines = [case.measured.engine for case in cases if case.measured is not None]
@@ -113,7 +113,7 @@ def profile_report(
 
 
 def _page_data(profile: Profile) -> Mapping[str, Any]:
-    # Most reports need no page, and what draws one takes time to import.
+    # Imported here, because drawing a page takes long to import and most reports need none.
     from pytest_modelperf.profiler.shown.page_data import profile_data
 
     return profile_data(profile)
@@ -125,7 +125,7 @@ def _usual_view(cases: Sequence[CaseProfile]) -> LayerView:
 
 
 def _where(profile: Profile, engines: Sequence[str]) -> Iterator[Line]:
-    """The machine and the engines, if anything was to run."""
+    """Yield the machine and the engines, unless all cases are static."""
     if all(case.outcome is Outcome.STATIC and case.measured is None for case in profile.cases):
         return
     if profile.machine is not None:
@@ -134,10 +134,10 @@ def _where(profile: Profile, engines: Sequence[str]) -> Iterator[Line]:
 
 
 def _sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
-    """All layers of all cases in graph order, each case with the times that belong to no layer.
+    """Return all layers of all cases in graph order, with the times that belong to no layer.
 
-    The times of a case add up to its median latency. The usual columns of a measured profile come
-    with those by which the kernel of a layer is found.
+    The times of a case add up to its median latency. The default columns of a measured profile are
+    followed by those that show in which kernel a layer runs.
     """
     if tuple(columns[: len(MEASURED_COLUMNS)]) == MEASURED_COLUMNS:
         columns = (*columns, *(name for name in _FINDS_FUSED if name not in columns))
@@ -154,7 +154,7 @@ def _sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
 
 
 def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
-    """How fast each case was, and how sure that is."""
+    """Yield how fast each case was, and how certain that is."""
     measured = [place for place, case in enumerate(cases) if case.measured is not None]
     if measured:
         choices = tuple(Choice(0, place) for place in measured)
@@ -177,7 +177,10 @@ def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
 def _sections(
     cases: Sequence[CaseProfile], view: LayerView, additions: CaseAdditions
 ) -> Iterator[Section]:
-    """The tables of each case that has its own; those of a graph are in its first case."""
+    """Yield a section for each case that has tables of its own.
+
+    The tables of a graph are in the first case with that graph.
+    """
     shown = _worth_showing(cases, additions)
     known: set[int] = set()
     for place in shown:
@@ -197,7 +200,10 @@ def _sections(
 
 
 def _worth_showing(cases: Sequence[CaseProfile], additions: CaseAdditions) -> list[int]:
-    """The places of the cases with layer times or an addition, and of one of each other graph."""
+    """Return the indexes of the cases with sections of their own.
+
+    These are the cases with layer times or additions, and one case of each other graph.
+    """
     known = {id(case.counted) for case in cases if case.has_layer_times}
     shown: list[int] = []
     for place, case in enumerate(cases):
@@ -211,7 +217,10 @@ def _worth_showing(cases: Sequence[CaseProfile], additions: CaseAdditions) -> li
 def _case_blocks(
     case: CaseProfile, view: LayerView, additions: CaseAdditions, *, is_counted: bool
 ) -> Iterator[ReportBlock]:
-    """The tables of one case; tables of the graph only if no case before had them."""
+    """Yield the tables of one case.
+
+    Tables of the graph are included only if no earlier case had them.
+    """
     counted = None if is_counted else case.counted
     if counted is not None:
         yield Rows(summary_table(case))
@@ -219,7 +228,7 @@ def _case_blocks(
         uncounted = uncounted_table(counted)
         if uncounted is not None:
             yield Rows(uncounted, (Tone.UNSURE,) * len(uncounted.rows))
-    # A page draws what follows.
+    # A page has drawings instead of the tables that follow.
     if case.has_layer_times:
         yield Rows(layer_type_time_table(case), on=On.TEXT)
     elif counted is not None:
@@ -233,7 +242,7 @@ def _case_blocks(
 
 
 def _all_tiles(cases: Sequence[CaseProfile]) -> Iterator[CaseTiles]:
-    """The tiles of each case; none for a case of which nothing is known."""
+    """Yield the tiles of each case of which any figure is known."""
     for place, case in enumerate(cases):
         tiles = tuple(_tiles(case))
         if tiles:
@@ -271,7 +280,7 @@ def _typical(measured: Measurement) -> Tile:
 
 
 def _noise(measured: Measurement) -> Tile:
-    """Whether the machine disturbed the measurement, or the interval is wider than it should be."""
+    """Return a tile on how noisy the measurement was, and whether its interval is too wide."""
     found = noise_of(measured)
     if found:
         return Tile("noise", "noisy", "; ".join(found), Tone.UNSURE)
@@ -289,7 +298,7 @@ def _noise(measured: Measurement) -> Tile:
 
 
 def shapes_report(bound: BoundModel) -> Report:
-    """Inputs first, then all others in the order in which they are computed."""
+    """Report the shape of every tensor: inputs first, the others in the order of computation."""
     roles = {
         **dict.fromkeys(bound.stored, "weight"),
         **{tensor.name: "output" for tensor in bound.graph.outputs},

@@ -1,4 +1,4 @@
-"""Checks that reports about models can be written, and overwrite no model."""
+"""Check that reports about models can be written, and do not overwrite a model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ def check_report_files(
     models: Sequence[Target],
     input_file: Target | None = None,
 ) -> bool:
-    """Returns whether none of the targets, by their options, is standard output.
+    """Return whether standard output is free, because no report is written to it.
 
-    Raises UsageError if a report would overwrite a model, its external data, or the input file.
+    `targets` are the reports, by their options. Raises UsageError if a report would overwrite a
+    model, its external data, or the input file.
     """
     inputs = [*models, *([] if input_file is None else [input_file])]
-    # A new file overwrites nothing, and models take time to read.
+    # A new file cannot overwrite a model, so models, which take time to read, are not read for it.
     if any(_is_file(target) for target in targets.values()):
         inputs += [path for model in models for path in _files_of(Path(model))]
     return check_outputs(targets, *inputs)
@@ -31,12 +32,12 @@ def _is_file(target: Target | None) -> bool:
     try:
         return Path(target).is_file()
     except OSError:
-        # The check of the outputs says why it cannot be written.
+        # The check of the outputs reports why it cannot be written.
         return False
 
 
 def _files_of(model: Path) -> Iterator[Path]:
-    """The files beside a model that belong to it, or those of a folder with a baseline."""
+    """Yield the external files of a model, or all files of a folder with a baseline."""
     if model.is_dir():
         yield from model.iterdir()
     elif model.is_file():
@@ -45,5 +46,5 @@ def _files_of(model: Path) -> Iterator[Path]:
         try:
             yield from external_files(open_model(model)).values()
         except ModelPerfError:
-            # The command or the test reports it when it reads the model.
+            # The command or the test reports the error when it reads the model.
             return

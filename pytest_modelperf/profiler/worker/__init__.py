@@ -1,1 +1,1 @@
-"""A process in which a case is measured, and the way to it."""
+"""The process in which a case is measured, and the way to it."""

@@ -2,8 +2,8 @@
 
 Its source is sent through the gateway, after the modules that it imports from this package and
 before the engine. So it needs the standard library, numpy and the engine, but not this package. It
-decides nothing: the other side says how often to run and when to stop, over a channel that carries
-plain values.
+decides nothing: the other side determines how often to run and when to stop, over a channel that
+carries plain values.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ ENGINE_MODULE = "modelperf_engine"
 QUANTIZER_MODULE = "modelperf_quantizer"
 # Warm-up inferences of each session before profiled runs.
 _PROFILE_WARMUP = 3
-# The frames of a traceback that are sent, and those that say nothing of the user's code.
+# The most frames of a traceback that are sent, and the frames that are not the user's code.
 _MOST_FRAMES = 30
 _OWN_FILES = ("<pytest_modelperf.", "<frozen ")
-_OWN_FOLDER = os.path.join("", "pytest_modelperf", "profiler", "")  # noqa: PTH118  # paths are texts on this side
-# The fewest profiled sessions that tell how sure the times of kernels are.
+_OWN_FOLDER = os.path.join("", "pytest_modelperf", "profiler", "")  # noqa: PTH118  # paths are strings on this side
+# The fewest profiled sessions that show how certain the times of kernels are.
 _FEWEST_SESSIONS = 3
 
 
 class Agent(ModelSessions):
-    """What a worker is asked; each `do_` method answers one request."""
+    """The requests to a worker; each `do_` method answers one of them."""
 
     def __init__(
         self,
@@ -76,17 +76,17 @@ class Agent(ModelSessions):
         self._affinity: list[int] | None = None
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request: what it asked for, or what went wrong."""
+        """Return the answer to one request: its result, or its error."""
         arguments = dict(request)
         command = arguments.pop("command")
         try:
             return {"ok": getattr(self, f"do_{command}")(**arguments)}
-        except Exception as error:  # noqa: BLE001  # told to the other side, which raises it
+        except Exception as error:  # noqa: BLE001  # sent to the other side, which raises it
             return {"error": describe_error(error)}
 
     # -- the process
 
-    def do_begin(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
+    def do_begin(  # noqa: PLR0913, PLR0917  # one for each setting of the other side
         self,
         cores: int,
         is_child: bool = True,  # noqa: FBT001, FBT002  # by keyword
@@ -100,14 +100,14 @@ class Agent(ModelSessions):
     ) -> dict[str, Any]:
         """Make this process ready: its own group, its log, its processors, its modules.
 
-        Without `cores`, it is not pinned; for `place` see `pin`. The `paths` are all of `sys.path`
-        or come after what this interpreter has installed. The `inherited` ones, which it found in
-        its environment, come last.
+        Without `cores`, it is not pinned; for `place` see `pin`. The `paths` replace all of
+        `sys.path`, or come after what this interpreter has installed. The `inherited` paths, which
+        it found in its environment, come last.
         """
         self._is_child = is_child
         if is_child:
             OWN_PROCESS.settle()
-            # A measured model is not traced as well.
+            # A model that is being measured must not be traced as well.
             os.environ.pop("MODELPERF_TRACE", None)
             os.environ.pop("MODELPERF_SESSION_LOG", None)
             if folder is not None:
@@ -119,8 +119,8 @@ class Agent(ModelSessions):
             sys.path[:] = paths
         elif is_child:
             last = set(inherited)
-            # A file beside the model may have the name of a module that is imported later.
-            own = [p for p in sys.path if p and os.path.abspath(p) not in last]  # noqa: PTH100  # paths are texts on this side
+            # A file next to the model may have the name of a module that is imported later.
+            own = [p for p in sys.path if p and os.path.abspath(p) not in last]  # noqa: PTH100  # paths are strings on this side
             sys.path[:] = dict.fromkeys((*own, *paths, *inherited))
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
         self._affinity = OWN_PROCESS.allowed_processors()
@@ -140,8 +140,8 @@ class Agent(ModelSessions):
         }
 
     def do_put(self, name: str, data: bytes, start: bool) -> str:  # noqa: FBT001  # by keyword
-        """Write a piece of a file into the worker's own folder; the path of that file."""
-        path = os.path.join(self._folder, name)  # noqa: PTH118  # paths are texts on this side
+        """Write a piece of a file into the worker's own folder, and return the file's path."""
+        path = os.path.join(self._folder, name)  # noqa: PTH118  # paths are strings on this side
         os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
         with open(path, "wb" if start else "ab") as file:  # noqa: PTH123
             file.write(data)
@@ -150,13 +150,13 @@ class Agent(ModelSessions):
     def do_engine(
         self, source: str, file: str, options: Mapping[str, str], code: bytes | None = None
     ) -> dict[str, Any]:
-        """Load the engine from its source; returns its description."""
+        """Load the engine from its source, and return its description."""
         module = take_module(ENGINE_MODULE, source, file, code)
         self.use_engine(cast("Engine", module))
         described = dict(module.describe(dict(options)))
         if self._is_child:
-            # Imported objects stay, and collecting through them before each block would take longer
-            # than most blocks.
+            # Imported objects stay, and a collection that goes through them before each block would
+            # take longer than most blocks.
             gc.collect()
             gc.freeze()
         return described
@@ -167,7 +167,7 @@ class Agent(ModelSessions):
         value: Any,  # noqa: ANN401  # a precision, or a share
         options: Mapping[str, str],
     ) -> dict[str, str] | None:
-        """The options of a variant; None if the engine has no method for its kind."""
+        """Return the options of a variant, or None if the engine has no method for its kind."""
         options_for = getattr(self._require_engine(), f"{kind}_options", None)
         return None if options_for is None else dict(options_for(value, dict(options)))
 
@@ -181,13 +181,13 @@ class Agent(ModelSessions):
         are_plans: bool = False,  # noqa: FBT001, FBT002  # by keyword
         sessions: int = 1,
     ) -> list[dict[str, Any]] | None:
-        """Kernel times of profiled sessions of each model; None where the engine has none.
+        """Return kernel times of profiled sessions of each model, or None if the engine has none.
 
         The models run in turn, and each with the session that is loaded as its `beside`, so that
         all meet the same conditions. `limits` are those of `time_within`, for the runs of all
-        sessions of a model. No further session is begun when the time of the last limit is over
-        and the first has its runs, but for the sessions that tell how sure the times are, as far
-        as the longest time has room for them. Plans run as they are.
+        sessions of a model. No further session begins once the time of the last limit is over and
+        the first model has its runs. The sessions that show how certain the times are still run if
+        the longest time allows. Plans run as they are.
         """
         engine = self._require_engine()
         if not hasattr(engine, "plan_options" if are_plans else "load_profiled"):
@@ -223,7 +223,7 @@ class Agent(ModelSessions):
         warmup: Sequence[tuple[int, int | None]],
         limits: Sequence[tuple[int, int | None]],
     ) -> list[dict[str, Any]]:
-        """The times of kernels from one profiled session of each model."""
+        """Return the times of kernels from one profiled session of each model."""
         profiled, infers = [], []
         for model in models:
             ref = ModelLocation(model["model"], model["folder"])
@@ -261,15 +261,15 @@ class Agent(ModelSessions):
         name: str,
         side: str | None = None,
     ) -> dict[str, Any] | None:
-        """The plan that the engine makes of a model; None where it tells none.
+        """Return the plan that the engine makes of a model, or None if it cannot show it.
 
-        It is written into a folder of this name, with the file of its weights beside it. If the
-        engine can, the session that made the plan is kept for the next `open` of a `side`.
+        The plan is written into a folder of this name, with the file of its weights next to it. If
+        the engine can, the session that made the plan is kept for the next `open` of a `side`.
         """
         engine = self._require_engine()
         if not hasattr(engine, "save_plan"):
             return None
-        own = os.path.join(self._folder, name)  # noqa: PTH118  # paths are texts on this side
+        own = os.path.join(self._folder, name)  # noqa: PTH118  # paths are strings on this side
         shutil.rmtree(own, ignore_errors=True)
         os.makedirs(own)  # noqa: PTH103
         ref = ModelLocation(model, folder)
@@ -289,7 +289,7 @@ class Agent(ModelSessions):
     def do_weights(
         self, file: str, spans: Sequence[tuple[int, int, str]]
     ) -> list[tuple[bytes, float]]:
-        """The facts that `describe_spans` has of these weights."""
+        """Return what `describe_spans` returns for these weights."""
         with self._heartbeat():
             return describe_spans(file, spans)
 
@@ -301,7 +301,7 @@ class Agent(ModelSessions):
     def do_kernels(
         self, model: str, folder: str | None, threads: int, options: Mapping[str, str], feed: str
     ) -> dict[str, Any] | None:
-        """The kernels of a model, by one inference of a profiled session; None without such."""
+        """Return the kernels of a model from one inference, or None if the engine has none."""
         engine = self._require_engine()
         if not hasattr(engine, "load_profiled"):
             return None
@@ -316,7 +316,7 @@ class Agent(ModelSessions):
     def do_shapes(
         self, model: str, folder: str | None, options: Mapping[str, str], feed: str = ""
     ) -> list[dict[str, Any]] | None:
-        """The shapes that one run saw; None where the engine cannot tell."""
+        """Return the shapes that one run saw, or None if the engine cannot observe them."""
         engine = self._require_engine()
         if not hasattr(engine, "observe_shapes"):
             return None
@@ -333,7 +333,7 @@ class Agent(ModelSessions):
         }
 
     def do_end(self) -> None:
-        """Close everything and remove all files; a server may start the next worker from here."""
+        """Close everything and remove all files; a server may start its next worker from here."""
         for side in list(self._sessions):
             self.do_close(side)
         if self._affinity is not None:
@@ -343,14 +343,14 @@ class Agent(ModelSessions):
     # -- quantizing
 
     def do_quantizer(self, source: str, file: str) -> dict[str, Any]:
-        """Load a quantizer from its source; returns what it raised, if anything."""
+        """Load a quantizer from its source, and return what it raised, if anything."""
         try:
             self._quantize_file = take_module(QUANTIZER_MODULE, source, file).quantize_file
-        except Exception as error:  # noqa: BLE001  # the other side has words of its own for it
+        except Exception as error:  # noqa: BLE001  # the other side has its own message for it
             return {"raised": describe_error(error)}
         return {}
 
-    def do_quantize(  # noqa: PLR0913, PLR0917  # what a quantizer is told
+    def do_quantize(  # noqa: PLR0913, PLR0917  # the settings of a quantizer
         self,
         source: str,
         target: str,
@@ -359,7 +359,7 @@ class Agent(ModelSessions):
         folder: str,
         is_large: bool,  # noqa: FBT001  # by keyword
     ) -> dict[str, Any]:
-        """Have the quantizer write a model; returns its notes, or what it raised.
+        """Run the quantizer on a model, and return its notes, or what it raised.
 
         Each later feed takes the inputs that it lacks from the first.
         """
@@ -378,7 +378,7 @@ class Agent(ModelSessions):
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """The facts of an error that the other side needs to describe it."""
+    """Return the facts of an error that the other side needs to describe it."""
     return {
         "kind": error_kind(error),
         "type": type(error).__name__,
@@ -389,12 +389,12 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def _utf8(text: str) -> str:
-    """The text as it can be sent: half of a character, as in the name of a file, is escaped."""
+    """Return the text in a form that can be sent, with half characters of file names escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _trace_of(error: BaseException) -> str:
-    """The traceback of an error and of its causes, without our frames."""
+    """Return the traceback of an error and of its causes, without our frames."""
     told = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
     each: traceback.TracebackException | None = told
     while each is not None:
@@ -415,7 +415,7 @@ _KINDS = {
 
 
 def error_kind(error: BaseException) -> str:
-    # Libraries raise it with a message of their own, and then it has no name.
+    # Libraries may raise it with only a message of their own; it then has no name.
     if isinstance(error, ModuleNotFoundError) and error.name:
         return "missing"
     for own, kind in _KINDS.items():
@@ -427,7 +427,7 @@ def error_kind(error: BaseException) -> str:
     if isinstance(error, MemoryError) or "bad_alloc" in text or "failed to allocate" in text:
         return "memory"
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    # ONNX Runtime does not tell the reason of the system.
+    # ONNX Runtime does not report the system's reason.
     if is_full or "failed to write external initializers" in text:
         return "disk"
     return "failed"
@@ -449,14 +449,15 @@ def serve(channel: Channel) -> None:
             if request["command"] == "end":
                 return
     finally:
-        # The other side may have gone without a word.
+        # The other side may be gone without notice.
         agent.do_end()
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The report of a session with the runs of another one, which has its kernels in any order.
+    """Return the report of a session with the runs of another one added to it.
 
-    An engine that makes another plan of the same model has other kernels: then the first counts.
+    The kernels of the other one may be in any order. If the engine has made another plan of the
+    same model, its kernels differ, and the first report is returned as it is.
     """
     own, others = (sorted(r["kernels"], key=lambda k: str(k["name"])) for r in (one, other))
     pairs = list(zip(own, others))  # noqa: B905

@@ -1,4 +1,4 @@
-"""How finely the clocks of a process tick, found by reading them while the process works.
+"""Find how finely the clocks of a process tick, by reading them while the process works.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
@@ -12,23 +12,24 @@ Clock = Callable[[], int]
 
 # The fastest inferences take some microseconds, so a clock with this tick resolves them.
 FINE_NS = 100
-# The steps of a clock that tell its tick.
+# The steps of a clock that are enough to find its tick.
 _ENOUGH_STEPS = 100
-# Steps of a clock as coarse as 10 ms take this long; a clock without any step by then stands still.
+# The time until a clock as coarse as 10 ms has made several steps; and the time after which a clock
+# without any step counts as stopped.
 _COARSE_NS = 100_000_000
 _STANDING_NS = 1_000_000_000
-# A clock is read within a microsecond, or some in a sandbox.
+# One reading takes less than a microsecond, or a few in a sandbox.
 _MOST_READINGS = 2_000_000
 
 
 class ClocksError(RuntimeError):
-    """The clocks of this process contradict each other, so its times mean nothing."""
+    """The clocks of this process contradict each other, so its times are meaningless."""
 
 
 class Clocks:
     """The ticks of the two clocks of a process, in nanoseconds.
 
-    `knows_processor_time` claims that the process clock is fine enough for single inferences. The
+    `knows_processor_time` means that the process clock is fine enough for single inferences. The
     system reads the waits of threads from the same source.
     """
 
@@ -39,7 +40,7 @@ class Clocks:
 
 
 class _Readings:
-    """The steps of a clock between readings, one right after the other."""
+    """The steps of a clock between readings that follow each other directly."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -67,17 +68,18 @@ class _Readings:
 
     @property
     def tick_ns(self) -> int:
-        """The shortest step where the clock also stood still, else what divides all steps.
+        """The shortest step if two readings were ever equal, else the common divisor of all steps.
 
-        A clock that ticks faster than it is read never stands still.
+        Two readings of a clock that ticks faster than it is read are never equal.
         """
         return self._shortest_ns if self._has_stood else self._divisor_ns
 
 
 def measure_clocks(wall_clock: Clock, process_clock: Clock) -> Clocks:
-    """The ticks of both clocks; ClocksError if one stands still or goes back as the other runs.
+    """Return the ticks of both clocks.
 
-    This takes a tenth of a millisecond, or a tenth of a second where a clock is coarse.
+    Raise ClocksError if one stops or goes back while the other runs. This takes a tenth of a
+    millisecond, or a tenth of a second if a clock is coarse.
     """
     wall, process = _Readings(wall_clock), _Readings(process_clock)
     for _ in range(_MOST_READINGS):

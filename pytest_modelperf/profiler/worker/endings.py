@@ -1,4 +1,4 @@
-"""Describes to the user what went wrong in a worker."""
+"""Describe to the user what went wrong in a worker."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pytest_modelperf.errors import (
 )
 from pytest_modelperf.text.escaping import printable, printable_lines
 
-# How long a worker has to end by itself, and the system to say how it ended.
+# How long a worker may take to end by itself, and the system to report how it ended.
 GRACE_S = 5.0
 _LOG_TAIL_BYTES = 4096
 _LOG_TAIL_LINES = 12
 # The prefix of ONNX Runtime's messages.
 _ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# Lines of a crash report about the worker's own code, which help nobody.
+# Lines of a crash report about the worker's own code, which do not help the user.
 _OWN_FRAME = re.compile(r'  File "<|Extension modules:|Current thread |\s*$')
 
-# The messages of errors that come from the machine and not from the model, by kind.
+# The messages of errors that come from the machine, not from the model, by kind.
 _PLACE_PROBLEMS = {
     "processors": (
         "processors were taken away {step}: {message}. Measure again when nothing changes which "
@@ -53,7 +53,7 @@ _PLACE_PROBLEMS = {
 def failure(
     told: Mapping[str, Any], step: str, executable: str = "", *, shows_trace: bool = False
 ) -> ModelPerfError:
-    """The error to raise for an exception in a worker, with its traceback if that helps."""
+    """Return the error to raise for an exception in a worker, with its traceback if that helps."""
     error = _failure(told, step, executable)
     if shows_trace and told["trace"] and not isinstance(error, EngineOptionError):
         error.details = tuple(printable_lines(told["trace"]).splitlines())
@@ -78,13 +78,13 @@ def _failure(told: Mapping[str, Any], step: str, executable: str) -> ModelPerfEr
         remedy = Remedy(
             "Give the library that has it with {engine_option}.", engine_option="custom_ops=PATH"
         )
-    # Reports put `failed` before it.
+    # Reports put `failed` in front of this message.
     return MeasureError(f"{step}: {plain}", remedy)
 
 
 @contextmanager
 def writing_for_worker(step: str) -> Iterator[None]:
-    """Raises MeasureError where a file for a worker cannot be written: that ends only its case."""
+    """Raise MeasureError if a file for a worker cannot be written, which ends only its case."""
     try:
         yield
     except OutputError as error:
@@ -98,7 +98,7 @@ def _no_room(step: str, message: str) -> MeasureError:
 
 
 def describe_end(process: subprocess.Popen[bytes], step: str, log: Path) -> str:
-    """How the process of a worker ended, and its last output."""
+    """Return how the process of a worker ended, and its last output."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_S)
     status, why = process.returncode, ""
@@ -116,7 +116,7 @@ def describe_end(process: subprocess.Popen[bytes], step: str, log: Path) -> str:
 
 
 def signal_name(number: int) -> str:
-    """`SIGSEGV (segmentation fault)`."""
+    """Return the name of a signal, such as `SIGSEGV (segmentation fault)`."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -126,7 +126,7 @@ def signal_name(number: int) -> str:
 
 
 def read_tail(path: Path) -> str:
-    """The last lines of a log, made safe to show."""
+    """Return the last lines of a log, made safe to show."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""The inputs that a worker runs a model on, as they come over the channel.
+"""The inputs that a worker runs a model on, as they are sent over the channel.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
 """
@@ -14,7 +14,7 @@ _ALIGNMENT = 64
 
 
 class FeedArrays:
-    """The inputs of a model by name, and their types, which numpy may not have.
+    """The inputs of a model by name, and their types, which numpy may lack.
 
     `steps` is set for a generation.
     """
@@ -33,9 +33,10 @@ class FeedArrays:
 class StepArrays:
     """The steps of a generation; see `StepPlan` of the engines.
 
-    `changing` has for each input that changes with the steps the place of its values in a flat
-    array, and its shape, one for each step. `state` has inputs, the outputs that they take over,
-    and the axis along which they grow by so many entries a step; None: they do not grow.
+    `changing` has, for each input that changes with the steps, one entry per step: the start of its
+    values in a flat array, and its shape. `state` has inputs, the outputs that they take over, the
+    axis along which they grow, and the number of entries they grow by at each step. They do not
+    grow if the axis is None.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class StepArrays:
         self._own = [name for name in changing if name not in handed_on]
 
     def inputs_at(self, step: int) -> dict[str, Any]:
-        """Views of the flat arrays."""
+        """Return the inputs of a step as views of the flat arrays."""
         return {name: self._view(name, step) for name in self._own}
 
     def _view(self, name: str, step: int) -> Any:  # noqa: ANN401  # an array
@@ -64,7 +65,7 @@ class StepArrays:
         return self._arrays[name][start : start + size].reshape(shape)
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """The first state; where it grows, it is repeated as often as its length asks for.
+        """Return the state before a step: the first state, repeated up to its length at that step.
 
         A state that counts the steps has its value.
         """
@@ -90,9 +91,9 @@ class StepArrays:
 
 
 def align(array: Any) -> Any:  # noqa: ANN401  # an array, as everywhere here
-    """A copy that begins where an engine lets its own tensors begin; texts stay where they are.
+    """Return a copy that is aligned as an engine aligns its own tensors; texts are not copied.
 
-    Vector instructions are slower on memory that begins elsewhere. Where numpy begins an array
+    Vector instructions are slower on memory with another alignment. Where numpy places an array
     depends on what was freed before, so it would differ between processes.
     """
     import numpy as np
@@ -107,7 +108,7 @@ def align(array: Any) -> Any:  # noqa: ANN401  # an array, as everywhere here
 
 
 def read_feed(inputs: Mapping[str, Any], steps: Mapping[str, Any] | None) -> FeedArrays:
-    """The inputs that the other side sent.
+    """Return the inputs that the other side sent.
 
     Each has a type, the type that it is stored as, a shape, and its bits or texts. `steps` are the
     arguments of `StepArrays`, for a generation.

@@ -1,4 +1,4 @@
-"""Starts a worker where a gateway spec says, sends it requests, and ends it whatever happens.
+"""Start a worker through a gateway, send it requests, and always end it.
 
 A spec is `popen`, `popen//python=/other/venv/bin/python`, `ssh=host//python=python3`, or `command=`
 with any command that runs a Python, such as `command=docker exec -i box python3`. That Python only
@@ -60,20 +60,21 @@ SENT_MODULES = (
     f"{__package__}.sessions",
     f"{__package__}.agent",
 )
-# Reads the starter, a line. It has no quotes, which some shells would take for their own.
+# This code reads the starter, which is one line. It has no quotes, because some shells would
+# interpret them.
 _BOOT = "import io,os;source=io.BufferedReader(io.FileIO(os.dup(0)));exec(eval(source.readline()))"
 LOCAL = "popen"
-# The ways to a worker, what needs no value, and what else a spec may say.
+# The ways to a worker, the keys without a value, and all keys of a spec.
 _WAYS = (LOCAL, "ssh", "command")
 _FLAGS = frozenset({LOCAL, "dont_write_bytecode"})
 _SPEC_KEYS = frozenset({*_WAYS, *_FLAGS, "chdir", "nice", "python", "ssh_config"})
 _SPEC_EXAMPLES = "popen//python=/path/to/python, ssh=host or command=docker exec -i box python3"
 
-# How long a worker may stay silent in one step: a model of many gigabytes loads in less.
+# How long a worker may stay silent in one step. A model of many gigabytes loads in less time.
 DEFAULT_LIMIT_S = 300.0
 # Python and an engine start within this time even on a busy machine.
 LEAST_START_LIMIT_S = 60.0
-# Commands that carry more than a pipe holds.
+# Commands that send more than a pipe holds.
 _LARGE = frozenset({"inputs", "put"})
 _PIECE_BYTES = 4 << 20
 
@@ -81,7 +82,7 @@ _PIECE_BYTES = 4 << 20
 class Worker(Protocol):
     """The process that measures a model: another one, or this one."""
 
-    # Whether the process does nothing but measure.
+    # Whether the process only measures.
     is_own_process: bool
     # The processors that it is pinned to, or why it is not pinned.
     processors: tuple[int, ...] | None
@@ -89,29 +90,32 @@ class Worker(Protocol):
     # The version of its interpreter, and the facts of its machine; None for this machine.
     python: str | None
     machine: MachineFacts | None
-    # A folder of this machine for files to be sent; it goes when the worker ends.
+    # A folder of this machine for files to be sent; it is removed when the worker ends.
     folder: Path
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
-        """Load an engine; returns its description."""
+        """Load an engine, and return its description."""
         ...
 
     def send_file(self, path: Path, name: str) -> str:
-        """The path of a file as the worker sees it."""
+        """Return the path of a file as the worker sees it."""
         ...
 
     def ask(
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
-    ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
-        """The answer to a command; MeasureError if there is none. Messages name the `step`."""
+    ) -> Any:  # noqa: ANN401  # plain values, narrowed by the caller
+        """Return the answer to a command; raise MeasureError if there is none.
+
+        Messages name the `step`.
+        """
         ...
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):
     """The settings that a worker is started with.
 
-    Without `cores` it is not pinned; workers that run at the same time have different places. The
-    `paths` come after the packages of its interpreter, or with `is_whole_path` they are all that it
+    Without `cores` it is not pinned. Workers that run at the same time have different places. The
+    `paths` come after the packages of its interpreter; with `is_whole_path` they are all that it
     imports from.
     """
 
@@ -126,9 +130,9 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
 
 
 class ProcessWorker:
-    """A worker in a process of its own, as a context: no process is left behind.
+    """A worker in a process of its own, as a context that leaves no process behind.
 
-    While this process does nothing but wait for it, `waiting` is entered.
+    While this process only waits for the worker, it enters `waiting`.
     """
 
     is_own_process = True
@@ -171,7 +175,7 @@ class ProcessWorker:
 
     def ask(
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
-    ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
+    ) -> Any:  # noqa: ANN401  # plain values, narrowed by the caller
         if self._why_over:
             raise MeasureError(f"the worker was no longer there {step}: {self._why_over}")
         wrong = next((text for text in _texts(arguments) if not is_utf8(text)), None)
@@ -188,16 +192,17 @@ class ProcessWorker:
         return answer["ok"]
 
     def _send(self, value: object, limit_s: float | None) -> None:
-        """Send to a worker that may have ended: `_receive` says so.
+        """Send a value to a worker; `_receive` reports if the worker has ended.
 
-        With a limit, one that does not read is given up: writing to a full pipe blocks.
+        With a limit, a worker that does not read is given up, because writing to a full pipe
+        blocks.
         """
         watched = nullcontext() if limit_s is None else _watchdog(limit_s, self._give_up)
         with watched, suppress(OSError):
             self._channel.send(value)
 
     def _receive(self, step: str, limit_s: float) -> Any:  # noqa: ANN401  # the same
-        """The next answer; MeasureError if the worker is silent or has ended."""
+        """Return the next answer; raise MeasureError if the worker is silent or has ended."""
         answer = None
         try:
             while answer is None:
@@ -234,9 +239,12 @@ class ProcessWorker:
         return described
 
     def send_file(self, path: Path, name: str) -> str:
-        """The path of a file as the worker sees it; to another machine, the file is sent."""
+        """Return the path of a file as the worker sees it.
+
+        The file is sent to a worker on another machine.
+        """
         if self.is_local:
-            # A link is not resolved: the model's external data lies beside the link.
+            # A link is not resolved, because the model's external data is next to the link.
             return str(path.absolute())
         target = ""
         with path.open("rb") as file:
@@ -249,9 +257,9 @@ class ProcessWorker:
         return str(target)
 
     def send_model(self, path: Path, beside: Mapping[str, Path], folder: str = "model") -> str:
-        """`send_file` for a model and the files of its external data, by their relative paths.
+        """Send a model and the files of its external data, by their relative paths.
 
-        On another machine they lie in a folder of that name.
+        On another machine they are in a folder of that name. See also `send_file`.
         """
         for place, file in sorted(beside.items()):
             self.send_file(file, f"{folder}/{place}")
@@ -278,7 +286,7 @@ class ProcessWorker:
                         with suppress(OSError):
                             pipe.close()
         finally:
-            # Also if another interrupt comes.
+            # Even if another interrupt comes.
             self._working_folder.remove()
 
     def _give_up(self) -> None:
@@ -286,7 +294,7 @@ class ProcessWorker:
         self._kill()
 
     def _kill(self) -> None:
-        """End a local worker, or the program that leads to another, which ends without it."""
+        """End a local worker, or the program that connects to a remote one, which then ends too."""
         while self._trees:
             self._trees.pop().kill()
 
@@ -310,7 +318,7 @@ class ProcessWorker:
             place=self._request.place,
         )
         if self.is_local:
-            # A program that is started as a Python may start another one.
+            # The program that is started as a Python may be a launcher that starts another one.
             self._trees.append(TREES.tree_of(int(begun["pid"])))
         self._is_starting = False
         self.processors = None if begun["processors"] is None else tuple(begun["processors"])
@@ -324,9 +332,9 @@ class ProcessWorker:
             raise TooFewCoresError.of(self._request.cores, allowed, f"the worker may use {allowed}")
 
     def _open_channel(self) -> Channel:
-        """Start the process, and send it the code that it starts with."""
-        # A worker gets no Ctrl-C of the terminal, of which it would print a traceback. The program
-        # of another way, such as ssh, may ask the user there for a password.
+        """Start the process, and send it its first code."""
+        # A worker does not get the terminal's Ctrl-C, which would make it print a traceback. The
+        # program of another way, such as ssh, may ask the user for a password in the terminal.
         options = TREES.popen_options() if self.is_local else {}
         command = command_of(self._request.spec)
         try:
@@ -335,10 +343,11 @@ class ProcessWorker:
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    # If it is closed here, one of the pipes would have its number there.
+                    # If stderr is closed here, one of the pipes would have its number in the
+                    # worker.
                     stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
-                    # Nothing is imported from the working folder: one that came with a model may
-                    # hold a `numpy.py`. Pythons before 3.11 ignore the variable.
+                    # Nothing is imported from the working folder, because a folder that came with a
+                    # model may hold a `numpy.py`. Pythons before 3.11 ignore the variable.
                     env={**os.environ, "PYTHONSAFEPATH": "1"},
                     **options,
                 )
@@ -363,7 +372,7 @@ class ProcessWorker:
         return [(name, text, file, self._compiled(text, file)) for name, text, file in sources]
 
     def _compiled(self, text: str, file: str) -> bytes | None:
-        """The code that the worker need not compile itself; None if its Python may be another."""
+        """Return the compiled code, or None if the worker's Python may be another one."""
         return compile_source(text, file) if is_this_python(self._request.spec) else None
 
     def _describe_start(self, reason: str) -> MeasureError:
@@ -376,7 +385,10 @@ class ProcessWorker:
         )
 
     def _describe_end(self, step: str, limit_s: float, last_word: str | None) -> MeasureError:
-        """Why there is no answer; the last word of a worker is the error that it ended by."""
+        """Return the error for a missing answer.
+
+        The last word of a worker is the error that ended it.
+        """
         if last_word is not None:
             shown = printable(self._request.spec)
             start = f"no worker could be started through {shown!r}"
@@ -395,14 +407,14 @@ class ProcessWorker:
             lost = f"the connection to the worker was lost {step}"
             return MeasureError(f"{lost}. The log on that machine may say why.")
         end = describe_end(self._process, step, self._log)
-        # At once, for another process may get its number.
+        # Now, because another process may get its number later.
         self._kill()
         return MeasureError(end)
 
 
 @contextmanager
 def _watchdog(limit_s: float, give_up: Callable[[], None]) -> Iterator[None]:
-    """Calls `give_up` if the context takes longer."""
+    """Call `give_up` if the context takes longer."""
     timer = threading.Timer(limit_s, give_up)
     timer.daemon = True
     timer.start()
@@ -418,7 +430,7 @@ def is_local(spec: str) -> bool:
 
 
 def interpreter_spec(path: str, option: str) -> str:
-    """The spec of a Python interpreter on this machine; UsageError if there is none."""
+    """Return the spec of a Python interpreter on this machine; raise UsageError without one."""
     if shutil.which(path) is None:
         raise UsageError(
             f"{option} names {printable(path)}, which is no program that can be run. Give the path "
@@ -428,13 +440,14 @@ def interpreter_spec(path: str, option: str) -> str:
 
 
 def python_spec(path: str) -> str:
-    """The spec of a Python interpreter, wherever it is."""
-    # Two slashes are one to the system, and end the path here, which is split like a shell's.
+    """Return the spec of a Python interpreter, without checking that it exists."""
+    # The system reads two slashes as one, but in a spec they would end the path. The path is split
+    # as in a shell.
     return f"{LOCAL}//python={shlex.quote(re.sub('//+', '/', path))}"
 
 
 def command_of(spec: str) -> list[str]:
-    """The command that starts the Python of a gateway."""
+    """Return the command that starts the Python of a gateway."""
     check_form(spec, "a worker")
     given = _read_spec(spec)
     if "ssh" in given:
@@ -451,19 +464,19 @@ def _read_spec(spec: str) -> dict[str, str]:
 
 
 def _words(command: str) -> list[str]:
-    # The separator of Windows would escape what follows it.
+    # `shlex` would read the backslash of Windows as an escape.
     return shlex.split(command.replace(os.sep, "/"))
 
 
 def check_spec(spec: str, where: str) -> None:
-    """UsageError for a text that is no gateway, or names a Python that is not on this machine."""
+    """Raise UsageError for a text that is not a gateway, or names a Python that is not here."""
     check_form(spec, where)
     if is_local(spec) and not is_this_python(spec):
         interpreter_spec(command_of(spec)[0], where)
 
 
 def check_form(spec: str, where: str) -> None:
-    """UsageError for a text that is not a gateway; its Python may be that of another machine."""
+    """Raise UsageError for a text that is not a gateway; its Python may be on another machine."""
     parts = [part.partition("=") for part in spec.split("//")]
     keys = [key for key, _, _ in parts]
     shown, known = printable(spec), {key for key in keys if not key.startswith("env:")}
@@ -492,14 +505,14 @@ def check_form(spec: str, where: str) -> None:
 
 
 def is_this_python(spec: str) -> bool:
-    """Whether a gateway uses this very interpreter."""
+    """Whether a gateway uses this same interpreter."""
     return is_local(spec) and not any(part.startswith("python=") for part in spec.split("//"))
 
 
 def _inherited_path(spec: str) -> list[str]:
-    """The PYTHONPATH that another interpreter of this machine takes over from this one.
+    """Return the PYTHONPATH that another interpreter of this machine inherits from this one.
 
-    It holds modules for this one, which must not replace what is installed there.
+    It has modules for this one, which must not replace what is installed there.
     """
     if not is_local(spec) or is_this_python(spec):
         return []
@@ -508,7 +521,7 @@ def _inherited_path(spec: str) -> list[str]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in a request."""
+    """Yield all texts in a request."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

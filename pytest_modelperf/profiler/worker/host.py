@@ -1,7 +1,7 @@
-"""A thread that runs work for another one, so that a call is not deep in frames of ours.
+"""A thread that runs work for another one, so that the work is not called from deep in our frames.
 
-A program that looks at its stack, as some that log do, takes longer the deeper it is called. So the
-thread of a test waits for calls, and what decides about them runs in another thread.
+A program that inspects its stack, as some loggers do, takes longer the deeper it is called. So the
+thread of a test waits for calls, and the code that decides about them runs in another thread.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ _T = TypeVar("_T")
 
 
 class MainThread:
-    """The thread that calls `serve`, for the work of the thread that this starts."""
+    """The thread that calls `serve`, which works for the thread that it starts."""
 
     def __init__(self) -> None:
-        # None: there is no more.
+        # None is the last entry.
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """The result of `work`, which the serving thread runs; called by the other thread."""
+        """Return the result of `work`, which the serving thread runs for the calling thread."""
         order = _Order(work)
         self._orders.put(order)
-        return order.result()  # type: ignore[no-any-return]  # of this very work
+        return order.result()  # type: ignore[no-any-return]  # of this work
 
     def serve(self, job: Callable[[], _T]) -> _T:
-        """The result of `job`, which another thread runs; its work runs here.
+        """Return the result of `job`, which another thread runs; its work runs here.
 
-        An interrupt that comes between two pieces of work is the result of the next.
+        An interrupt between two pieces of work becomes the result of the next.
         """
         whole = _Order(job)
         thread = threading.Thread(target=self._run, args=(whole,), daemon=True)
@@ -46,12 +46,12 @@ class MainThread:
             except BaseException as error:  # noqa: BLE001  # raised when the other thread has ended
                 interrupt = error
                 if order is not None:
-                    # It may have ended already: then this is not read.
+                    # The order may have ended already; then this is not read.
                     order.end(None, error)
         thread.join()
         if interrupt is not None:
             raise interrupt
-        return whole.result()  # type: ignore[no-any-return]  # of this very job
+        return whole.result()  # type: ignore[no-any-return]  # of this job
 
     def _run(self, whole: _Order) -> None:
         whole.end(*whole.done())
@@ -66,7 +66,7 @@ class _Order:
         self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def done(self) -> tuple[Any, BaseException | None]:
-        """Do the work, and return its result or its error, which is raised by `result`."""
+        """Do the work, and return its result or the error that `result` will raise."""
         try:
             return self._work(), None
         except BaseException as error:  # noqa: BLE001  # an interrupt ends the work like an error
@@ -76,7 +76,7 @@ class _Order:
         self._ended.put((result, error))
 
     def result(self) -> Any:  # noqa: ANN401  # the same
-        """Wait for the result; raises what the work raised."""
+        """Wait for the result; raise what the work raised."""
         result, error = self._ended.get()
         if error is not None:
             raise error

@@ -1,4 +1,4 @@
-"""A worker in this process, for a function that only exists here."""
+"""A worker in this process, for a function that exists only here."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pytest_modelperf.systems.process import OWN_PROCESS
 
 
 class InlineWorker:
-    """Answers the requests of a worker in this process.
+    """A worker that answers its requests in this process.
 
-    Its `host` has to serve while inferences are asked for: they run in the thread that does.
+    Its `host` must serve while inferences are requested: they run in the thread that serves.
     """
 
     is_own_process = False
@@ -50,7 +50,7 @@ class InlineWorker:
         try:
             described: Mapping[str, Any] = module.describe(dict(options))
         except Exception as error:
-            # A worker process would report this error in the same words.
+            # A worker process would report this error with the same message.
             step = f"as the engine {engine.name} was loaded"
             raise failure(describe_error(error), step, shows_trace=True) from error
         return described
@@ -73,7 +73,7 @@ class InlineWorker:
 
 @contextmanager
 def work_inline(cores: int) -> Iterator[InlineWorker]:
-    """Make this process a worker for a while, pinned to so many processors if the platform can.
+    """Make this process a worker for a while, pinned to that many processors if the platform can.
 
     Without `cores` it keeps its own processors.
     """
@@ -88,14 +88,14 @@ def work_inline(cores: int) -> Iterator[InlineWorker]:
 
 @contextmanager
 def _event_loop_set_aside() -> Iterator[None]:
-    """Let functions run an event loop of their own, as with `asyncio.run`, in an async test."""
+    """Let functions run their own event loop in an async test, as with `asyncio.run`."""
     loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio exports it for event loops
     if loop is None:
         yield
         return
     task = asyncio.current_task(loop)
     if task is not None:
-        asyncio.tasks._leave_task(loop, task)  # noqa: SLF001  # documented for those who write loops
+        asyncio.tasks._leave_task(loop, task)  # noqa: SLF001  # documented for authors of loops
     asyncio._set_running_loop(None)  # noqa: SLF001  # the same
     try:
         yield
@@ -107,7 +107,7 @@ def _event_loop_set_aside() -> Iterator[None]:
 
 @contextmanager
 def _garbage_set_aside() -> Iterator[None]:
-    """Freeze all existing objects, so that no collection before a block goes through them."""
+    """Freeze all existing objects, so that collections before a block do not go through them."""
     if gc.get_freeze_count():
         # Objects that were frozen before stay frozen.
         yield
@@ -121,7 +121,7 @@ def _garbage_set_aside() -> Iterator[None]:
 
 
 def _use_processors(before: Collection[int] | None) -> None:
-    """Undo the pinning; a system that refused it refuses this as well."""
+    """Undo the pinning; a system that refused the pinning also refuses this."""
     if before is not None:
         with suppress(OSError):
             OWN_PROCESS.use_processors(before)

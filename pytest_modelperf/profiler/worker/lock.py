@@ -1,4 +1,4 @@
-"""One measurement at a time on a machine, whoever starts it: two would disturb each other."""
+"""The lock that allows one measurement at a time on a machine: two would disturb each other."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
-# One path for all users and sessions, whatever their TMPDIR.
+# One path for all users and sessions, independent of their TMPDIR.
 _SHARED_FOLDER = Path("/tmp")  # noqa: S108  # the lock holds no content, and no link is followed
 _EVERYONE = 0o666
-# A sweep holds the lock to its end; a process that holds it for longer hangs.
+# A sweep holds the lock until it ends; a process that holds it for longer than this hangs.
 LONGEST_WAIT_S = 3600.0
-# Names another file, for containers that share a machine but not its /tmp.
+# The variable that names another file, for containers that share a machine but not its /tmp.
 LOCK_VARIABLE = "MODELPERF_LOCK"
 
 
 def lock_path(folder: Path = _SHARED_FOLDER) -> Path:
-    """The machine's lock; if another user's lock cannot be opened, a lock of this user's own.
+    """Return the path of the machine's lock, or of the user's own lock.
 
-    MeasureError if no file can be made anywhere.
+    The user's own lock is used if another user's lock cannot be opened. Raise MeasureError if no
+    file can be made anywhere.
     """
     named = os.environ.get(LOCK_VARIABLE)
     if named:
@@ -51,13 +52,14 @@ def _temporary_folder() -> Path:
 
 @contextmanager
 def measuring_alone(
-    on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005  # nobody is told
+    on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005  # by default, the wait is silent
     path: Path | None = None,
     longest_s: float = LONGEST_WAIT_S,
 ) -> Iterator[None]:
-    """Hold the machine's lock; MeasureError if that is impossible.
+    """Hold the machine's lock; raise MeasureError if that is impossible.
 
-    If another measurement holds it, `on_wait` is told who that is, and how long the wait may take.
+    If another measurement holds it, `on_wait` gets a text that names its process and the longest
+    wait.
     """
     path = path or lock_path()
     lock = FileLock(path, mode=_EVERYONE)
@@ -91,6 +93,6 @@ def _is_acquired(lock: BaseFileLock, path: Path, seconds: float) -> bool:
 
 
 def describe_holder(path: Path) -> str:
-    """The process that holds a lock: `process 4711`, if the system tells."""
+    """Return the process that holds a lock, such as `process 4711`, if the system reports it."""
     holder = FILES.lock_holder(path)
     return "another process" if holder is None else f"process {holder}"

@@ -15,14 +15,14 @@ _NS_PER_S = 1_000_000_000
 
 
 class Meter:
-    """Reads counters of the system around a block; None: the platform does not have it."""
+    """The counters of the system around a block; a counter that the platform lacks is None."""
 
     def __init__(self, cgroup_files: tuple[str, ...], processors: Sequence[int] | None) -> None:
         self._cgroup_files = cgroup_files
         self._processors = None if processors is None else frozenset(processors)
 
     def read(self) -> dict[str, int | None]:
-        """The counters now; the path of a cgroup's file names how long that cgroup was halted."""
+        """Return the counters now; the key of a cgroup's halted time is the path of its file."""
         busy, stolen = self._processor_times()
         return {
             "wall_ns": time.perf_counter_ns(),
@@ -34,11 +34,11 @@ class Meter:
         }
 
     def since(self, before: Mapping[str, int | None]) -> dict[str, int | None]:
-        """The change since `before`.
+        """Return the change since `before`.
 
-        `others_ns` is what the processors did for other processes. It can be a little below 0,
-        because processor time comes in ticks of 10 ms. `throttled_ns` is how long cgroups halted
-        this process: the longest of its groups.
+        `others_ns` is the time that the processors spent on other processes. It can be a little
+        below 0, because processor time comes in ticks of 10 ms. `throttled_ns` is how long cgroups
+        halted this process: the longest of its groups.
         """
         now = self.read()
         spent: dict[str, int | None] = {}
@@ -52,7 +52,7 @@ class Meter:
         return spent
 
     def _processor_times(self) -> tuple[int | None, int | None]:
-        """Busy and stolen time of the pinned processors (proc_stat(5))."""
+        """Return busy and stolen time of the pinned processors (proc_stat(5))."""
         if self._processors is None or not hasattr(os, "sysconf"):
             return None, None
         busy = stolen = 0
@@ -73,7 +73,7 @@ class Meter:
 
 
 def throttled_ns(path: str) -> int | None:
-    """The throttled time of a `cpu.stat`, which counts microseconds."""
+    """Return the throttled time of a `cpu.stat` file, which counts microseconds."""
     try:
         with open(path, encoding="ascii") as file:  # noqa: PTH123
             for line in file:

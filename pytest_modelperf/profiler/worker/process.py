@@ -22,9 +22,9 @@ _WORD_S = 0.25
 
 
 def redirect_output(path: str) -> None:
-    """Send all output to a file, native code's too; a crash writes its stack there."""
+    """Send all output to a file, including that of native code; a crash writes its stack there."""
     for stream in (sys.stdout, sys.stderr):
-        # Missing if the starter of the worker had closed its own.
+        # The streams are missing if the starter of the worker had closed its own.
         if stream is not None:
             stream.flush()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -34,14 +34,14 @@ def redirect_output(path: str) -> None:
     if file not in {1, 2}:
         os.close(file)
     sys.stdout, sys.stderr = _text_to(1), _text_to(2)
-    # Only one thread: walking the others, which still run, may crash again. The stack of native
-    # code, which Python 3.14 adds, would push what the engine said out of the last lines.
+    # Only one thread, because walking the others, which still run, may crash again. The stack of
+    # native code, which Python 3.14 adds, would push the engine's messages out of the last lines.
     options = {"c_stack": False} if sys.version_info >= (3, 14) else {}
     faulthandler.enable(file=2, all_threads=False, **options)
 
 
 def _text_to(number: int) -> io.TextIOWrapper:
-    """Text to an open file, whatever characters it has and the locale lacks."""
+    """Return a text stream to an open file that accepts characters that the locale lacks."""
     file = os.fdopen(number, "wb", closefd=False)
     return io.TextIOWrapper(file, "utf-8", "backslashreplace", line_buffering=True)
 
@@ -50,8 +50,8 @@ def _text_to(number: int) -> io.TextIOWrapper:
 def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
     """Call `tell` regularly while Python code runs, but not while native code does.
 
-    Python handles a signal between two of its instructions, and native code that hangs never
-    returns to one. Only the main thread handles signals. Windows has no such timer.
+    Python handles a signal between two of its instructions, which native code that hangs never
+    reaches. Only the main thread handles signals. Windows has no such timer.
     """
     if sys.platform == "win32" or not hasattr(signal, "setitimer"):
         yield
@@ -59,11 +59,11 @@ def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
 
         def tell_again(*_: object) -> None:
             tell()
-            # One at a time: if nobody reads, telling blocks.
+            # One at a time: `tell` blocks if the other side does not read.
             signal.setitimer(signal.ITIMER_REAL, _WORD_S)
 
         signal.signal(signal.SIGALRM, tell_again)
-        # System calls of native code are not interrupted.
+        # Do not interrupt system calls of native code.
         signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003  # the standard library's
         signal.setitimer(signal.ITIMER_REAL, _WORD_S)
         try:
@@ -74,9 +74,9 @@ def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
 
 
 def pin(cores: int, place: int = 0) -> tuple[list[int] | None, str | None]:
-    """Pin this process to so many processors: which, or why not.
+    """Pin this process to that many processors; return which, or why not.
 
-    Processes with different places get different processors, as far as there are enough.
+    Processes with different places get different processors if there are enough.
     """
     allowed = OWN_PROCESS.allowed_processors()
     if allowed is None:
@@ -93,13 +93,13 @@ def pin(cores: int, place: int = 0) -> tuple[list[int] | None, str | None]:
 
 
 def processors_left(besides: frozenset[str]) -> set[int]:
-    """The processors that the threads of this process may run on, except some threads.
+    """Return the processors that the threads of this process may run on, except some threads.
 
-    All threads are asked, because some runtimes pin each of their threads, this one included.
+    All threads are queried, because some runtimes pin each of their threads, including this one.
     """
     allowed = set(OWN_PROCESS.allowed_processors() or ())
     with contextlib.suppress(OSError):
-        for thread in set(os.listdir("/proc/self/task")) - besides:  # noqa: PTH208  # paths are texts on this side
+        for thread in set(os.listdir("/proc/self/task")) - besides:  # noqa: PTH208  # paths are strings on this side
             # The thread may have ended meanwhile.
             with contextlib.suppress(OSError):
                 allowed.update(OWN_PROCESS.allowed_processors(int(thread)) or ())
@@ -107,9 +107,9 @@ def processors_left(besides: frozenset[str]) -> set[int]:
 
 
 def other_threads() -> frozenset[str]:
-    """All threads of this process but the current one; empty if the platform does not tell."""
+    """Return all other threads of this process; empty if the platform does not list them."""
     with contextlib.suppress(OSError):
-        threads = os.listdir("/proc/self/task")  # noqa: PTH208  # paths are texts on this side
+        threads = os.listdir("/proc/self/task")  # noqa: PTH208  # paths are strings on this side
         return frozenset(threads) - {str(threading.get_native_id())}
     return frozenset()
 
@@ -121,11 +121,11 @@ def choose_processors(
     slow: Collection[int] = (),
     place: int = 0,
 ) -> list[int]:
-    """The last of the allowed processors, one of each physical core first, and `slow` ones later.
+    """Return the last allowed processors: one of each physical core first, and `slow` ones last.
 
-    The last, because systems tend to use the first for their own work. A later `place` gets those
-    that come after the choice of the place before; if too few are left, it gets the choice of the
-    first.
+    The last, because systems tend to use the first for their own work. A later `place` gets the
+    processors that follow the choice of the place before. If too few are left, it gets the same as
+    the first place.
     """
     first: list[int] = []
     second: list[int] = []
@@ -142,7 +142,7 @@ def choose_processors(
 
 
 def describe_platform() -> dict[str, str | int | None]:
-    """The facts of this machine that are known without this package."""
+    """Return the facts of this machine that are known without this package."""
     allowed = OWN_PROCESS.allowed_processors()
     usable = os.cpu_count() if allowed is None else len(allowed)
     lines: list[str] = []
@@ -150,7 +150,7 @@ def describe_platform() -> dict[str, str | int | None]:
         lines = file.read().decode("utf-8", "replace").splitlines()
     parted = (line.partition(":") for line in lines)
     models = (value.strip() for name, _, value in parted if name.strip() == "model name")
-    # What `platform` says comes last, for it starts a program to find it.
+    # `platform` comes last, because it starts a program to find the name.
     cpu = next(models, None) or platform.processor() or None
     return {
         "system": platform.system() or None,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ModelLocation:
-    """Where the model is: a file, and the folder of its external data if that is another."""
+    """The location of a model: a file, and the folder of its external data if that is elsewhere."""
 
     def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
         self.path = path
@@ -40,7 +40,7 @@ class ModelLocation:
 
 
 class LostProcessorsError(RuntimeError):
-    """Processors were taken from this process, so its times are for fewer cores."""
+    """The process has lost processors, so its times are for fewer cores."""
 
 
 class ModelSessions:
@@ -53,7 +53,7 @@ class ModelSessions:
         process_clock: Clock,
         run: Callable[[Callable[[], Any]], Any] | None,
     ) -> None:
-        # Has the thread that inferences belong to run a block of them; None: it is this one.
+        # Runs a block of inferences in the thread that they belong to; None means this thread.
         self._run = run
         self._machine_clock = clock
         self._clock = clock
@@ -66,7 +66,7 @@ class ModelSessions:
         self._sessions: dict[str, Session] = {}
         # When each of these began to load, how long that took, and the session.
         self._loaded: dict[str, tuple[int, int, Session]] = {}
-        # One function for each request that runs at once.
+        # One function for each request that runs at the same time.
         self._infer: dict[str, list[Callable[[], Any]]] = {}
         self._feeds: dict[str, FeedArrays] = {}
         self._meter = meter or Meter((), None)
@@ -76,7 +76,7 @@ class ModelSessions:
         self._clock = getattr(engine, "clock_ns", self._machine_clock)
 
     def do_clocks(self) -> dict[str, Any] | None:
-        """The ticks of the clocks here; None for an engine with a clock of its own."""
+        """Return the ticks of the clocks here, or None for an engine with a clock of its own."""
         if self._clock is not self._machine_clock:
             return None
         if self._clocks is None:
@@ -92,7 +92,7 @@ class ModelSessions:
     def do_open(  # noqa: PLR0913, PLR0917  # the same
         self,
         side: str,
-        model: Any,  # noqa: ANN401  # a path, or a function where no process lies between
+        model: Any,  # noqa: ANN401  # a path, or a function if the worker is this process
         folder: str | None,
         threads: int,
         options: Mapping[str, str],
@@ -100,9 +100,9 @@ class ModelSessions:
         streams: int = 1,
         is_part: bool = False,  # noqa: FBT001, FBT002  # by keyword
     ) -> dict[str, Any]:
-        """Load a model as `side`, for so many requests at once; returns when and how long.
+        """Load a model as `side`, for that many requests at once; return when and how long.
 
-        Of a Python function it also returns the file. A part of a plan is loaded as it is, without
+        For a Python function, also return its file. A part of a plan is loaded as it is, without
         optimizations.
         """
         engine = self._require_engine()
@@ -135,7 +135,7 @@ class ModelSessions:
         }
 
     def _load(self, side: str, load: Callable[[], tuple[Session, str | None]]) -> str | None:
-        """Load a session for the next `open` of a side; returns what came with it."""
+        """Load a session for the next `open` of a side; return the path that came with it."""
         gc.collect()
         start = self._clock()
         session, path = load()
@@ -150,7 +150,7 @@ class ModelSessions:
         if side in self._loaded:
             self._loaded.pop(side)[-1].close()
 
-    def do_block(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
+    def do_block(  # noqa: PLR0913, PLR0917  # one for each setting of the other side
         self,
         sides: Sequence[str],
         count: int,
@@ -161,13 +161,13 @@ class ModelSessions:
         watches: bool = False,  # noqa: FBT001, FBT002  # by keyword
         every_ns: int | None = None,
     ) -> dict[str, Any]:
-        """Times of up to `count` inferences a side, in random order within each turn.
+        """Return the times of up to `count` inferences per side, in random order within each turn.
 
-        For sides that take turns, and for one that it `watches`, also when each inference began and
-        what disturbed it; for one side with several requests at once also the inferences per
-        second. One side may have an inference arrive `every_ns`, and its times count from then. A
-        generation goes on from `first_step`. The `parts` of a side run right after it in each turn,
-        and once more without it when all turns are over.
+        For sides that take turns, and for one that it `watches`, also return when each inference
+        began and what disturbed it. For one side with several requests at once, also return the
+        inferences per second. For one side an inference may arrive every `every_ns`; its times then
+        count from its arrival. A generation goes on from `first_step`. The `parts` of a side run
+        right after it in each turn, and once more without it when all turns are over.
         """
         infers = [self._infer[side] for side in sides]
         part_turns: dict[str, Any] = {}
@@ -183,7 +183,7 @@ class ModelSessions:
                 arriving = time_arrivals(infers[0], count, max_ns, every_ns, self._clock, wait)
                 taken, times = [], [arriving]
             elif len(infers) > 1 or watches:
-                order = random.Random(seed)  # noqa: S311  # an order, no secret
+                order = random.Random(seed)  # noqa: S311  # an order, not a secret
                 own = [[self._infer[name][0] for name in (parts or {}).get(s, ())] for s in sides]
                 chains = [[streams[0], *each] for streams, each in zip(infers, own)]  # noqa: B905
                 watch = self._turn_watch()
@@ -219,7 +219,7 @@ class ModelSessions:
         }
 
     def _waiting(self) -> Callable[[int], None]:
-        """The function that waits for a moment of the clock."""
+        """Return the function that waits for a moment of the clock."""
         if self._clock is self._machine_clock:
             return partial(wait_until, clock=self._clock)
         if not hasattr(self._engine, "wait_until"):
@@ -230,7 +230,7 @@ class ModelSessions:
         return self._require_engine().wait_until
 
     def _turn_watch(self) -> TurnWatch | None:
-        """None for an engine with a clock of its own: it simulates what it runs on."""
+        """Return None for an engine with a clock of its own: it simulates its hardware."""
         if self._clock is not self._machine_clock:
             return None
         knows = self._clocks is None or self._clocks.knows_processor_time
@@ -248,7 +248,7 @@ class ModelSessions:
     ) -> dict[str, Any]:
         """Run a plan once, and keep some of its tensors as the inputs that `kept` names.
 
-        Returns the type and the shape of each tensor, and the stored type and the bits of those to
+        Return the type and the shape of each tensor, and the stored type and the bits of those to
         be `sent`.
         """
         engine, fed = self._require_engine(), self._feeds[feed]
@@ -279,10 +279,11 @@ class ModelSessions:
     def do_outputs(
         self, side: str, max_bytes: int, feed: str = "", names: Sequence[str] | None = None
     ) -> dict[str, Any] | None:
-        """The outputs of one inference, by name; None if the engine cannot tell.
+        """Return the outputs of one inference, by name, or None if the engine cannot read them.
 
-        Each output has a type, a shape and its bits; the bits are None if they are too many to
-        send. Of a generation, the inference on `feed` runs. With `names` only these are sent.
+        Each output has a type, a shape and its bits; the bits are None if they are too large to
+        send. For a generation, the inference on `feed` runs. With `names`, only these outputs are
+        sent.
         """
         session = self._sessions[side]
         if not hasattr(session, "read_outputs"):

@@ -1,7 +1,8 @@
 """The first code that a worker runs: a channel over its pipes, through which it gets the agent.
 
-The modules get their full names, so that their imports work as they do here. This package need not
-be installed there, and may be another version. The side that starts a worker has the same channel.
+The modules get their full names, so that their imports work as they do here. The worker's Python
+need not have this package, or may have another version. The side that starts a worker uses the same
+channel.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from contextlib import suppress
 from typing import IO, Any
 
 _OLDEST = (3, 9)
-# Python 3.9 reads it, and large values are written without a copy.
+# Python 3.9 can read it, and it writes large values without a copy.
 _PROTOCOL = 4
-# How long a worker may go on for a side that is gone, and then with what it does about that.
+# How long a worker may continue after the other side has gone, and then how long its cleanup may
+# take.
 _GRACE_S = 5.0
 _END = object()
 
 
-# What an engine may return objects of subclasses of, and how to have them without that. By its own
-# methods, a member of an enum would be its name.
+# An engine may return objects of subclasses of these types, which these functions turn into plain
+# ones. They do not use the methods of the value: an enum's member would become its name.
 _PLAIN: Mapping[type, Callable[[Any], Any]] = {
     str: str.__str__,
     int: int.__int__,
@@ -45,7 +47,7 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = {
 
 
 class _PlainPickler(pickle.Pickler):
-    """Writes numbers, texts, bytes and what holds them; those of a subclass as of the type."""
+    """A pickler of numbers, texts, bytes and containers; it writes subclasses as the plain type."""
 
     def reducer_override(self, value: Any) -> Any:  # noqa: ANN401  # the standard library's
         for kind, plain in _PLAIN.items():
@@ -58,7 +60,7 @@ class _PlainPickler(pickle.Pickler):
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads the same, and nothing that runs other code."""
+    """An unpickler of the same types, which runs no other code."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # the same
         for kind in _PLAIN:
@@ -68,7 +70,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class Channel:
-    """Plain values from the other side and to it; as an iterator, all that come."""
+    """A channel of plain values from and to the other side; it iterates over those received."""
 
     def __init__(
         self, source: io.BufferedReader, target: IO[bytes], *, is_worker: bool = False
@@ -79,14 +81,14 @@ class Channel:
         self._reader.start()
 
     def send(self, value: object) -> None:
-        """TypeError for a value that is not plain, OSError if the other side is gone."""
+        """Send a value; raise TypeError if it is not plain, OSError if the other side is gone."""
         data = io.BytesIO()
         _PlainPickler(data, _PROTOCOL).dump(value)
         self._target.write(data.getbuffer())
         self._target.flush()
 
     def receive(self, limit_s: float | None = None) -> Any:  # noqa: ANN401  # a plain value
-        """The next value; EOFError after the last, TimeoutError if none comes in time."""
+        """Return the next value; raise EOFError after the last, or TimeoutError if none comes."""
         try:
             value = self._received.get(timeout=limit_s)
         except queue.Empty:
@@ -103,29 +105,29 @@ class Channel:
 
     def close(self) -> None:
         """Close the pipes; the process on the other side has ended."""
-        # What it did not read cannot be written any more.
+        # Data that it did not read can no longer be written.
         with suppress(OSError):
             self._target.close()
         self._reader.join(_GRACE_S)
 
     def _read(self, source: io.BufferedReader, is_worker: bool) -> None:  # noqa: FBT001  # of a thread
-        # Anything else than a value is the end: a program that is not a worker, or half a value.
+        # Anything other than a value is the end: a program that is not a worker, or half a value.
         with suppress(Exception), source:
             while source.peek(1)[:1] == pickle.PROTO:
                 self._received.put(_PlainUnpickler(source).load())
         self._received.put(_END)
         if is_worker:
             time.sleep(_GRACE_S)
-            # The agent is still busy. Python code ends by this, and removes its files.
+            # The agent is still busy. The interrupt ends Python code, which removes its files.
             _thread.interrupt_main()
             time.sleep(_GRACE_S)
             os._exit(1)
 
 
 def take_module(name: str, source: str, file: str, code: bytes | None = None) -> Any:  # noqa: ANN401  # a module
-    """A module of this text, to be imported as `name` from now on.
+    """Make a module from this text, to be imported as `name` from now on.
 
-    `code` is what the same Python compiled it to.
+    `code` is the same text, compiled by the same version of Python.
     """
     module = types.ModuleType(name)
     module.__file__ = file
@@ -133,23 +135,23 @@ def take_module(name: str, source: str, file: str, code: bytes | None = None) ->
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[name] = module
     compiled = compile(source, file, "exec") if code is None else marshal.loads(code)  # noqa: S302
-    exec(compiled, module.__dict__)  # noqa: S102  # our own, or a plugin's
+    exec(compiled, module.__dict__)  # noqa: S102  # our own code, or a plugin's
     return module
 
 
 def start(source: io.BufferedReader) -> None:
     """Receive the modules, each after the modules that it imports, and let the last one serve.
 
-    A text is the last word of a worker: the error that it ends by.
+    If a worker ends with an error, the last value that it sends is the error as text.
     """
     channel = Channel(source, os.fdopen(os.dup(1), "wb"), is_worker=True)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.close(nowhere)
-    # What is printed must not get among the values.
+    # Printed text must not get among the values.
     os.dup2(2, 1)
     try:
-        # The other side sends no more to a program that does not answer.
+        # The other side sends nothing more to a program that does not answer.
         channel.send({})
         place, parts = channel.receive()
         _settle(**place)
@@ -160,7 +162,7 @@ def start(source: io.BufferedReader) -> None:
 
 
 def _settle(chdir: str | None, nice: int, env: Mapping[str, str]) -> None:
-    """Begin in a folder, which may be new, with a niceness and some variables."""
+    """Change to a folder, which may be new, and set a niceness and some variables."""
     if sys.version_info < _OLDEST:
         raise RuntimeError(
             f"this is Python {platform.python_version()}, and a worker takes "
@@ -168,7 +170,7 @@ def _settle(chdir: str | None, nice: int, env: Mapping[str, str]) -> None:
         )
     os.environ.update(env)
     if chdir is not None:
-        os.makedirs(chdir, exist_ok=True)  # noqa: PTH103  # paths are texts on this side
+        os.makedirs(chdir, exist_ok=True)  # noqa: PTH103  # paths are strings on this side
         os.chdir(chdir)
     if nice and hasattr(os, "nice"):
         os.nice(nice)

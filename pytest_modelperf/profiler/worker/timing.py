@@ -1,4 +1,4 @@
-"""Times inferences: one after the other, in turn with others, or many at once.
+"""Time inferences: one after the other, in turn with others, or many at once.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
@@ -27,7 +27,7 @@ _read_at: Any = getattr(os, "pread", None)
 
 
 def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) -> array.array[int]:
-    """The times of up to `count` inferences, at least one; it stops when `max_ns` are over."""
+    """Return the times of up to `count` inferences, at least one; stop when `max_ns` are over."""
     times = array.array("q", bytes(8 * count))
     done = 0
     end = clock() + max_ns
@@ -42,14 +42,14 @@ def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) ->
     return times[:done]
 
 
-# A turn ran for at least one part in so many of its time.
+# A turn is taken to have run for at least one part in N of its time.
 _MOST_WAITING = 10
 
 
 class Taken:
     """The turns of one side: their times, when each began, and what disturbed them.
 
-    All but times and starts stay empty if no watch is given.
+    Without a watch, all but times and starts stay empty.
     """
 
     def __init__(self) -> None:
@@ -61,22 +61,23 @@ class Taken:
 
 
 class TurnWatch:
-    """Watches how the system disturbed this process during each turn.
+    """A watch of how the system disturbs this process during each turn.
 
-    Another process that takes a processor away shows as an involuntary switch of one of our
-    threads. The running time of a turn leaves out the waiting for a processor:
+    When another process takes a processor away, one of our threads has an involuntary switch. The
+    running time of a turn leaves out the waiting for a processor:
 
-    - on one processor, the processor time of this process, unless this thread gave the processor
-      up by itself: until then the process ran or waited;
-    - on several, the turn without what all threads waited in the queue of a processor
-      (`schedstat`, proc(5)): while one of them waits, the others soon wait for it.
+    - on one processor, it is the processor time of this process, unless this thread gave the
+      processor up by itself: without that the process either ran or waited;
+    - on several, it is the turn without the time that all threads waited in the queue of a
+      processor (`schedstat`, proc(5)): while one of them waits, the others soon wait for it.
 
-    Threads that wait at the same time are counted twice there. So on several processors the
-    unstalled time of a turn leaves out the longest wait of one thread alone. The running time is
-    too short and this one too long, but for turns that are far longer than a wait it is the nearer.
+    Waits of several threads at the same time are counted twice there. So on several processors the
+    unstalled time of a turn leaves out only the longest wait of one thread. The running time is too
+    short and the unstalled time too long, but for turns that are far longer than a wait the
+    unstalled time is nearer to the truth.
 
-    `running` stays empty on a system that tells neither, or not to the nanosecond: then
-    `knows_processor_time` is not set. So do `switches` where the system counts none.
+    `running` stays empty if the system reports neither, or not to the nanosecond: then
+    `knows_processor_time` is not set. `switches` stays empty if the system does not count them.
     """
 
     def __init__(
@@ -122,31 +123,31 @@ class TurnWatch:
             taken.switches.append(switches - self._switches)
 
     def _waits_so_far(self) -> list[int]:
-        """How long each thread has waited for a processor since it began."""
+        """Return how long each thread has waited for a processor since it began."""
         for index, queue in enumerate(self._queues):
-            # A thread that has ended waits no more.
+            # A thread that has ended no longer waits.
             with contextlib.suppress(ProcessLookupError):
                 self._waits_ns[index] = _waited_ns(queue)
         return list(self._waits_ns)
 
 
 def running_ns(time_ns: int, waited_ns: int) -> int:
-    """The time of a turn without waits of its threads.
+    """Return the time of a turn without waits of its threads.
 
-    Threads that waited at the same time cost the turn less than their waits together, and a wait
-    may have begun before the turn, so at least a small part of the turn counts as running.
+    Threads that waited at the same time cost the turn less than the sum of their waits, and a wait
+    may have begun before the turn. So at least a small part of the turn counts as running.
     """
     return max(time_ns - waited_ns, time_ns // _MOST_WAITING, 1)
 
 
 def _open_queues() -> list[int]:
-    """For each thread a file with its waiting time; empty if the system does not tell."""
+    """Open for each thread the file with its waiting time; empty if the system has none."""
     queues: list[int] = []
     if _read_at is None:
         return queues
     try:
         for thread in Path("/proc/self/task").iterdir():
-            # A thread that has ended is no thread of the engine.
+            # A thread that has ended is not one of the engine's threads.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 queues.append(os.open(thread / "schedstat", os.O_RDONLY))
                 _waited_ns(queues[-1])
@@ -158,11 +159,11 @@ def _open_queues() -> list[int]:
 
 
 def _waited_ns(queue: int) -> int:
-    """The second of three numbers: the time on a processor, waiting for one, and the slices."""
+    """Return the second of three numbers: time on a processor, time waiting for one, and slices."""
     return int(_read_at(queue, 64, 0).split()[1])
 
 
-def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
+def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each setting of the other side
     infers: Sequence[Callable[[], Any]],
     count: int,
     max_ns: int,
@@ -170,9 +171,9 @@ def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other
     choose: random.Random,
     watch: TurnWatch | None = None,
 ) -> list[Taken]:
-    """Up to `count` turns in which each of `infers` runs once, in random order.
+    """Return up to `count` turns in which each of `infers` runs once, in random order.
 
-    At least one turn, unless `count` is 0; none is begun after `max_ns`.
+    At least one turn runs, unless `count` is 0. No turn begins after `max_ns`.
     """
     chains = [[infer] for infer in infers]
     return [taken for (taken,) in time_chains(chains, count, max_ns, clock, choose, watch)]
@@ -186,10 +187,10 @@ def time_chains(  # noqa: PLR0913, PLR0917  # the same
     choose: random.Random,
     watch: TurnWatch | None = None,
 ) -> list[list[Taken]]:
-    """Up to `count` turns in which each chain runs once, its members one after the other.
+    """Return up to `count` turns in which each chain runs once, its members one after the other.
 
-    The chains are in random order within a turn. At least one turn, unless `count` is 0; none is
-    begun after `max_ns`.
+    The chains are in random order within a turn. At least one turn runs, unless `count` is 0. No
+    turn begins after `max_ns`.
     """
     sides = [[Taken() for _ in chain] for chain in chains]
     order = list(range(len(chains)))
@@ -217,10 +218,10 @@ def time_within(
     limits: Sequence[tuple[int, int | None]],
     clock: Clock,
 ) -> list[array.array[int]]:
-    """The times of turns, as many as the limits allow.
+    """Return the times of turns, within the limits.
 
     A limit is a total number of turns, and the nanoseconds after which no more turns are begun for
-    it; None: no limit of time.
+    it. None means no limit of time.
     """
     taken: list[array.array[int]] = [array.array("q") for _ in infers]
     begun = clock()
@@ -228,7 +229,7 @@ def time_within(
         count = turns - len(taken[0])
         left = sys.maxsize if max_ns is None else max_ns - (clock() - begun)
         if left > 0:
-            more = time_in_turn(infers, count, left, clock, random.Random(number))  # noqa: S311  # an order, no secret
+            more = time_in_turn(infers, count, left, clock, random.Random(number))  # noqa: S311  # an order, not a secret
             taken = [a + b.times for a, b in zip(taken, more)]  # noqa: B905  # 3.9 has no strict
     return taken
 
@@ -236,10 +237,10 @@ def time_within(
 def time_at_once(
     infers: Sequence[Callable[[], Any]], count: int, max_ns: int, clock: Clock
 ) -> tuple[array.array[int], float]:
-    """The times of up to `count` inferences that run at once, and their number per second.
+    """Return the times of up to `count` parallel inferences, and their number per second.
 
     Each of `infers` has a thread of its own, and begins the next inference as soon as its last is
-    over; at least one runs, and none is begun after `max_ns`. Threads finish at different times, so
+    over. At least one runs, and none is begun after `max_ns`. Threads finish at different times, so
     the rate is the sum of each thread's rate while it ran.
     """
     running = infers[:count]
@@ -254,7 +255,7 @@ def time_at_once(
         try:
             ready.wait()
             begun = start = clock()
-            # CPython's count hands out each number once, whatever thread asks.
+            # CPython's count hands out each number once, even to several threads.
             while not own or (next(tickets) < count - len(running) and start - begun < max_ns):
                 start = clock()
                 infer()
@@ -262,7 +263,7 @@ def time_at_once(
                 own.append(stop - start)
                 start = stop
             spent_ns[index] = start - begun
-        except BaseException as error:  # noqa: BLE001  # raised where all have ended
+        except BaseException as error:  # noqa: BLE001  # raised after all have ended
             errors.append(error)
             ready.abort()
 
@@ -282,7 +283,8 @@ def time_at_once(
     return taken, sum(rates) * _NS_PER_S
 
 
-# The end of a wait that is not slept through: a system wakes a thread some 0.1 ms late.
+# The last part of a wait, which spins instead of sleeping: a system wakes a thread some 0.1 ms
+# late.
 _SPUN_NS = 500_000
 
 
@@ -303,9 +305,9 @@ def time_arrivals(  # noqa: PLR0913, PLR0917  # as `time_at_once`, and when they
     clock: Clock,
     wait: Callable[[int], None],
 ) -> array.array[int]:
-    """The times of up to `count` inferences that arrive one after the other, every `every_ns`.
+    """Return the times of up to `count` inferences that arrive one by one, every `every_ns`.
 
-    A time counts from the arrival, so it holds the wait for a free stream: each of `infers` is a
+    A time counts from the arrival, so it includes the wait for a free stream: each of `infers` is a
     stream with a thread of its own. At least one runs, and none arrives after `max_ns`.
     """
     tickets = itertools.count()
@@ -316,7 +318,7 @@ def time_arrivals(  # noqa: PLR0913, PLR0917  # as `time_at_once`, and when they
 
     def serve(infer: Callable[[], Any]) -> None:
         try:
-            # CPython's count hands out each number once, whatever thread asks.
+            # CPython's count hands out each number once, even to several threads.
             for number in tickets:
                 arrived = begun + number * every_ns
                 if number >= count or (number and arrived - begun > max_ns) or errors:
@@ -325,7 +327,7 @@ def time_arrivals(  # noqa: PLR0913, PLR0917  # as `time_at_once`, and when they
                 infer()
                 times[number] = clock() - arrived
                 done[number] = 1
-        except BaseException as error:  # noqa: BLE001  # raised where all have ended
+        except BaseException as error:  # noqa: BLE001  # raised after all have ended
             errors.append(error)
 
     threads = [threading.Thread(target=serve, args=(infer,)) for infer in infers[1:]]
@@ -340,7 +342,7 @@ def time_arrivals(  # noqa: PLR0913, PLR0917  # as `time_at_once`, and when they
 
 
 @contextlib.contextmanager
-def paused_gc() -> Any:  # noqa: ANN401  # a generator, as contextlib wants it
+def paused_gc() -> Any:  # noqa: ANN401  # a generator, as contextlib requires
     """Switch the garbage collector off while something is timed."""
     was_on = gc.isenabled()
     gc.collect()

@@ -1,9 +1,9 @@
-"""Reads weights from a file: facts about them, and copies of them.
+"""Read weights from a file, to describe or to copy them.
 
 The facts are a digest of the data and its share of subnormal numbers.
 
-A large weight is read in part: some pieces at equal distances, the first and the last among them.
-Two weights that are equal in all of these count as equal.
+A large weight is read in part: some pieces at equal distances, always including both ends. Two
+weights that are equal in all of these pieces count as equal.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
 """
@@ -30,8 +30,8 @@ _LAYOUTS: Mapping[str, tuple[str, int, int]] = {
 
 
 def describe_spans(path: str, spans: Sequence[tuple[int, int, str]]) -> list[tuple[bytes, float]]:
-    """The digest and the share of subnormal numbers of each span: offset, bytes, type."""
-    with open(path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
+    """Return the digest and the share of subnormal numbers of each span: offset, bytes, type."""
+    with open(path, "rb") as file:  # noqa: PTH123  # a path is a string on this side
         return [_describe(file, *span) for span in spans]
 
 
@@ -51,7 +51,7 @@ def move_spans(source: str, target: str, moves: Sequence[tuple[int, int, int]]) 
 
 
 def _pieces(nbytes: int) -> list[tuple[int, int]]:
-    """The start and the length of each piece, the first and the last of the weight among them."""
+    """Return the start and the length of each piece, always including both ends of the weight."""
     count = -(-nbytes // _PIECE_BYTES)
     steps = range(count)
     if count > _MOST_PIECES:
@@ -75,6 +75,6 @@ def _describe(file: Any, offset: int, nbytes: int, dtype: str) -> tuple[bytes, f
             kind, mask, normal = layout
             magnitudes = np.frombuffer(piece, kind) & mask
             numbers += magnitudes.size
-            # Zeros become the largest number.
+            # Subtracting 1 turns zeros into the largest number, so they do not count.
             subnormals += int(np.count_nonzero(magnitudes - magnitudes.dtype.type(1) < normal - 1))
     return digest.digest(), subnormals / numbers if numbers else 0.0

@@ -1,8 +1,8 @@
 """The folders in which a measurement keeps its files; each is removed when its work is done.
 
 A process that is killed cannot remove its folder. So each folder has a file that its process holds
-a lock on, which ends with the process: whoever makes the next folder removes the folders without a
-lock.
+a lock on, which ends with the process. A process that makes a new folder removes the folders
+without a lock.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 
 _PREFIX = "modelperf-"
-# Only a folder with this file is a working folder, whatever its name.
+# Only a folder with this file is a working folder; the folder's name is not enough.
 _HELD = ".held-by-pytest-modelperf"
-# The folders of this process.
+# The open files of this process.
 _DESCRIPTORS = Path("/dev/fd")
-# The file exists before it is locked.
+# The file exists for a moment before it is locked, so younger folders are left alone.
 _YOUNG_S = 60.0
 
 
@@ -48,11 +48,14 @@ class WorkingFolder:
         _remove_abandoned(self.path.parent)
 
     def remove(self) -> None:
-        """Remove the folder with its content. A forked process shares the folder and keeps it."""
+        """Remove the folder with its content.
+
+        A forked process shares the folder and does not remove it.
+        """
         if os.getpid() != self._owner:
             return
         with interrupt_delayed():
-            # Windows removes no file that is open.
+            # Windows does not remove a file that is open.
             if self._lock is not None:
                 # A program that becomes a daemon closes all files.
                 with contextlib.suppress(OSError):
@@ -82,7 +85,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def working_folder(kind: str, within: Path | None = None) -> Iterator[Path]:
-    """A working folder that the context removes."""
+    """Yield a working folder, and remove it when the context ends."""
     folder = WorkingFolder(kind, within)
     try:
         yield folder.path
@@ -92,7 +95,7 @@ def working_folder(kind: str, within: Path | None = None) -> Iterator[Path]:
 
 @cache
 def _remove_abandoned(parent: Path) -> None:
-    """Remove this user's folders without a lock; once per process for each place."""
+    """Remove this user's folders without a lock, once per process for each parent folder."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(_PREFIX) and _is_ours(entry):

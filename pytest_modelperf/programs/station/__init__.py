@@ -1,1 +1,1 @@
-"""The process of a station: pytest up to the call of one test, which then serves orders."""
+"""Run the process of a station: pytest up to the call of one test, which then serves orders."""

@@ -1,7 +1,8 @@
-"""What cProfile sees of some calls: the functions, and a tree of them.
+"""Read a profile of cProfile: the functions of some calls, and a tree of them.
 
-cProfile knows the time that a function spent for each of its callers, not for each way to it. So
-the tree shares out the time of a function by the time of its calls from there, as gprof does.
+cProfile knows the time of a function for each of its callers, but not for each call path. So the
+tree divides the time of a function in proportion to the time of the calls on each path, as gprof
+does.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from pytest_modelperf.programs.records import CALL_PLACE, CallNode, CallProfile,
 from pytest_modelperf.programs.station import callee
 from pytest_modelperf.programs.trees import SideTree
 
-# What a function calls is left out of the tree if the function takes a smaller part of the time.
-# What is shown is larger by far, because a function may be large on one side alone.
+# Calls of a function are left out of the tree if the function takes a smaller share of the time.
+# The limit for display is far larger, and is applied later, because a function may be large on one
+# side only.
 _SMALLEST_SHARE = 0.0001
-# What is called next to the program, such as the loop of a coroutine, counts if it is larger.
+# Functions called next to the program, such as the loop of a coroutine, count only if they are
+# larger.
 _SMALLEST_ROOT_SHARE = 0.005
 _DEEPEST = 60
 _MOST_FUNCTIONS = 400
 _NS_PER_S = 1e9
 _BOOKKEEPING = ("_lsprof.Profiler", "time.perf_counter_ns")
 _CALLER = callee.__file__
-# Of a built-in method, and another one in each process.
+# The address in the name of a built-in method, which differs between processes.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LOCALS = "<locals>."
 _OUR_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
@@ -66,7 +69,7 @@ class _Function:
 
 
 def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> CallProfile:
-    """The profile of so many calls, per call."""
+    """Return the profile of `calls` calls, per call."""
     functions: dict[Any, _Function] = {}
     for entry in profiler.getstats():
         known = functions.setdefault(_key(entry.code), _Function(entry.code))
@@ -86,7 +89,7 @@ def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> Call
 
 
 class _Tree:
-    """Makes the tree of calls."""
+    """A builder of the tree of calls."""
 
     def __init__(self, functions: dict[Any, _Function], calls: int) -> None:
         self._functions = functions
@@ -94,10 +97,10 @@ class _Tree:
         self._smallest = 0.0
 
     def root(self) -> CallNode | None:
-        """Return the calls of the program; None if no time was spent in them.
+        """Return the calls of the program, or None if no time was spent in them.
 
-        From Python 3.12 on, cProfile may miss the coroutine of ours that calls the program. Then a
-        function without a caller is one that the program begins with.
+        From Python 3.12 on, cProfile may miss our coroutine that calls the program. So a function
+        without a caller is taken for one that the program begins with.
         """
         edges: dict[Any, _Edge] = {}
         called = {key for each in self._functions.values() for key in each.inner}
@@ -128,7 +131,7 @@ class _Tree:
         for key, edge in edges.items():
             time = edge.total * scale
             function = self._functions.get(key)
-            # A function below itself is part of the time above.
+            # The time of a recursive call is part of the time above it.
             if function is None or key in above or _is_bookkeeping(function):
                 continue
             inner: tuple[CallNode, ...] = ()
@@ -168,7 +171,7 @@ def _key(code: CodeType | str) -> Any:  # noqa: ANN401  # code compares by its c
 
 
 def _is_bookkeeping(function: _Function) -> bool:
-    """Whether it is a call of ours: that of the clock, or that switches the profiler off."""
+    """Whether this is a call of our own, to read the clock or to switch the profiler off."""
     return isinstance(function.code, str) and any(name in function.code for name in _BOOKKEEPING)
 
 

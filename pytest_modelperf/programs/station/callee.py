@@ -1,4 +1,4 @@
-"""The function of a test with its arguments: how it is called, and how results compare."""
+"""Call the function of a test with its arguments, and compare results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class Callee:
         return None
 
     async def call(self, record: CallRecord | None = None, kept: list[Any] | None = None) -> None:
-        """Call the function with each input; `kept` receives the results."""
+        """Call the function with each input.
+
+        `kept` receives the results.
+        """
         for arguments in self.inputs:
             start_ns = time.perf_counter_ns()
             result = await self._call_one(arguments, record, keeps=kept is not None)
@@ -103,11 +106,11 @@ class _Items:
 
 
 def kind_of(function: Callable[..., Any]) -> Kind:
-    """The kind of a function, also of a partial and of an object that can be called."""
+    """Return the kind of a function, including partials and callable objects."""
     plain: Any = function
     while isinstance(plain, functools.partial):
         plain = plain.func
-    call = getattr(type(plain), "__call__", None)  # noqa: B004  # its own code is asked for
+    call = getattr(type(plain), "__call__", None)  # noqa: B004  # its function is needed, not whether it is callable
     for each in (plain, call):
         if inspect.iscoroutinefunction(each):
             return "coroutine"
@@ -119,7 +122,7 @@ def kind_of(function: Callable[..., Any]) -> Kind:
 
 
 def kind_of_result(result: object) -> Kind:
-    """The kind of a function whose code does not show it, such as a lambda, by its result."""
+    """Return the kind of a function by its result, if its code does not show it, as in a lambda."""
     if inspect.iscoroutine(result):
         return "coroutine"
     if inspect.isasyncgen(result):
@@ -154,7 +157,7 @@ def is_loop_running() -> bool:
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """The function inside of partials, methods and wrappers."""
+    """Return the function inside partials, methods and wrappers."""
     plain: Any = function
     while True:
         if isinstance(plain, functools.partial):
@@ -177,7 +180,7 @@ _SHOWN = 60
 def first_difference(
     before: object, after: object, *, is_close: bool, place: str = "the result"
 ) -> str | None:
-    """Return a sentence on the first place at which two results differ; None if they are equal.
+    """Return a sentence on the first difference between two results, or None if they are equal.
 
     With `is_close`, numbers may differ as `numpy.allclose` allows.
     """
@@ -245,7 +248,7 @@ def _is_array(value: Any) -> bool:  # noqa: ANN401
 
 
 def _has_fields(value: object) -> bool:
-    """Whether it is an object that compares by identity, which no copy of it equals."""
+    """Whether this is an object that compares by identity, so that no copy of it is equal."""
     return type(value).__eq__ is object.__eq__ and hasattr(value, "__dict__")
 
 
@@ -263,7 +266,7 @@ _MOST_LINES = 40
 
 
 def failure_text(error: BaseException) -> str:
-    """The error with its last frames, without those of the station."""
+    """Return the error with its last frames, without those of the station."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

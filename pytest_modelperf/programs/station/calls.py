@@ -1,4 +1,4 @@
-"""What a call spends: in sessions, in labels, and in waiting for a processor."""
+"""Measure the time of a call in sessions, in labels, and in waiting for a processor."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import InputShapes
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
-# Windows has neither this function nor the file.
+# Windows has neither this function nor the file above.
 _read_at: Any = getattr(os, "pread", None)
 
 
 class CallSpan(NamedTuple):
-    """A stay in a session or a label, from its start to its end."""
+    """The time span of a session or a label."""
 
     name: str
     start_ns: int
@@ -47,7 +47,7 @@ class CallSpan(NamedTuple):
 
 
 class ProcessorWait:
-    """How long the thread that made it has waited for a processor, if the system knows."""
+    """The time that the thread which made it has waited for a processor, if that is known."""
 
     def __init__(self) -> None:
         self._file: int | None = None
@@ -60,7 +60,11 @@ class ProcessorWait:
         return self._file is not None
 
     def __call__(self) -> int:
-        """The second of three numbers: the time on a processor, waiting for one, and the slices."""
+        """Return the waiting time in nanoseconds, or 0 if it is unknown.
+
+        The file has three numbers: the time on a processor, the time waiting for one, and the
+        number of time slices.
+        """
         if self._file is None:
             return 0
         return int(_read_at(self._file, 64, 0).split()[1])
@@ -80,10 +84,10 @@ class CallRecord:
         self.waited = waited
         self.spans: list[CallSpan] = []
         self.labels: list[_Label] = []
-        # Of the calling thread, inside of sessions.
+        # Times of the calling thread inside sessions.
         self.session_cpu_ns = 0
         self.session_waited_ns = 0
-        # Only if it is watched: the inputs of each inference, and the sessions made.
+        # Only filled if the call is watched: the inputs of each inference, and the sessions made.
         self.inferences: list[tuple[SessionGroup, tuple[str, ...]]] = []
         self.made: list[SessionGroup] = []
         self.first_ns: list[int] = []
@@ -129,12 +133,12 @@ class CallRecord:
 
 
 class Covered:
-    """The time that spans cover together, each moment counted once."""
+    """The time that spans cover together, with each moment counted once."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        # The time covered before each start.
+        # The total time covered before each start.
         self._before: list[int] = []
         self.total_ns = 0
         for start, end in sorted(spans):
@@ -150,7 +154,7 @@ class Covered:
                 self.total_ns += end - start
 
     def between(self, start: int, end: int) -> int:
-        """The time covered between two moments."""
+        """Return the time covered between two moments."""
         return self._until(end) - self._until(start)
 
     def _until(self, moment: int) -> int:
@@ -186,7 +190,7 @@ class _Label:
         traceback: TracebackType | None,
     ) -> None:
         self.end_ns = time.perf_counter_ns()
-        # A generator may be closed in another context than the one that it began in.
+        # A generator may be closed in another context than the one in which it began.
         with suppress(ValueError):
             _OPEN.reset(self._token)
         self._kept.append(self)
@@ -194,7 +198,7 @@ class _Label:
             self._outer.inner.append(self)
 
     def own_ns(self, sessions: Covered) -> int:
-        """Its time without the labels and the sessions inside."""
+        """Return the time of the label without the labels and sessions inside it."""
         return max(self.outside(sessions) - sum(e.outside(sessions) for e in self.inner), 0)
 
     def outside(self, sessions: Covered) -> int:
@@ -219,18 +223,21 @@ _GROUP = "_modelperf_group"
 
 
 class SessionGroup:
-    """Sessions of one model with the same options."""
+    """The sessions of one model with the same options."""
 
     def __init__(self, name: str, source: str | bytes | None, options: Mapping[str, str]) -> None:
         self.name = name
         self.source = source
         self.options = options
-        # The inputs of a watched call that are single numbers: a model may choose its way by them.
+        # The inputs of a watched call that are single numbers, because a model may branch on them.
         self.numbers: dict[str, float] = {}
 
     @functools.cached_property
     def digest(self) -> str | None:
-        """The digest of a model in memory; that of a file is left to the parent."""
+        """The digest of a model in memory.
+
+        The parent computes the digest of a file.
+        """
         source = self.source
         return hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else None
 
@@ -241,7 +248,7 @@ class _Key(Struct, frozen=True):
 
 
 class Sessions:
-    """All sessions of this process, and the call that is recorded, if one is."""
+    """All sessions of this process, and the call that is being recorded, if any."""
 
     def __init__(self, scratch: Path) -> None:
         self.record: CallRecord | None = None
@@ -270,7 +277,7 @@ class Sessions:
     # -- what was recorded
 
     def work_of(self, record: CallRecord) -> CallWork:
-        """The work of a watched call, by session in the order of their names."""
+        """Return the work of a watched call, with sessions ordered by name."""
         made = Counter(group.name for group in record.made)
         counts = Counter((group.name, inputs) for group, inputs in record.inferences)
         groups = {group.name: group for group in self._groups.values()}
@@ -293,7 +300,7 @@ class Sessions:
         )
 
     def models(self) -> dict[str, ModelPlace]:
-        """The places of all models, by the names of their sessions."""
+        """Return the places of all models, by the names of their sessions."""
         return {group.name: self._place(group) for group in tuple(self._groups.values())}
 
     def _place(self, group: SessionGroup) -> ModelPlace:
@@ -309,7 +316,7 @@ class Sessions:
     # -- wrappers
 
     def _creating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(session: Any, path_or_bytes: Any, *arguments: Any, **named: Any) -> None:  # noqa: ANN401, N807  # it stands in for that
+        def __init__(session: Any, path_or_bytes: Any, *arguments: Any, **named: Any) -> None:  # noqa: ANN401, N807  # it replaces that method
             original(session, path_or_bytes, *arguments, **named)
             group = self._group(session, path_or_bytes)
             record = self.record
@@ -350,7 +357,7 @@ class Sessions:
         return run
 
     def _running_later(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def run_async(  # noqa: PLR0913, PLR0917  # as the runtime has it
+        def run_async(  # noqa: PLR0913, PLR0917  # the signature of the runtime
             session: Any,  # noqa: ANN401
             output_names: Any,  # noqa: ANN401
             input_feed: Any,  # noqa: ANN401
@@ -382,7 +389,7 @@ class Sessions:
         return nullcontext() if record is None else record.label(name)
 
     def _group(self, session: Any, source: Any) -> SessionGroup:  # noqa: ANN401
-        """The group of a session, which is noted at the session."""
+        """Return the group of a session, and note it on the session."""
         options = session_options(session)
         given = source if source is not None else getattr(session, "_model_path", None)
         model = session_model(given)
@@ -400,14 +407,14 @@ class Sessions:
 
 
 def _single_numbers(arguments: Iterable[object]) -> dict[str, float]:
-    """The inputs of one number in the feed among the arguments of an inference."""
-    # The runtime that is called has loaded it.
+    """Return the inputs with a single number, from the feed among an inference's arguments."""
+    # The runtime has already loaded numpy.
     import numpy as np
 
     found: dict[str, float] = {}
     for feed in arguments:
         for name, value in feed.items() if isinstance(feed, dict) else ():
-            # An OrtValue has its array as a method.
+            # An OrtValue returns its array by a method.
             array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
             if array.size == 1 and array.dtype.kind in "biuf":
                 found[str(name)] = float(array.item())

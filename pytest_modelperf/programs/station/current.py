@@ -1,6 +1,6 @@
-"""The station that a pytest process is, if it is one.
+"""Find the station that this pytest process is, if it is one.
 
-The plugin imports this in every run of every user, so it defines next to nothing.
+The plugin imports this module in every run of every user, so it defines as little as possible.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ STATION: pytest.StashKey[ServedTest] = pytest.StashKey()
 
 
 def station_of(config: pytest.Config) -> ServedTest | None:
-    """The test that this process serves; None in any other run of pytest."""
+    """Return the test that this process serves, or None in any other run of pytest."""
     return config.stash.get(STATION, None)

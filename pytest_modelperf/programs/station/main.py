@@ -1,4 +1,4 @@
-"""Begins a station: takes its streams, sets its import paths, and runs pytest for one test."""
+"""Begin a station: take its streams, set its import paths, and run pytest for one test."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def main() -> None:
     orders, answers = _take_streams()
     begin = read_message(orders, BEGINNINGS)
     if begin is None:
-        # The parent has ended.
+        # The parent process has ended.
         return
     place = begin.place
     tree = SideTree(place.tree, place.worktree)
     _set_import_paths(begin, tree)
     reads = Reads(tree, place.scratch)
     reads.begin()
-    # A station may be paused, and should end with the parent even then.
+    # A station may be paused, and has to end with its parent even then.
     OWN_PROCESS.settle()
     if place.cores is not None:
         OWN_PROCESS.use_processors(place.cores)
     sys.argv = ["pytest", place.test]
-    # Imported here: this imports pytest, which is found by the import paths.
+    # Imported here, because this imports pytest, which is found by the import paths set above.
     from pytest_modelperf.programs.station.served import Pipe, ServedTest
     from pytest_modelperf.tracing.first_import import when_imported
 
@@ -57,7 +57,10 @@ def main() -> None:
 
 
 def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Standard input and output for the messages; the program has the null device and the log."""
+    """Take standard input and output for the messages.
+
+    The program gets the null device and the log instead.
+    """
     orders = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
@@ -137,7 +140,10 @@ _NOT_FOUND = re.compile(r"not found:|found no collectors for")
 
 
 def run_test(test: ServedTest, tree: SideTree) -> None:
-    """Run pytest up to the end of the test; the parent gets an answer in every case."""
+    """Run pytest up to the end of the test.
+
+    The parent gets an answer in every case.
+    """
     place = test.place
     file = place.test.partition("::")[0].partition("[")[0]
     if not os.path.isfile(os.path.join(place.tree, file)):  # noqa: PTH113, PTH118
@@ -162,7 +168,7 @@ def run_test(test: ServedTest, tree: SideTree) -> None:
 
 
 class StationHooks:
-    """The plugin of a station: one test alone, and why it did not reach the call."""
+    """The plugin of a station: it keeps one test, and reports why that did not reach the call."""
 
     def __init__(self, test: ServedTest) -> None:
         self._test = test
@@ -172,7 +178,10 @@ class StationHooks:
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Keep the one test; a name without parameters would select all of them."""
+        """Keep the one test.
+
+        A name without parameters would otherwise select all of its parameter sets.
+        """
         wanted = self._test.place.test.partition("::")[2]
         named = [item for item in items if name_in_file(item) == wanted]
         if items and not named and not self.collect_failure:
@@ -196,12 +205,12 @@ class StationHooks:
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_timeout_set_timer(self) -> bool:
-        """Set no timer of pytest-timeout: the parent decides how long a station runs."""
+        """Set no timer of pytest-timeout, because the parent decides how long a station runs."""
         return True
 
 
 def why_not_reached(report: pytest.CollectReport | pytest.TestReport) -> str | None:
-    """Why a test did not reach the call, if this report shows it."""
+    """Return why a test did not reach the call, if this report shows it."""
     if report.failed:
         return last_lines(report.longreprtext)
     if report.skipped:
@@ -216,7 +225,7 @@ def why_not_reached(report: pytest.CollectReport | pytest.TestReport) -> str | N
 
 
 def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
-    """The parent's options, without those that are not for one test in a process of ours."""
+    """Return the parent's options, without those that do not fit one test in a separate process."""
     options: dict[str, Any] = {**place.options}
     options |= OF_ONE_TEST
     # pytest warns of a value that it has not parsed itself.
@@ -231,14 +240,17 @@ def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
     options["override_ini"] = [*(options.get("override_ini") or ()), cache]
     plugins = list(options.get("plugins") or ())
     if not entry_points(group="pytest11", name=_ENTRY_POINT):
-        # This package is not installed in an environment with other versions.
+        # An environment with other versions does not have this package installed.
         plugins = [*(each for each in plugins if each != _ENTRY_POINT), _PLUGIN]
     options["plugins"] = plugins
     return options
 
 
 def name_in_file(item: pytest.Item) -> str:
-    """The id of a test after the path of its file; xdist adds a group to the id itself."""
+    """Return the id of a test without the path of its file.
+
+    It is not taken from the node id, because xdist adds a group to that.
+    """
     chain = item.listchain()
     last = max(index for index, node in enumerate(chain) if isinstance(node, pytest.File))
     return "::".join(node.name for node in chain[last + 1 :])

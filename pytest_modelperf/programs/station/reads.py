@@ -1,4 +1,4 @@
-"""The files of the project that this process has read, by their places in the tree of its side."""
+"""Record the files of the project that this process reads, by their paths in its tree."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import PurePath
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, module_files
 from pytest_modelperf.programs.trees import SideTree
 
-# What tools keep for themselves.
+# Folders that tools keep for themselves.
 _OTHERS = frozenset({".git", "__pycache__", ".pytest_cache", ".modelperf"})
 
 
 class Reads:
-    """The files that this process has opened to read, since the audit hook is installed."""
+    """The files that this process has opened to read since the audit hook was installed."""
 
     def __init__(self, tree: SideTree, scratch: str) -> None:
         self._tree = tree
@@ -24,7 +24,7 @@ class Reads:
         self._opened.begin()
 
     def files(self) -> dict[str, str]:
-        """The digests of the files of the project that were read, by place in its tree."""
+        """Return the digests of the project's files that were read, by their path in its tree."""
         found: dict[str, str] = {}
         for path in self._all():
             place = self._tree.place(path)
@@ -36,7 +36,7 @@ class Reads:
         return dict(sorted(found.items()))
 
     def of_worktree(self) -> tuple[str, ...]:
-        """The files of the work tree that were read although this is the other side."""
+        """Return the files of the work tree that were read although this is the other side."""
         if not self._tree.is_other:
             return ()
         places = ((path, self._tree.place_in_worktree(path)) for path in self._all())

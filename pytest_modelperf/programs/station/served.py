@@ -1,4 +1,4 @@
-"""The fixture `modelperf` in a station, where `check` carries out the orders of the parent."""
+"""Provide the fixture `modelperf` in a station, where `check` carries out the parent's orders."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from pytest_modelperf.programs.station.reads import Reads
 from pytest_modelperf.programs.trees import SideTree
 from pytest_modelperf.systems.process import OWN_PROCESS
 
-# Compares a result of before with one of now: true or None if they are equal.
+# Compares a result of the side before with one of now. True or None means that they are equal.
 OutputsEqual: TypeAlias = Callable[[Any, Any], object]
 
 
 class Pipe:
-    """The way to the parent and back."""
+    """The pipe to the parent and back."""
 
     def __init__(self, orders: IO[bytes], answers: IO[bytes]) -> None:
         self._orders = orders
@@ -67,14 +67,14 @@ class Pipe:
         write_message(self._answers, answer)
 
     def next_order(self) -> Order:
-        """The next order; the end if the parent is gone."""
+        """Return the next order, which is `End` if the parent is gone."""
         return read_message(self._orders, ORDERS) or End()
 
 
 class Server:
-    """Carries out the orders about one function, in the thread of its test."""
+    """The server of orders for one function, in the thread of its test."""
 
-    def __init__(  # noqa: PLR0913  # what a process has one of each
+    def __init__(  # noqa: PLR0913  # a process has one of each
         self,
         pipe: Pipe,
         callee: Callee,
@@ -93,7 +93,10 @@ class Server:
         self._waited = ProcessorWait()
 
     async def serve(self) -> None:
-        """Answer each order until the last one. An error of the function is an answer, too."""
+        """Answer each order until the last one.
+
+        An error of the function is an answer, too.
+        """
         while not isinstance(order := self._pipe.next_order(), End):
             try:
                 answer = await self._answer(order)
@@ -171,7 +174,7 @@ class Server:
     def _seen(self) -> SeenHere:
         import platform
 
-        # Listed first: the others import modules and read files.
+        # Listed first, because the other calls import modules and read files.
         files = self._reads.files()
         return SeenHere(files, distributions(), self._sessions.models(), platform.python_version())
 
@@ -181,7 +184,7 @@ class Server:
         return kept if len(self._callee.inputs) > 1 else kept[0]
 
     async def _compare(self, other: bytes, way: str) -> Compared:
-        before, after = pickle.loads(other), await self._result()  # noqa: S301  # of our own station
+        before, after = pickle.loads(other), await self._result()  # noqa: S301  # from our own station
         if way != "given":
             return Compared(first_difference(before, after, is_close=way == "allclose"))
         if self._outputs is None:
@@ -207,7 +210,7 @@ def is_cancelled(error: BaseException) -> bool:
 # -- the fixture `modelperf` in a station
 
 
-# What `check` takes for itself in the parent; of these only two matter here.
+# Arguments of `check` for the parent, which are ignored here and not passed to the function.
 _RESERVED = ("against", "environment", "paths", "tolerance", "cores")
 _AWAIT = (
     "the test ended without awaiting modelperf.check. In a coroutine, write: "
@@ -225,7 +228,7 @@ class ServedTest:
         self._tree = tree
         self._reads = reads
         self._sessions = Sessions(Path(begin.place.scratch))
-        # Whether the parent knows how the test went.
+        # Whether the parent has been informed about the outcome of the test.
         self.has_answered = False
         self._is_awaited: bool | None = None
 
@@ -237,7 +240,10 @@ class ServedTest:
         return "<modelperf>"
 
     def answer(self, answer: Answer) -> None:
-        """Answer whether the test reached the call; only the first answer counts."""
+        """Answer whether the test reached the call.
+
+        Only the first answer counts.
+        """
         if not self.has_answered:
             self.has_answered = True
             self._pipe.answer(answer)
@@ -258,7 +264,7 @@ class ServedTest:
     ) -> Any:  # noqa: ANN401
         """Serve the parent's orders, then skip the rest of the test.
 
-        Inside a running event loop and for a coroutine function, it returns what is to be awaited.
+        For a coroutine function inside a running event loop, it returns an object to await.
         """
         __tracebackhide__ = True
         for name in _RESERVED:
@@ -311,7 +317,7 @@ class ServedTest:
 
     @staticmethod
     def _find_kind(callee: Callee) -> None:
-        """Call a function once; its result may show that it is not a plain one."""
+        """Call a function once, because its result may show that it is not a plain function."""
         kept: list[object] = []
         drive(callee.call(kept=kept))
         callee.kind = kind_of_result(kept[0])
@@ -325,7 +331,7 @@ class ServedTest:
     ) -> None:
         self._is_awaited = True
         try:
-            # A plain function was called already, for its kind.
+            # A plain function has already been called once, to find its kind.
             for _ in range(1 if callee.kind == "function" else 2):
                 await callee.call()
         except BaseException as error:
@@ -356,7 +362,7 @@ class ServedTest:
 
 
 class _Awaited:
-    """What the test awaits: it serves in the test's own event loop."""
+    """The object that the test awaits, which serves in the test's own event loop."""
 
     def __init__(self, test: ServedTest, steps: Any) -> None:  # noqa: ANN401
         self._test = test
@@ -367,7 +373,8 @@ class _Awaited:
         _skip()
 
     def __del__(self) -> None:
-        # Without a warning that its coroutine was never awaited: the answer says so.
+        # Closed to avoid the warning that its coroutine was never awaited, because the answer
+        # reports that.
         self._steps.close()
 
 

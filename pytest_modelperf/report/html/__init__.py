@@ -1,1 +1,1 @@
-"""How a page is made: its shell, its charts, its tables."""
+"""The making of an HTML page: its shell, its charts, its tables."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 _OWN = Path(__file__).parent
 
-# Every page has these. A room adds its own, which may use what these define.
+# Every page has these. A package adds its own files, which may use what these define.
 SHARED_STYLES = (_OWN / "page.css",)
 SHARED_SCRIPTS = tuple(
     _OWN / f"{name}.js" for name in ("page", "figures", "charts", "cases", "tables")
@@ -16,9 +16,9 @@ SHARED_SCRIPTS = tuple(
 
 
 class Drawing(Struct, frozen=True):
-    """A part that the scripts draw, under its heading; they find their place by its id.
+    """A part of a page that the scripts draw, under its heading and in the element with its id.
 
-    One that leads stands above the overview.
+    A part that leads is above the overview.
     """
 
     id: str
@@ -27,10 +27,11 @@ class Drawing(Struct, frozen=True):
 
 
 class Drawings(Struct, frozen=True):
-    """The parts of a page, and the files that draw them: each may use what those before define.
+    """The parts of a page, and the files that draw them.
 
-    A page without charts of plotly is smaller and opens sooner. `of_case` has the keys that they
-    read of the chosen case alone: these stay packed for other cases.
+    Each file may use what those before it define. A page without plotly charts is smaller and opens
+    faster. `of_case` has the keys that they read only from the chosen case: for other cases these
+    stay packed.
     """
 
     parts: tuple[Drawing, ...] = ()
@@ -40,7 +41,7 @@ class Drawings(Struct, frozen=True):
     of_case: tuple[str, ...] = ()
 
     def plus(self, others: Drawings) -> Drawings:
-        """These parts and then the others, whose scripts may use what these define."""
+        """Return these parts and then the others, whose scripts may use what these define."""
         return Drawings(
             parts=(*self.parts, *others.parts),
             styles=(*self.styles, *others.styles),

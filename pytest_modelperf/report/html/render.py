@@ -1,4 +1,4 @@
-"""Renders data and overview as one HTML file that needs no other file and no network."""
+"""Rendering a report as one HTML file that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _NO_CHARTS = Drawn(Drawings(needs_plotly=False), lambda: {"models": [], "start":
 
 
 def render_page(report: Report) -> str:
-    """The page of a report, with its charts."""
-    # These are installed only with the extra for pages.
+    """Return the page of a report, with its charts."""
+    # Both are installed only with the extra for pages.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     def made_printable(value: object) -> object:
-        # A subclass of str is markup of this package.
+        # A subclass of str is markup that this package made.
         return printable(value) if isinstance(value, str) and value.__class__ is str else value
 
     environment = Environment(
@@ -69,7 +69,10 @@ def render_page(report: Report) -> str:
 def _pack_cases(
     data: Mapping[str, Any], keys: Sequence[str]
 ) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """The data without these keys of its cases, and these packed, by the id of their script."""
+    """Return the data without these keys of its cases, and the packed keys.
+
+    The packed keys are under the ids of their scripts.
+    """
     packed = {}
     models = []
     for model_at, model in enumerate(data["models"]):
@@ -84,11 +87,12 @@ def _pack_cases(
 
 
 def dump_data(data: Mapping[str, Any]) -> str:
-    """JSON in ASCII; a browser reads the same text from it, lone surrogates included."""
+    """Return the data as ASCII JSON, in which a browser reads even lone surrogates unchanged."""
     try:
         return _dumped(data)
     except ValueError:
-        # Few data have such numbers, and to look for them takes longer than to write the rest.
+        # The data have NaN or infinity, which is rare. Looking for them always would take longer
+        # than all the rest.
         return _dumped(to_json(data))
 
 
@@ -97,7 +101,7 @@ def _dumped(data: object) -> str:
 
 
 def pack(text: str) -> str:
-    """The text as gzip in base64, the same for the same text."""
+    """Compress text with gzip and encode it in base64. Equal texts give equal results."""
     return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
 
 
@@ -112,7 +116,7 @@ _PACKAGES = ("plotly", "jinja2")
 
 
 def check_html_extra(option: str) -> None:
-    """Raises UsageError if no page could be made, before anything is measured for it."""
+    """Raise UsageError if a page could not be made, before any measurement for it."""
     if any(find_spec(name) is None for name in _PACKAGES):
         raise UsageError(
             f"{option} needs {' and '.join(_PACKAGES)}: pip install 'pytest-modelperf[report]'"

@@ -1,4 +1,4 @@
-"""A picture as the data that the script of a page draws, column by column to be short."""
+"""A picture as the data that a page's script draws, stored column by column to be short."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DECIMALS = 6
 
 
 def picture_entry(picture: Picture) -> dict[str, object]:
-    """The picture for a page: a list for each fact, with the boxes in the same order in all."""
+    """Return a list for each kind of fact, all with the boxes in the same order."""
     if not picture.boxes:
         return {"reason": picture.reason}
     boxes = picture.boxes
@@ -26,7 +26,7 @@ def picture_entry(picture: Picture) -> dict[str, object]:
         "type": [at[box.op_type] for box in boxes],
         "layer": [box.row for box in boxes],
         "inputs": [box.inputs for box in boxes],
-        # The lines of one side between boxes of both, which are few.
+        # The lines that only one side has between boxes that both have, which are few.
         "only": [
             {at: box.only_before for at, box in enumerate(boxes) if box.only_before},
             {at: box.only_after for at, box in enumerate(boxes) if box.only_after},
@@ -37,7 +37,7 @@ def picture_entry(picture: Picture) -> dict[str, object]:
         "total": max((sum(value or 0.0 for value in each) for each in values), default=0.0),
         "state": [states.index(box.state) for box in boxes],
         "is_layout": [int(box.is_layout) for box in boxes],
-        # What both sides have alike, and whose difference may be chance.
+        # Kernels that are the same on both sides, and whose difference may be chance.
         "is_still": [
             int(box.state is BoxState.SAME and box.part is None and not box.is_clear)
             for box in boxes
@@ -55,7 +55,7 @@ def picture_entry(picture: Picture) -> dict[str, object]:
 
 
 def _figure(box: Box) -> float | None:
-    """The value of a box, or how much more it is on the second side; None if it is not known."""
+    """Return the value of a box, or its increase on the second side, or None if it is unknown."""
     before, after = (0.0, *box.values)[-2:]
     if box.state is BoxState.NEW:
         before = 0.0

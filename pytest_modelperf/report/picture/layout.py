@@ -1,4 +1,4 @@
-"""Where the boxes of a picture stand, after stretches without a change became one box each."""
+"""The places of a picture's boxes, with each stretch without a change folded into one box."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
 
 class Layout(Struct, frozen=True):
-    """The row and the lane of each box, and the lane of its output where that goes further down."""
+    """The row and the lane of each box, and the lane of any output that passes the next row."""
 
     rows: tuple[int, ...]
     lanes: tuple[int, ...]
@@ -22,7 +22,7 @@ class Layout(Struct, frozen=True):
 
 
 def lay_out(inputs: Sequence[Sequence[int]]) -> Layout:
-    """The places of boxes that are fed by those at `inputs`, which must form no cycle."""
+    """Return the places of boxes that are fed by those at `inputs`, which must not form a cycle."""
     readers: list[list[int]] = [[] for _ in inputs]
     for box, feeding in enumerate(inputs):
         for feeder in feeding:
@@ -33,7 +33,7 @@ def lay_out(inputs: Sequence[Sequence[int]]) -> Layout:
 
 
 def _in_order(inputs: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> list[int]:
-    """The boxes, each after those that feed it, else in their own order."""
+    """Return the boxes, each after those that feed it, and otherwise in their own order."""
     waits = [len(feeding) for feeding in inputs]
     ready = [box for box, missing in enumerate(waits) if not missing]
     heapify(ready)
@@ -53,7 +53,11 @@ def _in_order(inputs: Sequence[Sequence[int]], readers: Sequence[Sequence[int]])
 def _rows(
     inputs: Sequence[Sequence[int]], readers: Sequence[Sequence[int]], order: Sequence[int]
 ) -> list[int]:
-    """As far up as possible; what feeds only one box, and nothing but that, stands near to it."""
+    """Return the row of each box, as far up as possible.
+
+    A box that feeds only one other, and is itself fed only by such boxes, is placed close to its
+    reader.
+    """
     rows = [0] * len(inputs)
     is_apart = [False] * len(inputs)
     for box in order:
@@ -64,13 +68,13 @@ def _rows(
     for box in reversed(order):
         if is_apart[box] and readers[box]:
             rows[box] = min(rows[reader] for reader in readers[box]) - 1
-    # A box without company may have left its row.
+    # A box that was alone in its row may have moved away and left the row empty.
     kept = {row: place for place, row in enumerate(sorted(set(rows)))}
     return [kept[row] for row in rows]
 
 
 def _depths(readers: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
-    """How many boxes follow each one on the longest way down."""
+    """Return how many boxes follow each box on the longest path down."""
     depths = [0] * len(readers)
     for box in reversed(order):
         depths[box] = max((depths[reader] + 1 for reader in readers[box]), default=0)
@@ -78,7 +82,7 @@ def _depths(readers: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]
 
 
 class _Lanes:
-    """The lanes, given away row by row."""
+    """The lanes of all boxes, assigned row by row."""
 
     def __init__(
         self,
@@ -97,7 +101,7 @@ class _Lanes:
             self._in_row[rows[box]].append(box)
 
     def layout(self) -> Layout:
-        # The lanes that lead on through the row at hand.
+        # The lanes of lines that run through the current row.
         held: set[int] = set()
         ending: dict[int, list[int]] = defaultdict(list)
         for row in range(len(self._in_row)):
@@ -119,7 +123,7 @@ class _Lanes:
         )
 
     def _wanted(self, box: int, row: int) -> int:
-        """The lane of an input, the one nearest to the middle."""
+        """Return the lane of the input that is nearest to the middle."""
         above = (self._lane_above(feeder, row) for feeder in self._inputs[box])
         return min(above, key=abs, default=0)
 
@@ -129,15 +133,15 @@ class _Lanes:
 
 
 class _Taken:
-    """The lanes of one row that are taken."""
+    """The taken lanes of one row."""
 
     def __init__(self, held: set[int]) -> None:
         self._lanes = set(held)
-        # Where the search for a free lane goes on, by the lane that is wanted.
+        # Where the search for a free lane continues, by the wanted lane.
         self._steps: dict[int, int] = {}
 
     def nearest(self, wanted: int) -> int:
-        """Take the free lane that is nearest to the wanted one, of two the right one."""
+        """Take the free lane that is nearest to the wanted one, or the right one of two."""
         for step in count(self._steps.get(wanted, 0)):
             lane = wanted + (step + 1) // 2 * (1 if step % 2 else -1)
             if lane not in self._lanes:
@@ -150,17 +154,17 @@ class _Taken:
 # -- finds the stretches of a picture that become one box
 
 
-# A picture of one model with at most so many kernels is shown whole.
+# A picture of one model with at most this number of kernels is shown whole.
 _FEW = 150
-# In a larger one, so many kernels with the largest figures stay in sight.
+# In a larger picture, this number of kernels with the largest figures stays visible.
 _KEPT = 60
-# Fewer kernels than these are not worth a fold.
+# Fewer kernels than this are not worth a fold.
 _LEAST = 3
 
 
-# By identity: a fold can have thousands of boxes, and to compare them takes long.
+# Compared by identity: a fold can have thousands of boxes, and comparing them takes long.
 class Item(Struct, frozen=True, eq=False):
-    """One box that is seen: a kernel, or the kernels of a fold."""
+    """One visible box: a kernel, or the kernels of a fold."""
 
     lane: int
     line: int
@@ -169,7 +173,7 @@ class Item(Struct, frozen=True, eq=False):
 
 
 def items_of(picture: Picture, layout: Layout) -> list[Item]:
-    """The item that shows each box of the picture."""
+    """Return the visible item for each box of the picture."""
     fold_of = {row: rows for rows in fold(picture, layout) for row in rows}
     tops = [fold_of[row].start if row in fold_of else row for row in layout.rows]
     lines = {top: line for line, top in enumerate(sorted(set(tops)))}
@@ -186,13 +190,13 @@ def items_of(picture: Picture, layout: Layout) -> list[Item]:
 
 
 def fold(picture: Picture, layout: Layout) -> tuple[range, ...]:
-    """The rows of each stretch that is folded at first, from the top down."""
+    """Return the rows of each stretch that is folded at first, from the top down."""
     boxes: dict[int, list[int]] = defaultdict(list)
     for box, row in enumerate(layout.rows):
         boxes[row].append(box)
     kept = {layout.rows[box] for box in _kept(picture)}
     if picture.is_pair:
-        # A change stands in its context.
+        # A change is shown with its neighbours.
         kept |= {row + step for row in kept for step in (-1, 1)}
     found = []
     first = 0
@@ -206,7 +210,7 @@ def fold(picture: Picture, layout: Layout) -> tuple[range, ...]:
 
 
 def _kept(picture: Picture) -> Sequence[int]:
-    """The boxes that are not folded."""
+    """Return the boxes that are not folded."""
     boxes = picture.boxes
     if picture.is_pair:
         return [at for at, box in enumerate(boxes) if not box.is_still]
@@ -219,10 +223,10 @@ def _kept(picture: Picture) -> Sequence[int]:
 
 
 class SeenBox(Struct, frozen=True, kw_only=True):
-    """A kernel, or `kernels` of them in one box, which have no name.
+    """A visible box: one kernel, or `kernels` of them without a name.
 
-    `change_ms` is how much longer a kernel takes now; None if it is unknown or may be chance.
-    `inputs` are the boxes that feed it, by their indexes.
+    `change_ms` is how much longer a kernel takes now, or None if that is unknown or may be chance.
+    `inputs` are the indexes of the boxes that feed it.
     """
 
     op_type: str
@@ -234,7 +238,7 @@ class SeenBox(Struct, frozen=True, kw_only=True):
 
 
 def seen_boxes(picture: Picture) -> tuple[SeenBox, ...]:
-    """The boxes in the order of the data."""
+    """Return the visible boxes from the top down."""
     boxes = picture.boxes
     if not boxes:
         return ()

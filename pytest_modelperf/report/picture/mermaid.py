@@ -1,7 +1,7 @@
-"""A picture as a flowchart of Mermaid, which GitHub and GitLab draw where Markdown has its text.
+"""A picture as a Mermaid flowchart, which GitHub and GitLab draw within Markdown.
 
-A comment cannot hold an SVG, and a picture on another server would need the right to put it there.
-Names come from model files, so only characters without a meaning are left of them.
+A comment cannot hold an SVG, and uploading a picture to another server would need the right to do
+so. Names come from model files, so characters with a meaning in Mermaid are replaced.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pytest_modelperf.report.picture.layout import SeenBox
 from pytest_modelperf.report.picture.records import BoxState
 from pytest_modelperf.text.units import change_decimals
 
-# More boxes than these could not be read in a comment.
+# More boxes would not be readable in a comment.
 MOST_BOXES = 40
 _MOST_CHARACTERS = 40
 _TOLD = frozenset({BoxState.NEW, BoxState.GONE})
-# In a quoted label, none of these ends it, and none makes a link, a tag or a character reference.
+# The characters kept cannot end a quoted label, or form a link, a tag or a character reference.
 _OTHERS = re.compile(r"[^\w .,:/+()-]", re.ASCII)
-# Dark and light frames and fills that hold on both themes: their texts have a colour, too.
+# These frames and fills work on dark and light themes, because the texts have a fixed colour, too.
 _CLASSES = {
     "slower": "fill:#fde4e1,stroke:#b3261e,color:#1b1f23",
     "faster": "fill:#dff3e6,stroke:#18733f,color:#1b1f23",
@@ -29,7 +29,10 @@ _CLASSES = {
 
 
 def render_mermaid(boxes: Sequence[SeenBox]) -> str:
-    """The flowchart in a block of Markdown; empty without boxes, or with too many."""
+    """Return the flowchart as a block of Markdown.
+
+    It is empty without boxes, or with too many.
+    """
     if not 0 < len(boxes) <= MOST_BOXES:
         return ""
     return "\n".join(["```mermaid", "flowchart TD", *_lines(boxes), "```"])
@@ -60,7 +63,7 @@ def _label(box: SeenBox) -> str:
 
 
 def _plain(text: str) -> str:
-    """The end of a text, which tells long names apart, without any character of a meaning."""
+    """Return the end of a text, in which long names differ, with special characters replaced."""
     shown = _OTHERS.sub("·", text)
     return shown if len(shown) <= _MOST_CHARACTERS else f"…{shown[1 - _MOST_CHARACTERS :]}"
 

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 
 class BoxState(str, Enum):
-    """The change of a kernel between two sides; without another side it is the same.
+    """The change of a kernel between two sides. Without a second side every kernel is the same.
 
-    `REFUSED`: the kernel now stands for other nodes of the model.
+    `REFUSED`: the kernel now runs other nodes of the model.
     """
 
     SAME = "same"
@@ -21,13 +21,14 @@ class BoxState(str, Enum):
 
 
 class Box(Struct, frozen=True, kw_only=True):
-    """One kernel. `inputs` are the boxes that feed it, by their indexes.
+    """One kernel of a picture.
 
-    `only_before` and `only_after` are those of them that feed it on one of two sides. `values` has
-    its figure on each side, in the unit of the picture; None is unknown. `row` is the layer that a
-    page shows for it, and `part` the part of the picture that it belongs to, both by their indexes.
-    A kernel of layout only changes how a tensor lies in memory. The change of a figure is clear if
-    it is more than chance.
+    `inputs` are the indexes of the boxes that feed it; `only_before` and `only_after` are those of
+    them that feed it on only one of two sides. `values` has its figure on each side, in the unit of
+    the picture; None is unknown. `row` is the index of the layer that a page shows for it, and
+    `part` the index of the part of the picture that it belongs to. A layout kernel only changes how
+    a tensor is arranged in memory. `is_clear` means that the change of its figure is more than
+    chance.
     """
 
     op_type: str
@@ -44,12 +45,15 @@ class Box(Struct, frozen=True, kw_only=True):
 
     @property
     def is_still(self) -> bool:
-        """Whether both sides have the kernel alike, and its difference may be chance."""
+        """Whether the kernel is the same on both sides, and its difference may be chance."""
         return self.state is BoxState.SAME and self.part is None and not self.is_clear
 
     @property
     def change(self) -> float | None:
-        """How much more it is now; None if a side that has the kernel does not know its figure."""
+        """The increase of its figure, or None if the figure of a side is unknown.
+
+        A side that lacks the kernel counts as 0.
+        """
         if len(self.values) < 2:
             return None
         before, after = self.values
@@ -69,9 +73,9 @@ class ChangedPart(Struct, frozen=True):
 
 
 class Picture(Struct, frozen=True):
-    """The kernels of one model, or of two as one graph; `unit` is that of their figures.
+    """The kernels of one model, or those of two models in one graph.
 
-    Without `boxes`, `reason` is a sentence that says why there are none.
+    `unit` is that of their figures. Without `boxes`, `reason` is a sentence that explains why.
     """
 
     boxes: tuple[Box, ...]

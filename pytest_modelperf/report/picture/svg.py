@@ -1,7 +1,7 @@
-"""A picture as an SVG file that stands alone: for a README, a comment or a paper.
+"""A picture as a self-contained SVG file, for a README, a comment or a paper.
 
-It has no script and loads nothing. Its colours are plain ones, which every program knows that reads
-SVG, and a browser takes those for a dark page where it shows one.
+It has no script and loads nothing. Its colours are plain ones that every SVG program knows; a
+browser uses other colours in dark mode.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FOOT = 34
 _LEAST_WIDTH = 460
 _TITLE, _NAME = 25, 29
 _NO_KERNELS = "The kernels of this case were not timed."
-# Colours are mixed in so many steps.
+# The number of steps in which colours are mixed.
 _STEPS = 9
 _MOST_MIXED = 0.55
 
 
 class _Theme(Struct, frozen=True):
-    """The colours of one theme; those of states and changes by name."""
+    """The colours of one theme. `colors` has those of states and changes, by name."""
 
     paper: str
     box: str
@@ -57,7 +57,7 @@ _STATES: Mapping[BoxState, str] = {
 
 
 def render_svg(picture: Picture, title: str, subtitle: str = "") -> str:
-    """The picture with its stretches folded; without boxes, the reason in their place."""
+    """Return the picture with unchanged stretches folded, or the reason if there are no boxes."""
     if picture.boxes:
         drawing = _Drawing(picture)
         return _whole(title, subtitle, drawing.width, drawing.height, drawing.parts())
@@ -84,12 +84,12 @@ def _whole(title: str, subtitle: str, width: int, height: int, parts: Sequence[s
     )
 
 
-# A line from an item to another, by which way, and the side that alone has it.
+# A line from one item to another, the lane that it takes, and the side if only one has it.
 _Edge = tuple[Item, Item, int | None, str]
 
 
 class _Drawing:
-    """The places of all items, and what is written into them."""
+    """The places of all items, and their contents."""
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
@@ -97,7 +97,7 @@ class _Drawing:
         self._shown = items_of(picture, self._layout)
         self._items = list(dict.fromkeys(self._shown))
         figures = [abs(_figure(box) or 0.0) for box in picture.boxes]
-        # Folded boxes leave lanes empty, so the used lanes move together.
+        # Folded boxes leave lanes empty, so the used lanes move closer together.
         ways = {edge[2] for edge in self._edges() if edge[2] is not None}
         lanes = sorted({*(item.lane for item in self._items), *ways})
         self._x = {lane: place * _LANE for place, lane in enumerate(lanes)}
@@ -158,7 +158,7 @@ class _Drawing:
         figure = ""
         if is_shown:
             figure = self._change(shown) if self._picture.is_pair else self._value(shown)
-        # By the root, so that one large kernel leaves the others their colours.
+        # By the square root, so that one large kernel leaves the others a visible colour.
         heat = round(_STEPS * sqrt(abs(shown) / self._most)) if is_shown else 0
         tone = "better" if self._picture.is_pair and shown < 0 else "worse"
         name = "" if box.name == box.op_type else _end(box.name)
@@ -205,7 +205,7 @@ class _Drawing:
         return list(found)
 
     def _side_of(self, feeder: int, at: int) -> str:
-        """The side that alone has a line; empty if both have it."""
+        """Return the side if only one side has this line, or an empty text if both have it."""
         box = self._picture.boxes[at]
         states = {box.state, self._picture.boxes[feeder].state}
         if BoxState.GONE in states or feeder in box.only_before:
@@ -274,7 +274,7 @@ def _cut(text: str, length: int) -> str:
 
 
 def _end(name: str) -> str:
-    """A name that fits: names begin alike, so the end tells them apart."""
+    """Cut a name at its start: names often begin alike and differ at the end."""
     return name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"
 
 
@@ -294,7 +294,7 @@ def _rules(theme: _Theme) -> Iterator[str]:
     yield f".paper {{fill: {theme.paper}}} text {{fill: {theme.text}}}"
     yield f".muted {{fill: {theme.muted}; font-size: 11px}} .op, .title {{font-weight: 600}}"
     yield ".end {text-anchor: end} .name {font-size: 11px; fill-opacity: 0.8}"
-    # Lines that cross it leave the figure of a part readable.
+    # An outline keeps the figure of a part readable if lines cross it.
     yield f".above {{paint-order: stroke; stroke: {theme.paper}; stroke-width: 4px}}"
     yield f".bar {{fill: {theme.muted}}}"
     yield f".box {{fill: {theme.box}; stroke: {_mixed(theme.box, theme.muted, 0.55)}}}"
@@ -312,6 +312,6 @@ def _rules(theme: _Theme) -> Iterator[str]:
 
 
 def _mixed(one: str, other: str, share: float) -> str:
-    """A colour between two: a share of the other one."""
+    """Mix two colours, with this share of the other one."""
     pairs = ((int(one[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)

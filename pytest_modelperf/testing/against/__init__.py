@@ -22,10 +22,11 @@ _OPTION = RefOption(AGAINST.flag, f"{AGAINST.flag} old.onnx")
 
 @contextmanager
 def older_version(text: str, model: Path, root: Path) -> Iterator[Path]:
-    """The file of the model as it was, by a path or a git ref; it goes with the context.
+    """Yield the file of the older version of a model, given by a path or a git ref.
 
-    A file is the older version of any model. In a folder it lies where the model lies in `root`,
-    or else at its name. A path goes before a ref of the same name.
+    The file of a git ref is temporary. If `text` is a file, it is the older version of any model.
+    In a folder, the older version has the path that the model has in `root`, or else its name. A
+    path wins over a ref of the same name.
     """
     named = named_path(text, root)
     if named is not None:
@@ -37,9 +38,9 @@ def older_version(text: str, model: Path, root: Path) -> Iterator[Path]:
 
 
 def check_against(text: str, root: Path) -> None:
-    """UsageError at the start of a run if `text` names neither a path nor a commit.
+    """Raise UsageError at the start of a run if `text` is neither a path nor a commit.
 
-    A commit may also be one of a submodule, in which a model may lie.
+    It may also be a commit of a submodule, because a submodule may contain the model.
     """
     if named_path(text, root) is not None:
         return

@@ -1,4 +1,4 @@
-"""An older version by its path: a file, or a folder that holds it."""
+"""An older version by its path: a file, or a folder that contains it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.run_definitions import AGAINST
 from pytest_modelperf.text.escaping import printable
 
-# Folders of copies and of packages, in which nobody's models lie.
+# Folders of copies and packages, which do not contain the user's own models.
 _COPIES = frozenset({"build", "dist", "node_modules", "venv", "__pycache__"})
 
 
 def named_path(text: str, root: Path) -> Path | None:
-    """The file or folder at `text`, relative to here or else to `root`; None if there is none."""
+    """Return the path `text`, relative to the current folder or to `root`, or None if absent."""
     if not text.strip():
         raise UsageError(f"{AGAINST.flag} takes a path or a git ref, such as HEAD~1 or old.onnx.")
     given = Path(text).expanduser() if text.startswith("~/") else Path(text)
-    # Unlike `Path.exists`, it raises no error for a text that cannot be a path.
+    # Unlike `Path.exists`, this raises no error for a text that cannot be a path.
     found = (path for path in (given, root / given) if os.path.exists(path))  # noqa: PTH110
     return next((path.absolute() for path in found), None)
 
@@ -68,7 +68,7 @@ def _ref_hint(text: str) -> str:
 
 
 def _namesakes(name: str, top: Path, but: Path) -> Iterator[Path]:
-    """Files of that name below `top`, except those in `but` and in folders of tools."""
+    """Yield the files of that name below `top`, except in `but` and in folders of tools."""
     for where, folders, files in os.walk(top):
         here = Path(where)
         folders[:] = [
@@ -84,5 +84,5 @@ def _namesakes(name: str, top: Path, but: Path) -> Iterator[Path]:
 
 
 def _place(path: Path) -> Path:
-    """The path of a file with all links of its folder followed; the file itself may be a link."""
+    """Resolve the links in the folder of a file, but not the file itself."""
     return path.parent.resolve() / path.name

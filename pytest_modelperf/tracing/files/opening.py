@@ -82,7 +82,10 @@ _CATEGORIES = {category.value: category for category in Category}
 
 
 class RecordedTrace:
-    """A trace as events; once all are read, `notes` say what it lacks."""
+    """A trace as events.
+
+    Once all events are read, `notes` say what the trace lacks.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -113,7 +116,7 @@ class RecordedTrace:
         self.notes = tuple(_notes(self._about, broken, first))
 
     def _read_about(self) -> Mapping[str, object] | None:
-        """The notes for the reader after the events; None if the end of the file is missing."""
+        """Return the notes after the events, or None if the end of the file is missing."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, io.SEEK_END)
@@ -154,7 +157,7 @@ class _Reading:
         self._processes: dict[int, _Process] = {}
 
     def add(self, event: _Written) -> tuple[Event, ...] | None:
-        """The event; None for one that no recording has."""
+        """Return the event, or None if a recording cannot have such an event."""
         if event.ph == "X":
             category = _CATEGORIES.get(event.cat)
             if category is None or event.tid is None:
@@ -192,7 +195,7 @@ class _Process:
         self._running: dict[str, list[tuple[int, int, Span]]] = defaultdict(list)
 
     def add(self, event: _Written, category: Category, thread: int, number: int) -> Span | None:
-        """The span; None if it is out of order, or overlaps another without lying inside it."""
+        """Return the span, or None if it is out of order or overlaps another only in part."""
         arguments = event.args
         index = arguments.pop("operator_index", None)
         self_ms = arguments.pop("self_ms", None)
@@ -222,7 +225,7 @@ class _Process:
         return span
 
     def _close(self, span: Span) -> bool:
-        """Close the spans that ended on its thread; whether it lies inside all that are open."""
+        """Close the spans that ended on its thread. Return whether it is inside all open ones."""
         row = self._rows[span.thread]
         if span.start_ns < row.begun_ns:
             # In a trace made from a profile, the session comes last and is around all others: the
@@ -245,9 +248,9 @@ class _Process:
         return True
 
     def _around(self, span: Span) -> Span | None:
-        """The span around it on its thread.
+        """Return the span around it on its thread.
 
-        For an operator alone, the only inference of its session that runs.
+        For an operator alone, that is the only running inference of its session.
         """
         own = self._rows[span.thread].open
         if own:
@@ -307,7 +310,7 @@ _ADVICE = FileAdvice(broken=_EXPECTED, conflict=_EXPECTED)
 
 
 class StoredProfile(Struct, frozen=True):
-    """A profile that was stored, as a trace."""
+    """A stored profile, as a trace."""
 
     profile: Profile
 
@@ -328,7 +331,7 @@ class StoredProfile(Struct, frozen=True):
         )
 
     def events(self) -> Iterator[Event]:
-        """The events: a process for each case, with its rounds and a typical inference."""
+        """Yield the events: a process for each case, with its rounds and a typical inference."""
         ids = count(1)
         measured = [(case, case.measured) for case in self.profile.cases if case.measured]
         begun = [ns for ns in (find_start_ns(made) for _, made in measured) if ns is not None]
@@ -342,7 +345,7 @@ class StoredProfile(Struct, frozen=True):
 def _case_events(
     case: CaseProfile, made: Measurement, ids: Iterator[int], zero_ns: int
 ) -> Iterator[Span | ThreadName]:
-    """The events, each span before the spans inside it, on a clock that begins at `zero_ns`."""
+    """Yield the events, each span before those inside it, on a clock that begins at `zero_ns`."""
     session, begun_ns = next(ids), find_start_ns(made)
     low_ns = 0 if begun_ns is None else begun_ns - zero_ns
     layers = tuple(_layer_spans(case, made, low_ns, session, ids))
@@ -403,7 +406,7 @@ def _arguments(row: LayerRow) -> dict[str, Argument]:
 
 
 def read_stored_profile(path: str | Path) -> StoredProfile:
-    """Read what `modelperf profile --json` wrote; UsageError for any other file."""
+    """Read what `modelperf profile --json` wrote. Raise UsageError for any other file."""
     file = DocumentFile(Path(path), _ADVICE, UsageError)
     try:
         size = require_file(file.path)
@@ -434,9 +437,9 @@ _SAVED = re.compile(r'\{\s*"traceEvents"')
 
 
 class ProfileSource(Struct, frozen=True):
-    """The events of a file, to be read once; after that, `notes` say what is missing.
+    """The events of a file, to be read once.
 
-    `about` is the kind of the file.
+    After that, `notes` say what is missing. `about` is the kind of the file.
     """
 
     events: Iterable[Event]

@@ -64,20 +64,20 @@ class KernelFacts:
 
 
 def pool_told(said: KernelTold) -> Mapping[str, Argument] | None:
-    """How the thread pool of the session ran a kernel; None if the profile does not tell."""
+    """Return how the session's thread pool ran a kernel, or None if that is unknown."""
     stats = said.thread_scheduling_stats
     return dict(_pool(stats)) if isinstance(stats, dict) else None
 
 
 def memory_told(said: KernelTold) -> MemoryTold | None:
-    """The runtime's figures of its memory, unconverted; None if there are none."""
+    """Return the runtime's memory figures, unconverted, or None if there are none."""
     peak = said.mem_in_use_peak
     return None if peak is None else (said.mem_bytes_in_use, peak, said.mem_arena_held)
 
 
 @lru_cache
 def memory_values(told: MemoryTold) -> Mapping[str, float]:
-    """The runtime's bytes of memory by kind."""
+    """Return the runtime's bytes of memory by kind."""
     values = zip(("in_use_bytes", "peak_bytes", "held_bytes"), map(_number, told), strict=True)
     return {key: value for key, value in values if value is not None}
 
@@ -108,7 +108,7 @@ class _Tensor(Struct, frozen=True):
 
 
 def _tensors(value: object) -> list[_Tensor]:
-    """The tensors in the runtime's list of inputs or outputs."""
+    """Return the tensors in the runtime's list of inputs or outputs."""
     entries = value if isinstance(value, list) else []
     return [
         _Tensor(_TYPES.get(str(dtype), str(dtype)), _shape(dims))
@@ -124,7 +124,10 @@ def _shape(dims: object) -> str:
 
 
 def _precision(inputs: list[_Tensor], outputs: list[_Tensor]) -> str | None:
-    """The type of a kernel's arithmetic: its first input's, or the output's if that is an index."""
+    """Return the type of a kernel's arithmetic.
+
+    That is the type of its first input, or of the output if the input is an index.
+    """
     found = inputs[:1]
     if not found or found[0].dtype in _INDEX_TYPES:
         found = outputs[:1] or found
@@ -132,7 +135,7 @@ def _precision(inputs: list[_Tensor], outputs: list[_Tensor]) -> str | None:
 
 
 def _pool(stats: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
-    """How the kernel's work was distributed over the thread pool."""
+    """Yield how the kernel's work was distributed over the thread pool."""
     main = stats.get("main_thread")
     if isinstance(main, dict):
         for theirs, ours in (("thread_pool_name", "pool"), ("core", "core")):
@@ -156,7 +159,7 @@ def _other(thread: Mapping[str, Any]) -> str:
 
 
 def _number(value: object) -> int | None:
-    """A count, which the runtime writes as text; None if it is none."""
+    """Return a count, which the runtime writes as text, or None for any other value."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     return whole(value)

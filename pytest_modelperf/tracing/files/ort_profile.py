@@ -1,8 +1,8 @@
 """Reads a profile of ONNX Runtime as a trace: session, inferences, operators, nested operators.
 
 The profile has the start and the duration of each event, but not its parent, and the time of a
-Loop, an If or a Scan includes its body. Both follow from the order in which the events of a thread
-ended. The reader keeps only inferences that have not ended.
+Loop, an If or a Scan includes its body. Parents and self times follow from the order in which the
+events of a thread ended. The reader keeps only inferences that have not ended.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ _CUT_OFF_NS = 500
 # Later than any event of a profile.
 _FOREVER_NS = 1 << 62
 _SESSION_ID = 1
-# Events begin at 1, after the session: of two spans that start together viewers take the first as
+# Events begin at 1, after the session. Viewers take the first of two spans that start together as
 # the outer one, and the session is written last.
 _FIRST_NS = 1
 _START, _END = attrgetter("start_ns"), attrgetter("end_ns")
 
 
 class OrtProfile:
-    """A profile file as the events of a trace; once all are read, `notes` say what it lacks.
+    """A profile file as the events of a trace.
 
-    Each inference is followed by the spans inside it, each before its own inner spans, and by its
-    memory; the session comes last. If several threads work on an inference, operators overlap.
-    `is_early`: the profile was ended while inferences ran, so missing ends are not worth a note.
-    A profile of `max_events` is full: the runtime wrote no more.
+    Once all events are read, `notes` say what the profile lacks. Each inference is followed by the
+    spans inside it, each before its own inner spans, and by its memory. The session comes last. If
+    several threads work on an inference, operators overlap. `is_early`: the profile was ended while
+    inferences ran, so missing ends are not worth a note. A profile of `max_events` events is full:
+    the runtime wrote no more.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class OrtProfile:
         self._max_events = max_events
         self.path = Path(path)
         self.notes: tuple[str, ...] = ()
-        # Raises at once if the file is no profile.
+        # Raises at once if the file is not a profile.
         self._file = ProfileFile(self.path)
 
     def __iter__(self) -> Iterator[Event]:
@@ -183,7 +184,7 @@ class _Reading:
             yield f"nothing shows {count_of(number, 'event')} of the kind {printable(kind)!r}."
 
     def add(self, event: RawEvent) -> Iterable[Event]:
-        """The spans and counters that this event completes."""
+        """Return the spans and counters that this event completes."""
         name, kind = event.name, event.cat
         if kind == "Node":
             if name.endswith(_KERNEL):
@@ -201,7 +202,7 @@ class _Reading:
         return ()
 
     def finish(self) -> Iterator[Event]:
-        """The parts that the end of the file cut off, and the session."""
+        """Yield the parts that the end of the file cut off, and the session."""
         for running in (*self._running.values(), self._without):
             operators = _placed(running, _FIRST_NS, _FOREVER_NS)
             self._without_count += len(operators)
@@ -223,7 +224,7 @@ class _Reading:
         )
 
     def _loose(self, operators: Sequence[_Ended]) -> Iterator[Event]:
-        """Operators outside any inference, as children of the session."""
+        """Yield operators outside any inference, as children of the session."""
         self._end_ns = max(self._end_ns, *map(_END, operators), 0)
         yield from self._spans(operators, _SESSION_ID, has_index=False)
 
@@ -251,7 +252,7 @@ class _Reading:
         waiting.append(ended)
 
     def _group(self, ended: _Ended) -> dict[int, list[_Ended]]:
-        """The waiting lists of its inference by thread, or other lists if that is unknown."""
+        """Return the waiting lists of its inference by thread, or others if that is unknown."""
         own = self._coming.get(ended.thread)
         if own and own[-1].start <= ended.start_us:
             return self._running[ended.thread]
@@ -313,7 +314,7 @@ class _Reading:
         yield from self._spans(operators, own_id, has_index=True)
 
     def _outermost(self, event: RawEvent, own: Sequence[_Ended], next_ns: int) -> _Ended:
-        """An inference or a load, placed between its neighbours on its thread.
+        """Place an inference or a load between its neighbours on its thread.
 
         `own` is what ran inside it on this thread.
         """
@@ -400,7 +401,7 @@ def _ended(event: RawEvent) -> _Ended:
 
 
 def _hold(outer: _Ended, last: _Ended) -> _Ended | None:
-    """Make what began no earlier on its thread its children; return the one before them.
+    """Make what began no earlier on its thread its children, and return the one before them.
 
     A kernel only contains graphs: two short kernels can begin in the same microsecond.
     """
@@ -434,7 +435,10 @@ def _follow(ended: _Ended, last: _Ended | None) -> None:
 
 
 def _placed(running: Mapping[int, list[_Ended]], low_ns: int, high_ns: int) -> list[_Ended]:
-    """The kernels, moved into this time by thread, each after the kernel that it ran in."""
+    """Move the kernels of each thread into this time.
+
+    In the result, each comes after the kernel that it ran in.
+    """
     operators = []
     for ended in running.values():
         pending: list[_Place] = [(item, None, low_ns, high_ns) for item in reversed(ended)]

@@ -1,4 +1,4 @@
-"""Reads the events of a profile file of ONNX Runtime, also of damaged and of re-saved files.
+"""Reads the events of a profile file of ONNX Runtime, even if it is damaged or was saved again.
 
 The runtime writes an array with one event per line. Older versions do not escape names (1.20.1 does
 not, 1.31.1 does): a quote, a backslash or a line break in a name makes invalid JSON. Such an event
@@ -49,7 +49,7 @@ _CHUNK = 1 << 20
 # The longest event. Text that cannot be read within this length is broken.
 _MAX_EVENT = 1 << 24
 _MAX_LINES_OF_AN_EVENT = 100
-# An inference's event lies within this many characters around its name.
+# An inference's event is within this many characters around its name.
 _AROUND = 512
 
 _Decode: TypeAlias = "Callable[[str, int], tuple[object, int]]"
@@ -103,7 +103,10 @@ class Interval(Struct, frozen=True):
 
 
 class ProfileFile:
-    """A profile file; after `events()` is read, its attributes say what was wrong."""
+    """A profile file.
+
+    After `events()` is read, its attributes say what was wrong.
+    """
 
     def __init__(self, path: Path, chunk_characters: int = _CHUNK) -> None:
         self.path = path
@@ -128,11 +131,11 @@ class ProfileFile:
         self._at = 0
 
     def events(self) -> Iterator[RawEvent]:
-        """The events in the order of the file; everything else is counted as broken."""
+        """Return the events in the order of the file, and count everything else as broken."""
         return self._lines() if self._has_own_lines() else self._values()
 
     def _events_of(self, value: object) -> Iterator[RawEvent]:
-        """The event in a value of JSON; anything else is counted as broken."""
+        """Yield the event in a JSON value, or count the value as broken."""
         if isinstance(value, dict):
             self.event_count += 1
             event = _from_object(value)
@@ -147,7 +150,7 @@ class ProfileFile:
             self.broken_place = f"{'line' if self._has_own_lines() else 'character'} {self._at:,}"
 
     def find_inferences(self) -> list[Interval]:
-        """The time of each inference, found without parsing the whole file."""
+        """Find the time of each inference without parsing the whole file."""
         with (
             self.path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as m,
@@ -251,7 +254,7 @@ class ProfileFile:
                     return
                 more = file.read(self._chunk_characters) if len(text) - at < _MAX_EVENT else ""
                 if not more:
-                    # The end is missing, or this is no JSON.
+                    # The end is missing, or this is not JSON.
                     if text[at : at + 1] not in ("{", ""):
                         self._note_broken()
                     return
@@ -264,7 +267,7 @@ def _is_endless(begun: list[str]) -> bool:
 
 
 def _event_in(line: bytes) -> RawEvent | None:
-    """The event of a whole line; None if the line takes the slower attempt."""
+    """Return the event of a whole line, or None if the line takes the slower attempt."""
     try:
         return _decode_event(line[:-2] if line.endswith(b",\n") else line)
     except (RecursionError, ValueError):
@@ -272,7 +275,7 @@ def _event_in(line: bytes) -> RawEvent | None:
 
 
 def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
-    """The event in an object of JSON; None if it lacks a name, a time or a thread."""
+    """Return the event in a JSON object, or None if it lacks a name, a time or a thread."""
     name, told, at = value.get("name"), value.get("args"), _interval(value)
     if type(name) is not str or at is None:
         return None
@@ -283,7 +286,7 @@ def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
 
 
 def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
-    """The facts in an object of JSON; memory figures must be numbers or texts."""
+    """Return the facts in a JSON object. Memory figures must be numbers or texts."""
     told = KernelTold(**{key: value[key] for key in KernelTold.__struct_fields__ if key in value})
     for key in ("mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held"):
         known = getattr(told, key)
@@ -293,7 +296,7 @@ def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
 
 
 def _decoded(decode: _Decode, text: str, at: int = 0) -> tuple[object | None, int]:
-    """The value at this place and its end; None if there is none or it is incomplete."""
+    """Return the value at this place and its end, or None if it is missing or incomplete."""
     try:
         return decode(text, at)
     except (RecursionError, ValueError):
@@ -307,7 +310,7 @@ def _skipped(text: str, at: int) -> int:
 
 
 def _own_event(text: str) -> dict[str, Any] | None:
-    """The event in lines of the runtime, whose name may be invalid JSON; None if there is none."""
+    """Return the event in lines that the runtime wrote, whose name may be invalid JSON."""
     # Without an end, the pattern would try every place that looks like arguments.
     if not text.rstrip(", \r\n").endswith("}}"):
         return None
@@ -324,7 +327,7 @@ def _own_event(text: str) -> dict[str, Any] | None:
 
 
 def _interval_around(m: mmap.mmap, at: int) -> Interval | None:
-    """The inference with its name at this place; None if this is not the name of an event."""
+    """Return the inference with its name at this place, or None if no event has its name there."""
     before = m[max(0, at - _AROUND) : at]
     own = _OWN_INFERENCE.search(before)
     if own is not None:
@@ -352,7 +355,7 @@ def _interval(event: Mapping[str, Any]) -> Interval | None:
 
 
 def whole(value: object) -> int | None:
-    """A number of JSON as a count; some programs write counts as 3.0."""
+    """Return a number of JSON as a count. Some programs write counts as 3.0."""
     if type(value) is int and 0 <= value < MAX_WHOLE:
         return value
     if isinstance(value, float) and value.is_integer() and 0 <= value < MAX_WHOLE:

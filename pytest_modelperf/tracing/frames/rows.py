@@ -65,7 +65,10 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 def make_rows(events: Iterable[Event]) -> pd.DataFrame:
-    """The spans by process and start, each before the spans inside it. Reads the events once."""
+    """Return the spans by process and start, each before the spans inside it.
+
+    The events are read once.
+    """
     spans = _Spans()
     for event in events:
         if isinstance(event, Span):
@@ -76,7 +79,7 @@ def make_rows(events: Iterable[Event]) -> pd.DataFrame:
 
 
 class _Spans:
-    """Collects spans by column, because a recording may have millions of them."""
+    """A collection of spans by column, because a recording may have millions of them."""
 
     def __init__(self) -> None:
         self.names: dict[tuple[int, int], str] = {}
@@ -162,7 +165,7 @@ class _OptionalCounts:
 
 
 def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the inference, the session and the label of each span."""
+    """Add the inference, the session and the label of each span to the frame."""
     ids = frame["span_id"].to_numpy()
     parents = _rows_of(frame["parent_span_id"].fillna(0).to_numpy(np.int64), ids)
     inference = _nearest(frame, parents, Category.INFERENCE)
@@ -181,9 +184,9 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _only_sessions(frame: pd.DataFrame) -> pd.Series:
-    """For each operator the session of its process, where that has only one.
+    """Return for each operator the session of its process, if the process has only one.
 
-    A file does not have the parent of an operator on another thread than its session.
+    A file does not store the parent of an operator on another thread than its session.
     """
     found = frame[frame["cat"] == Category.SESSION.value].set_index("process.id")["name"]
     only = found[~found.index.duplicated(keep=False)]
@@ -192,7 +195,10 @@ def _only_sessions(frame: pd.DataFrame) -> pd.Series:
 
 
 def _rows_of(wanted: Rows, ids: Rows) -> Rows:
-    """The row of each id; the number of rows for an unknown id. No span has the id 0."""
+    """Return the row of each id, or the number of rows for an unknown id.
+
+    No span has the id 0.
+    """
     nowhere = len(ids)
     if not nowhere:
         return np.empty(0, np.int64)
@@ -203,7 +209,7 @@ def _rows_of(wanted: Rows, ids: Rows) -> Rows:
 
 
 def _nearest(frame: pd.DataFrame, parents: Rows, category: Category) -> Rows:
-    """For each row, the row of its innermost span of a category: itself, or one around it.
+    """Find for each row its innermost span of a category: the row itself, or one around it.
 
     Each step doubles the distance, so the search ends even on a cycle in a foreign file.
     """
@@ -220,7 +226,7 @@ def _nearest(frame: pd.DataFrame, parents: Rows, category: Category) -> Rows:
 
 
 def _taken(column: pd.Series, rows: Rows) -> pd.Series:
-    """The values of a column in these rows; missing for rows that do not exist."""
+    """Return the values of a column in these rows, missing for rows that do not exist."""
     import pandas as pd
 
     places = np.where(rows < len(column), rows, -1)

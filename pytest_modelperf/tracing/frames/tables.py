@@ -77,7 +77,7 @@ SUMMARY_FIGURES = {
 
 
 def choose(rows: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
-    """The rows with this value in a column; None: the rows without a value."""
+    """Return the rows with this value in a column (None: the rows without a value)."""
     check_columns([column], COLUMNS)
     wanted = value.value if isinstance(value, Category) else value
     is_chosen = rows[column].isna() if wanted is None else rows[column] == wanted
@@ -85,7 +85,7 @@ def choose(rows: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
 
 
 def completed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows without inferences that raised an error, and what ran inside: these ended early."""
+    """Leave out inferences that raised an error, and what ran inside: these ended early."""
     return rows[rows["inference_id"].isna() | rows["error"].isna()]
 
 
@@ -98,9 +98,10 @@ def operator_calls(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def executions(rows: pd.DataFrame) -> pd.DataFrame:
-    """The time of each inference, and how much of it at least one of its operators ran.
+    """Return the time of each inference, and how much of it at least one of its operators ran.
 
-    The rest is the wait, which is never less than 0: operators that run at once count once.
+    The rest is the wait, which is never less than 0: operators that run at the same time count
+    once.
     """
     found = _of(rows, Category.INFERENCE)
     run = _covered(_of(rows, Category.OPERATOR), found.set_index("span_id"))
@@ -113,7 +114,7 @@ def executions(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _covered(ran: pd.DataFrame, inferences: pd.DataFrame) -> pd.Series:
-    """The time within each inference in which something ran, by the id of the inference."""
+    """Return the time in which something ran within each inference, by the inference's id."""
     inside = ran[ran["inference_id"].isin(inferences.index)]
     around = inferences.loc[inside["inference_id"].astype(INT)]
     low, high = around["start"].to_numpy(), around["end"].to_numpy()
@@ -122,14 +123,14 @@ def _covered(ran: pd.DataFrame, inferences: pd.DataFrame) -> pd.Series:
         end=np.clip(inside["end"].to_numpy(), low, high),
     ).sort_values(["inference_id", "start"], kind="stable")
     ends = spans.groupby("inference_id")["end"]
-    # How far the spans before have come.
+    # The latest end of the spans before.
     before = ends.cummax().groupby(spans["inference_id"]).shift(1).fillna(spans["start"])
     new = (spans["end"] - np.maximum(spans["start"], before)).clip(lower=0)
     return new.groupby(spans["inference_id"]).sum()
 
 
 def operators(rows: pd.DataFrame, by: str, sort: str) -> pd.DataFrame:
-    """The self times of operators, added up by the values of the column `by`."""
+    """Add up the self times of operators by the values of the column `by`."""
     check_columns([by], COLUMNS)
     keys = [by, "op_type"] if by == "name" else [by]
     types = {**{key: COLUMNS[key] for key in keys}, **OPERATOR_FIGURES}
@@ -143,7 +144,7 @@ def operators(rows: pd.DataFrame, by: str, sort: str) -> pd.DataFrame:
 
 
 def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
-    """The time of each layer in one inference, in the order of running or sorted by a column."""
+    """Return each layer's time in one inference, in the order of running or sorted by a column."""
     check_columns([] if sort is None else [sort], LAYERS)
     rows = completed(rows)
     ran = rows[rows["cat"].isin([Category.OPERATOR.value, Category.OVERHEAD.value])]
@@ -160,7 +161,7 @@ def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
         )
         .reset_index()
     )
-    # Layers outside any inference are of the typical inference.
+    # Layers outside any inference belong to the typical inference.
     found["time"] = found["total"] / found["inferences"].clip(lower=1)
     sessions = found.groupby("group", sort=False)
     found["share"] = found["time"] / sessions["time"].transform("sum").clip(lower=1.0)
@@ -170,7 +171,7 @@ def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
 
 
 def summary(rows: pd.DataFrame, by: str | Sequence[str], cat: str | Category) -> pd.DataFrame:
-    """Statistics of the durations of a category, for each value of the columns `by`."""
+    """Return statistics of the durations of a category, for each value of the columns `by`."""
     import pandas as pd
 
     # A text would be taken for a sequence of letters.
@@ -190,7 +191,7 @@ def summary(rows: pd.DataFrame, by: str | Sequence[str], cat: str | Category) ->
 
 
 def needed_by_percentile() -> Mapping[str, int]:
-    """The number of samples that each percentile of a summary needs beyond the median."""
+    """Return the number of samples that each percentile beyond the median needs."""
     return {name: needed_samples(percent) for name, percent in _TAILS.items()}
 
 
@@ -234,10 +235,10 @@ def _figures(times_ns: Times) -> dict[str, float]:
 
 
 def _sorted(frame: pd.DataFrame, column: str, types: Mapping[str, str]) -> pd.DataFrame:
-    """Text sorted from A to Z, numbers from the largest; missing values last."""
+    """Sort text from A to Z and numbers from the largest, with missing values last."""
     return frame.sort_values(column, ascending=types[column] == TEXT, kind="stable")
 
 
 def _typed(frame: pd.DataFrame, types: Mapping[str, str]) -> pd.DataFrame:
-    """These columns in this order, each with its own type again."""
+    """Return these columns in this order, each with its own type again."""
     return frame.reindex(columns=list(types)).astype(dict(types)).reset_index(drop=True)

@@ -56,7 +56,8 @@ _TIMES = (
 class Heading(Struct, frozen=True):
     """The title above a table, the note below it, and the columns that it shows.
 
-    `needed` has the samples that a figure takes, by its column: shown where the figure is missing.
+    `needed` maps columns to the number of samples that their figures take, shown if a figure is
+    missing.
     """
 
     title: str
@@ -65,7 +66,7 @@ class Heading(Struct, frozen=True):
 
 
 def frame_report(frame: pd.DataFrame, heading: Heading, top: int | None) -> Report:
-    """The first `top` rows of a frame. Empty columns are left out.
+    """Return the first `top` rows of a frame. Empty columns are left out.
 
     If all rows have the same session, the title names it.
     """
@@ -93,7 +94,7 @@ def frame_report(frame: pd.DataFrame, heading: Heading, top: int | None) -> Repo
 
 
 def _only(frame: pd.DataFrame, name: str) -> str | None:
-    """The value that a column of text has in every row; None if they differ."""
+    """Return the value that a text column has in every row, or None if they differ."""
     values = frame[name].unique()
     return str(values[0]) if len(values) == 1 else None
 
@@ -128,7 +129,7 @@ def _formatter(values: pd.Series, name: str) -> Formatter:
 
 
 def _times(values: pd.Series) -> Formatter:
-    """The times with the same decimals in the whole column, so that they line up."""
+    """Use the same decimals for the times of the whole column, so that they line up."""
     longest = values.abs().max() if values.notna().any() else 0
     decimals = max(_LEAST_DECIMALS, ms_decimals(float(longest)))
     return lambda ns: format_ms(float(ns), decimals)
@@ -156,7 +157,7 @@ class Frames:
 
     @classmethod
     def read(cls, path: str | Path) -> Frames:
-        """The frames of a profile of ONNX Runtime, a recording, or a profile stored as JSON."""
+        """Read a profile of ONNX Runtime, a recording, or a profile stored as JSON."""
         _check_pandas()
         source = open_profile(path)
         made = cls(source.events)
@@ -168,47 +169,44 @@ class Frames:
         return f"<frames: {len(self._rows)} spans, {len(self.inferences())} inferences>"
 
     def frame(self) -> pd.DataFrame:
-        """A row for each span, sorted by start."""
+        """Return a row for each span, sorted by start."""
         return self._rows.copy()
 
     def where(self, column: str, value: object) -> Frames:
-        """Only the spans with this value in a column of `frame()`; None: those without a value."""
+        """Return only the spans with this value in a column of `frame()` (None: no value)."""
         chosen = object.__new__(type(self))
         chosen._rows = tables.choose(self._rows, column, value)  # one of ours
         chosen.notes = self.notes
         return chosen
 
     def inferences(self) -> pd.DataFrame:
-        """A row for each inference, sorted by start."""
+        """Return a row for each inference, sorted by start."""
         return tables.inferences(self._rows)
 
     def executions(self) -> pd.DataFrame:
-        """The total time of each inference, while its operators ran, and the wait between them.
-
-        `execution` counts the inferences of a session from 0. Times of operators are missing where
-        they were not recorded.
-        """
+        """Return the total time of each inference, its time in operators, and its wait between."""
         return tables.executions(self._rows)
 
     def operators(self, by: str = "name", sort: str = "total") -> pd.DataFrame:
-        """Self times of operators, added up by a column of `frame()`; the largest first."""
+        """Add up the self times of operators by a column of `frame()`, the largest first."""
         return tables.operators(self._rows, by, sort)
 
     def operator_calls(self) -> pd.DataFrame:
-        """A row for each run of an operator, sorted by start."""
+        """Return a row for each run of an operator, sorted by start."""
         return tables.operator_calls(self._rows)
 
     def layers(self, sort: str | None = None) -> pd.DataFrame:
-        """The time of each layer in one inference: a mean, or for a stored profile a median.
+        """Return each layer's time in one inference: a mean, or for a stored profile a median.
 
-        In the order in which they ran, or sorted by one of these columns, the largest first.
+        Layers are in the order in which they ran, or sorted by one of these columns, the largest
+        first.
         """
         return tables.layers(self._rows, sort)
 
     def summary(
         self, by: str | Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> pd.DataFrame:
-        """Statistics of the durations of inferences, or of spans of another category.
+        """Return statistics of the durations of inferences, or of spans of another category.
 
         A percentile beyond the median is missing if there are too few samples for it.
         """
@@ -255,7 +253,7 @@ class Frames:
 
 
 def _with_thread(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the name of each thread, or the number of a thread without a name."""
+    """Add the name of each thread, or the number of a thread without a name."""
     numbers = frame["thread.id"].astype(TEXT)
     return frame.assign(thread=frame["thread.name"].fillna(numbers))
 
@@ -263,7 +261,7 @@ def _with_thread(frame: pd.DataFrame) -> pd.DataFrame:
 def _show(frame: pd.DataFrame, heading: Heading, top: int | None) -> None:
     style = TextStyle(_width(), encoding=encoding_of(sys.stdout))
     text = render_report(frame_report(frame, heading, top), style)
-    print(text, end="")  # noqa: T201  # that is what it is asked for
+    print(text, end="")  # noqa: T201  # printing is its task
 
 
 def _width() -> int:

@@ -1,4 +1,4 @@
-"""Narrowing: the weakest channels are removed from every layer that allows it."""
+"""Remove the weakest channels from every layer that allows it."""
 
 from pytest_modelperf.whatif.narrowing.narrow import Narrowed, UnchangedLayer, write_narrowed
 

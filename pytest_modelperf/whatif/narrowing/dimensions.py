@@ -1,4 +1,4 @@
-"""Which places along the axes of all tensors can only be removed together."""
+"""Find which places along the axes of all tensors can only be removed together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Places: TypeAlias = npt.NDArray[np.int64]
 
-# The number of the set of all places that have to stay. No tensor has this place.
+# The number of the set of all places that have to stay. Its own place is in no tensor.
 PINNED = 0
 
 
@@ -32,9 +32,10 @@ class Dim(NamedTuple):
 
 
 class Dimensions:
-    """Sets of places along the axes of tensors of these shapes; its first place identifies a set.
+    """Sets of places along the axes of tensors of these shapes.
 
-    A union-find over arrays: joining two axes takes a few numpy calls, however long they are.
+    The lowest place of a set identifies it. This is a union-find over arrays: joining two axes
+    takes a few numpy calls, however long they are.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -50,7 +51,7 @@ class Dimensions:
         self._reasons: dict[Dim, str] = {}
 
     def axes(self, tensor: str) -> list[Dim]:
-        """All axes of a tensor; none if its shape is not known."""
+        """Return all axes of a tensor, or none if its shape is unknown."""
         return [Dim(tensor, axis) for axis in range(len(self.shapes.get(tensor, ())))]
 
     def join(self, one: Dim, other: Dim) -> None:
@@ -58,7 +59,7 @@ class Dimensions:
         self.join_places(one, self.places(one), other, self.places(other))
 
     def join_places(self, one: Dim, ones: Places, other: Dim, others: Places) -> None:
-        """Join places of one axis to equally many of another."""
+        """Join places of one axis to the same number of places of another."""
         self._links.setdefault(one, []).append(other)
         self._links.setdefault(other, []).append(one)
         self._union(ones, others)
@@ -75,12 +76,12 @@ class Dimensions:
         return self.shapes[dim.tensor][dim.axis]
 
     def places(self, dim: Dim) -> Places:
-        """The places along an axis: numbers that no other axis has."""
+        """Return the places along an axis, as numbers that no other axis has."""
         start = self._starts[dim]
         return np.arange(start, start + self.size(dim))
 
     def sets(self, dim: Dim) -> Places:
-        """The set that each place of an axis is in."""
+        """Return the set that each place of an axis is in."""
         return self._roots(self.places(dim))
 
     @property
@@ -89,9 +90,9 @@ class Dimensions:
         return len(self._parents)
 
     def reasons(self) -> dict[Dim, str]:
-        """Why axes joined to a pinned one have to stay: the nearest reason.
+        """Return why axes joined to a pinned one have to stay: the nearest reason.
 
-        All axes are done at once, because each axis alone would take a walk through the graph.
+        All axes are done at once, because each axis alone would need a walk through the graph.
         """
         found = dict(self._reasons)
         waiting = deque(found)
@@ -119,8 +120,8 @@ class Dimensions:
             apart = one != other
             if not apart.any():
                 return
-            # Always the higher below the lower, so that no cycle can arise. If several claim the
-            # same place, the lowest wins and the next iteration joins the others.
+            # Always put the higher below the lower, so that no cycle can arise. If several claim
+            # the same place, the lowest wins and the next iteration joins the others.
             high, low = np.maximum(one, other)[apart], np.minimum(one, other)[apart]
             np.minimum.at(self._parents, high, low)
 
@@ -136,16 +137,17 @@ class ChannelAxis(Struct, frozen=True):
 
 
 class EqualBlocks(Struct, frozen=True):
-    """An axis in equal blocks that have to stay equal: the channels of a grouped convolution."""
+    """An axis of blocks that have to stay equal in size: the channels of a grouped convolution."""
 
     dim: Dim
     count: int
 
 
 class Findings(Struct):
-    """The statements of the rules about a whole graph.
+    """What the rules state about a whole graph.
 
-    `block_columns` has the channels of each weight whose columns are others for each block of rows.
+    `block_columns` is for weights that have different columns for each block of rows. It maps their
+    names to their input channels.
     """
 
     dimensions: Dimensions
@@ -160,7 +162,7 @@ class Links:
     def __init__(self, node: Node, findings: Findings, users: int = 1) -> None:
         self.node = node
         self.findings = findings
-        # How many nodes use the weight at input 1.
+        # The number of nodes that use the weight at input 1.
         self.weight_users = users
         self.why = "needs all of it"
         self._said: set[Dim] = set()
@@ -170,7 +172,7 @@ class Links:
         return self.findings.dimensions
 
     def same(self, one: Tensor | None, axis: int, other: Tensor | None, other_axis: int) -> None:
-        """Link two axes place by place. Does nothing if an operand is absent."""
+        """Link two axes place by place, or do nothing if an operand is absent."""
         if one is None or other is None:
             return
         first, second = _dim(one, axis), _dim(other, other_axis)
@@ -206,7 +208,7 @@ class Links:
         return dim
 
     def because(self, why: str) -> None:
-        """Set the reason, in words, why the axes without a link have to stay."""
+        """Set the reason, as text, why the axes without a link have to stay."""
         self.why = why
 
     def pin_rest(self) -> None:
@@ -226,7 +228,10 @@ def _dim(tensor: Tensor, axis: int) -> Dim:
 
 
 def integers(node: Node, index: int, attribute: str = "") -> tuple[int, ...] | None:
-    """Constant integers from an input, or from an attribute in older opsets; None if unknown."""
+    """Return constant integers from an input, or from an attribute in older opsets.
+
+    Return None if they are unknown.
+    """
     if attribute and attribute in node.attributes:
         return node.attr_ints(attribute)
     return ints_of(node, index)
@@ -240,7 +245,7 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 class _Axis(Struct, frozen=True):
-    """An axis of one side, as the factors `first` to `last` of a segment."""
+    """An axis of one side, as the factors from `first` up to `last` of a segment."""
 
     dim: Dim
     first: int
@@ -260,7 +265,7 @@ class _Segment(Struct, frozen=True):
         return [axis for axis in self.axes if axis.holds(factor)]
 
     def coordinates(self, axis: _Axis, factor: int) -> Places:
-        """The position of each place of an axis along a factor."""
+        """Return the position of each place of an axis along a factor."""
         inner = prod(self.factors[factor + 1 : axis.last])
         return np.arange(prod(self.factors[axis.first : axis.last])) // inner % self.factors[factor]
 
@@ -286,7 +291,7 @@ def link_reshape(node: Node, links: Links) -> None:
 
 
 def _carrier(segment: _Segment, links: Links) -> int | None:
-    """The factor that may lose places: one that does not have to stay.
+    """Return the factor that may lose places, one that does not have to stay, or None.
 
     Of several it is the outermost: heads rather than parts of heads. But if the outermost factor is
     the number of groups of a grouped convolution (a channel shuffle), it stays.
@@ -310,9 +315,9 @@ def _carrier(segment: _Segment, links: Links) -> int | None:
 
 
 def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
-    """The shortest runs of axes with the same elements on both sides, without axes of size 1.
+    """Return the shortest runs of axes with the same elements on both sides.
 
-    A run without common factors, such as 4 x 6 to 6 x 4, is left out.
+    Axes of size 1 are left out. So is a run without common factors, such as 4 x 6 to 6 x 4.
     """
     ends = [_ends(tensor) for tensor in (data, result)]
     shared = sorted(set(ends[0]) & set(ends[1]))
@@ -333,7 +338,7 @@ def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
 
 
 def _ends(tensor: Tensor) -> dict[int, int]:
-    """For each axis larger than 1, the product of all sizes up to it."""
+    """Map the product of all sizes up to an axis to that axis, for each axis larger than 1."""
     ends = {}
     size = 1
     for axis, length in enumerate(tensor.dims):

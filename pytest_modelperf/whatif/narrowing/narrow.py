@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Rewriter:
-    """Rewrites one graph in place; `added` are the nodes of its new constants."""
+    """A rewriter of one graph, in place. `added` are the nodes of its new constants."""
 
     def __init__(self, plan: RemovalPlan) -> None:
         self.plan = plan
@@ -103,12 +103,12 @@ def _adjust_expand(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
 
 
 def _adjust_squeeze(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
-    """Name the axes, because a channel that is left alone is not one of them."""
+    """Name the axes, because a channel axis that shrinks to size 1 must not be squeezed."""
     if "axes" in node.attributes or node.optional_input(1) is not None:
         return
     axes = [axis for axis, size in enumerate(node.input(0).dims) if size == 1]
     if not axes:
-        # No axes mean all of size 1.
+        # An empty list of axes would mean all axes of size 1.
         proto.op_type = "Identity"
         del proto.input[1:]
     elif node.opset < 13:
@@ -165,7 +165,7 @@ def _adjust_slice(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
 
 
 def _adjust_groups(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
-    """A depthwise convolution has a group for each channel."""
+    """Keep one group for each channel of a depthwise convolution."""
     channels = node.input(0).dims[1]
     if node.attr_int("group", 1) == channels > 1:
         set_attribute(proto, "group", rewriter.shape(node.input(0))[1])
@@ -184,7 +184,7 @@ def _adjust_shape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
 
 
 def _old_value(proto: NodeProto, node: Node) -> Places:
-    """The result of a Shape or Size in the unchanged model."""
+    """Return the result of a Shape or Size in the unchanged model."""
     dims = node.input(0).dims
     if proto.op_type == "Size":
         return np.asarray(node.input(0).size, np.int64)
@@ -216,7 +216,7 @@ _ADJUSTMENTS: Mapping[str, _Adjust] = {
 
 
 def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_bytes: int) -> None:
-    """Write the model after the removal; a larger one has its weights in a file beside it."""
+    """Write the model after the removal. A larger one has its weights in a separate file."""
     proto = plan.related.proto
     rewriter = Rewriter(plan)
     used = set(used_names(proto))
@@ -233,7 +233,7 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
 
 def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
     """Remove the constants that were replaced."""
-    # A caller still gives an input of the model that no node reads any more.
+    # An input that no node reads any more stays, because a caller still gives it.
     gone = unused.intersection(tensor.name for tensor in graph.initializer)
     remove_named(graph.initializer, gone)
     remove_named(graph.input, gone)
@@ -255,14 +255,14 @@ def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, 
 
 
 def _replacements(file: ModelFile, plan: RemovalPlan) -> Iterator[Replacement]:
-    """The tensors that are cut, and those in files beside the old model."""
+    """Yield the tensors that are cut, and those in external files of the old model."""
     proto = plan.related.proto
     for each in dense_weights(proto.graph):
         if not each.path and (plan.changes(each.name) or is_external(each.tensor)):
             cut, shape = partial(plan.cut, each.name), plan.shape(each.name)
             is_initializer = each.kind is StorageKind.INITIALIZER
             yield _replacement(file, each.tensor, cut, shape, is_initializer=is_initializer)
-    # The rest are tensors of bodies, or sparse ones.
+    # The others are tensors of bodies, or sparse ones.
     for tensor in external_tensors(proto):
         shape = tuple(tensor.dims)
         yield _replacement(file, tensor, lambda v: v, shape, is_initializer=False)
@@ -276,7 +276,7 @@ def _replacement(
     *,
     is_initializer: bool,
 ) -> Replacement:
-    """The tensor in its new shape; a copy keeps the location of its old elements."""
+    """Return the tensor in its new shape, with a copy that knows where its old elements are."""
     source = TensorProto()
     source.CopyFrom(tensor)
     tensor.data_location = TensorProto.DEFAULT
@@ -313,8 +313,8 @@ class UnchangedLayer(Struct, frozen=True):
 class Narrowed(Struct, frozen=True):
     """The channels before and after, in the groups that lost some, and the number of layers.
 
-    Channels that can only be removed together count once, such as those of all layers that a
-    residual stream adds up. `layers` are nodes with a weight that became smaller. `kept` are the
+    Channels that can only be removed together count once, such as those of all layers whose results
+    a residual stream adds up. `layers` are nodes with a weight that became smaller. `kept` are the
     layers that keep all of their channels.
     """
 
@@ -327,12 +327,12 @@ class Narrowed(Struct, frozen=True):
 def write_narrowed(
     bound: BoundModel, path: Path, share: float, *, max_file_bytes: int = MAX_PROTO_BYTES
 ) -> Narrowed:
-    """Write the model without that share of its channels; inputs and outputs keep their shapes.
+    """Write the model without that share of its channels.
 
-    The channels with the smallest weights are removed. If a multiple of 8 is near, that many stay,
-    because kernels work on 8 channels or more at once (see `selection.kept_count`). The model is
-    written at its bound dimensions; each tensor keeps its name. If the file would be larger than
-    `max_file_bytes`, the weights are in a file beside it.
+    Inputs and outputs keep their shapes. The channels with the smallest weights are removed. If a
+    multiple of 8 is near, that many stay, because kernels work on 8 channels or more at once (see
+    `selection.kept_count`). The model is written at its bound dimensions, and each tensor keeps its
+    name. If the file would be larger than `max_file_bytes`, the weights are in a separate file.
     """
     choice = select_channels(bound, share)
     plan, groups, kept = choice.plan, choice.selection.groups, choice.kept
@@ -359,7 +359,7 @@ class ChannelChoice(Struct, frozen=True, eq=False):
 
 
 def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
-    """The channels to remove; raises ModelError for an invalid share."""
+    """Choose the channels to remove. Raise a ModelError for an invalid share."""
     if not 0 < share < 1:
         raise ModelError(
             f"the share of channels to remove is {share:g}; it has to lie between 0 and 1."
@@ -372,7 +372,7 @@ def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
 
 
 def _weight_axes(related: RelatedGraph) -> list[Dim]:
-    """The axes of all weights, including weights that nodes make."""
+    """Return the axes of all weights, including weights that nodes make."""
     made = [
         tensor.name
         for each in related.nodes
@@ -385,7 +385,7 @@ def _weight_axes(related: RelatedGraph) -> list[Dim]:
 
 
 def _part_axes(related: RelatedGraph) -> list[Dim]:
-    """The cut axes of the parts of a Split or Slice, each of which has to keep some places."""
+    """Return the cut axes of the parts of a Split or Slice. Each part has to keep some places."""
     return [
         Dim(part.name, axis)
         for each in related.nodes
@@ -398,7 +398,7 @@ def _part_axes(related: RelatedGraph) -> list[Dim]:
 
 
 def _layers(plan: RemovalPlan) -> int:
-    """How many nodes have a weight that became smaller."""
+    """Return how many nodes have a weight that became smaller."""
     return sum(
         any(t is not None and t.is_constant and plan.changes(t.name) for t in each.node.inputs)
         for each in plan.related.nodes
@@ -407,7 +407,7 @@ def _layers(plan: RemovalPlan) -> int:
 
 
 def _kept(related: RelatedGraph, selection: Selection) -> tuple[UnchangedLayer, ...]:
-    """The layers that make channels and lose none, in the order of the graph."""
+    """Return the layers that make channels and lose none, in graph order."""
     dims = related.dimensions
     reasons = dims.reasons()
     kept: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The places that stay along each axis of every tensor, by the rules applied to a whole graph."""
+"""Apply the rules to a whole graph to find the places that stay along each axis of its tensors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ModelNode(Struct, frozen=True, eq=False):
 
 
 class RelatedGraph(Struct, frozen=True, eq=False):
-    """A graph with everything that the rules found. `stored` are its weights, but for text."""
+    """A graph with everything that the rules found. `stored` are its weights, except text."""
 
     proto: onnx.ModelProto
     nodes: tuple[ModelNode, ...]
@@ -59,7 +59,7 @@ class RelatedGraph(Struct, frozen=True, eq=False):
 
 
 def relate(bound: BoundModel) -> RelatedGraph:
-    """Find what belongs together in a model; the model itself stays unchanged."""
+    """Find what belongs together in a model, without changing the model."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
     calls = read_graph(proto.graph, bound.file.name).calls
@@ -81,7 +81,7 @@ def relate(bound: BoundModel) -> RelatedGraph:
     ]
     _pin_ends(bound, nodes, stored, findings.dimensions)
     _pin_captured(calls, findings.dimensions)
-    # Reshapes come last: which of their axes may shrink depends on all other nodes.
+    # Reshapes come last, because which of their axes may shrink depends on all other nodes.
     for each in sorted(nodes, key=lambda each: each.node.qualified_op in dimensions.RULES):
         _apply(each.node, findings, users)
     return RelatedGraph(proto, tuple(nodes), stored, findings)
@@ -90,7 +90,7 @@ def relate(bound: BoundModel) -> RelatedGraph:
 def _model_node(
     call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int
 ) -> ModelNode:
-    """The record of a node, without additional unused results, such as a Dropout's mask."""
+    """Return the record of a node without further unused results, such as a Dropout's mask."""
     operands = tuple(tensors.get(name) for name in call.inputs)
     results = tuple(
         tensors.get(name) if users[name] or not index else None
@@ -170,12 +170,12 @@ class RemovalPlan:
     _shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False)
 
     def kept(self, tensor: str, axis: int) -> Places:
-        """The indexes that stay along an axis of a tensor."""
+        """Return the indexes that stay along an axis of a tensor."""
         sets = self.related.dimensions.sets(Dim(tensor, axis))
         return np.flatnonzero(~self.removed[sets])
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """The shape of a tensor after the removal."""
+        """Return the shape of a tensor after the removal."""
         if tensor not in self._shapes:
             self._shapes[tensor] = self._new_shape(tensor)
         return self._shapes[tensor]
@@ -198,7 +198,7 @@ class RemovalPlan:
         )
 
     def cut(self, tensor: str, values: Value) -> Value:
-        """The values of a weight that stay."""
+        """Return the values of a weight that stay."""
         if (channels := self.related.findings.block_columns.get(tensor)) is not None:
             return self._cut_blocks(tensor, values, channels)
         for axis, size in enumerate(values.shape):
@@ -208,7 +208,7 @@ class RemovalPlan:
         return values
 
     def _cut_blocks(self, tensor: str, values: Value, channels: EqualBlocks) -> Value:
-        """Cut the kernel of a grouped convolution: each block of rows has its own columns."""
+        """Cut the kernel of a grouped convolution. Each block of rows has its own columns."""
         rows_of_block = len(values) // channels.count
         columns_of_block = values.shape[1]
         rows, columns = self.kept(tensor, 0), self.kept(*channels.dim)

@@ -1,4 +1,4 @@
-"""How the axes of operands and results belong together, for each kind of operator."""
+"""State how the axes of operands and results belong together, for each kind of operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_modelperf.whatif.narrowing.dimensions import Links, Rule, integers, 
 
 
 def broadcast(links: Links, operand: Tensor, result: Tensor, last: int = 0) -> None:
-    """Each axis of an operand is aligned with an axis of the result, counted from the end.
+    """Align each axis of an operand with an axis of the result, counted from the end.
 
     An axis of size 1 is stretched, so nothing of it can be removed. The `last` axes are ignored.
     """
@@ -31,14 +31,14 @@ def link_elementwise(node: Node, links: Links) -> None:
 
 
 def link_first(node: Node, links: Links) -> None:
-    """The first input holds the elements; the others are settings."""
+    """Link the first input, which holds the elements. The others are settings."""
     for result in node.outputs:
         if result is not None and node.input(0).dims == result.dims:
             broadcast(links, node.input(0), result)
 
 
 def link_quantized(node: Node, links: Links) -> None:
-    """A scale and a zero point for the whole tensor, or for each place of one axis."""
+    """Link a scale and a zero point for the whole tensor, or for each place of one axis."""
     data, result = node.input(0), node.output()
     broadcast(links, data, result)
     axis = node.attr_int("axis", 1)
@@ -81,7 +81,7 @@ _ELEMENTWISE_RULES: Mapping[str, Rule] = {
 
 
 def link_conv(node: Node, links: Links) -> None:
-    """[N, C, ...] by [O, C / groups, ...]: the kernel's rows make channels."""
+    """Link [N, C, ...] by [O, C / groups, ...]. The kernel's rows make channels."""
     data, kernel, result = node.input(0), node.input(1), node.output()
     groups = node.attr_int("group", 1)
     links.same(data, 0, result, 0)
@@ -107,7 +107,7 @@ def link_conv(node: Node, links: Links) -> None:
 
 
 def link_conv_transpose(node: Node, links: Links) -> None:
-    """[N, C, ...] by [C, O / groups, ...]: the kernel's columns make channels."""
+    """Link [N, C, ...] by [C, O / groups, ...]. The kernel's columns make channels."""
     data, kernel, result = node.input(0), node.input(1), node.output()
     groups = node.attr_int("group", 1)
     links.same(data, 0, result, 0)
@@ -126,7 +126,7 @@ def link_conv_transpose(node: Node, links: Links) -> None:
 
 
 def _link_depthwise(links: Links, data: Tensor, result: Tensor) -> None:
-    """Each input channel has its own output channels; the group count follows them."""
+    """Link each input channel with its own output channels. The group count follows them."""
     import numpy as np
 
     one, other = links.say(data, 1), links.say(result, 1)
@@ -163,7 +163,7 @@ def link_matmul(node: Node, links: Links) -> None:
 
 
 def _link_vector(links: Links, left: Tensor, right: Tensor, result: Tensor) -> None:
-    """A product with a vector, whose only axis is summed."""
+    """Link a product with a vector, whose only axis is summed."""
     links.same(left, -1, right, 0 if right.rank == 1 else -2)
     if left.rank == right.rank == 1:
         return
@@ -182,7 +182,7 @@ def _make(links: Links, operand: Tensor, axis: int) -> None:
 
 
 def link_einsum(node: Node, links: Links) -> None:
-    """Every letter stands for one axis, in all operands."""
+    """Link the axes with the same letter, which is one axis in all operands."""
     equation = node.attr_str("equation", "").replace(" ", "")
     terms, _, target = equation.partition("->")
     if "." in equation or "->" not in equation:
@@ -202,7 +202,10 @@ def link_einsum(node: Node, links: Links) -> None:
 
 
 def link_gather(node: Node, links: Links) -> None:
-    """The axis of the lookup keeps all of its rows; the other axes follow the table."""
+    """Link all axes but that of the lookup, which keeps all of its rows.
+
+    These other axes follow the table.
+    """
     data, indices, result = node.input(0), node.input(1), node.output()
     axis = node.attr_int("axis", 0) % data.rank
     for position in range(data.rank):
@@ -262,7 +265,10 @@ def _link_parts(links: Links, whole: Tensor, parts: list[Tensor], axis: int) -> 
 
 
 def slice_ranges(node: Node) -> dict[int, range] | None:
-    """For each axis that a Slice cuts, the indexes that it takes; None if only a run tells."""
+    """Map each axis that a Slice cuts to the indexes that it takes, or return None.
+
+    It is None if only a run shows the indexes.
+    """
     data = node.input(0)
     starts, ends = integers(node, 1, "starts"), integers(node, 2, "ends")
     if starts is None or ends is None:
@@ -279,7 +285,7 @@ def slice_ranges(node: Node) -> dict[int, range] | None:
 
 
 def link_slice(node: Node, links: Links) -> None:
-    """An axis that is taken in one piece may shrink; every other cut keeps its axis."""
+    """Link an axis that is taken in one piece, which may shrink. Every other cut keeps its axis."""
     data, result = node.input(0), node.output()
     ranges = slice_ranges(node)
     if ranges is None:
@@ -310,7 +316,7 @@ def link_pad(node: Node, links: Links) -> None:
 
 
 def link_stretched(node: Node, links: Links) -> None:
-    """An operator that keeps an axis, or changes its size as a whole."""
+    """Link the axes of an operator that keeps an axis, or changes its size as a whole."""
     data, result = node.input(0), node.output()
     for back in range(1, data.rank + 1):
         if back <= result.rank:
@@ -325,14 +331,17 @@ def link_pool(node: Node, links: Links) -> None:
 
 
 def link_shape(node: Node, links: Links) -> None:
-    """Values computed from a shape are still computed from the old one (see `rewriting`)."""
+    """Let the input shrink. Values computed from its shape still use the old one.
+
+    See `narrow._adjust_shape`.
+    """
     for tensor in (node.input(0), node.output()):
         for axis in range(tensor.rank):
             links.say(tensor, axis)
 
 
 def link_fill(node: Node, links: Links) -> None:
-    """A weight that a node makes: it becomes smaller if its shape is a constant."""
+    """Link a weight that a node makes, which becomes smaller if its shape is a constant."""
     if node.input(0).value is None:
         links.because("fills a shape that only a run tells")
         return
@@ -364,7 +373,7 @@ _MOVEMENT_RULES: Mapping[str, Rule] = {
 
 
 def link_batch_norm(node: Node, links: Links) -> None:
-    """A scale, a shift and statistics for each channel."""
+    """Link a scale, a shift and statistics for each channel."""
     data, result = node.input(0), node.output()
     for axis in range(data.rank):
         links.same(data, axis, result, axis)
@@ -383,7 +392,10 @@ def link_instance_norm(node: Node, links: Links) -> None:
 
 
 def link_along(node: Node, links: Links, *, default: int, why: str, to_end: bool = False) -> None:
-    """An operator along one axis, or along all axes from it to the end; the others pass through."""
+    """Link all axes that an operator passes through.
+
+    It works along one axis or, with `to_end`, along all axes from that one on.
+    """
     data = node.input(0)
     axis = node.attr_int("axis", default) % data.rank
     for position in range(axis if to_end else data.rank):
@@ -396,7 +408,7 @@ def link_along(node: Node, links: Links, *, default: int, why: str, to_end: bool
 
 
 def link_softmax(node: Node, links: Links) -> None:
-    """Before opset 13, Softmax treats the input as a matrix whose columns start at the axis."""
+    """Link a Softmax, which before opset 13 sums over all axes from the given one on."""
     if node.opset < 13:
         link_along(node, links, default=1, why="sums over it", to_end=True)
     else:
@@ -409,7 +421,7 @@ def link_group_norm(node: Node, links: Links) -> None:
 
 
 def link_reduction(node: Node, links: Links) -> None:
-    """Axes that are not reduced pass through."""
+    """Link the axes that are not reduced, which pass through."""
     data, result = node.input(0), node.output()
     is_arg = node.op_type.startswith("Arg")
     axes = (node.attr_int("axis", 0),) if is_arg else integers(node, 1, "axes")

@@ -1,4 +1,4 @@
-"""Select the places to remove: the weakest of each group, as many as the share says."""
+"""Select the places to remove: the weakest of each group, up to the given share."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     Table = npt.NDArray[np.int64]
 
-# The most channels that may balance another one: a few for each block, or the search ends.
+# At most this many channels per block may balance another one, so that the search ends.
 MAX_ADDED_PER_BLOCK = 4
 
 
 def balanced_choice(tables: Sequence[Table], group_of: Table, allowed: Table) -> Table:
-    """The indexes of the chosen candidates: at most `allowed` of each group.
+    """Return the indexes of the chosen candidates, at most `allowed` of each group.
 
-    A row of a table says how often a candidate is in each block; the weakest candidates come first.
+    A row of a table says how often a candidate is in each block. The weakest candidates come first.
     """
     left = np.ones(len(group_of), bool)
     allowed = allowed.copy()
@@ -56,7 +56,7 @@ def _balanced_set(
     allowed: Table,
     left: npt.NDArray[np.bool_],
 ) -> list[int]:
-    """A balanced set that contains `seed`; empty if none is found."""
+    """Return a balanced set that contains `seed`, or an empty list if none is found."""
     room = allowed.copy()
     free = left.copy()
     added: list[int] = []
@@ -80,7 +80,7 @@ def _balanced_set(
 
 
 def _unevenness(fitting: Table, tables: Sequence[Table], totals: Sequence[Table]) -> Table:
-    """For each candidate that fits, how much all blocks would then lack compared to the fullest."""
+    """Return, for each fitting candidate, how much all blocks would lack against the fullest."""
     lack = np.zeros(len(fitting), np.int64)
     for total, table in zip(totals, tables, strict=True):
         after = total + table[fitting]
@@ -91,10 +91,10 @@ def _unevenness(fitting: Table, tables: Sequence[Table], totals: Sequence[Table]
 # -- select the places to remove
 
 
-# Kernels work on vectors of 8 or 16 channels, and a count beside a multiple of 8 pays for the rest
-# of the vector. ONNX Runtime 1.31, one core with AVX-512, 3x3 convolutions at 28 x 28 to so many
+# Kernels work on vectors of 8 or 16 channels, and a count that is not a multiple of 8 also pays for
+# the rest of the vector. ONNX Runtime 1.31, one core with AVX-512, 3x3 convolutions at 28 x 28 to N
 # channels and back: 56 took 1.15 ms, 60 took 1.28, 63 took 1.45, 64 took 1.27, 65 took 1.65. For
-# matrix products it made no difference beyond noise.
+# matrix products there was no difference beyond noise.
 LANES = 8
 # How far the count may be changed for that, as a share of the group.
 MAX_SHIFT = 1 / 16
@@ -128,7 +128,7 @@ class ChannelGroup(Struct, frozen=True, eq=False):
 
 
 def kept_count(count: int, share: float, *, in_lanes: bool = True) -> int:
-    """How many of a group stay: at least one, and a multiple of 8 if one is near.
+    """Return how many of a group stay: at least one, and a multiple of 8 if one is near.
 
     Near means at most a sixteenth of the group: 72 of 100 rather than 75, but 5 of 10.
     """
@@ -148,7 +148,7 @@ def select(
 ) -> Selection:
     """Select what to remove, by the strength of each set.
 
-    `users` are the axes of weights, and those of parts that a Split or Slice takes: each of them
+    `users` are the axes of weights, and those of parts that a Split or Slice takes. Each of them
     keeps at least one place.
     """
     dims = findings.dimensions
@@ -184,7 +184,7 @@ def select(
 
 
 def _widths(findings: Findings) -> Places:
-    """For each set, its number of places in a layer; 0 if it makes no channel."""
+    """Return the number of places in a layer for each set, or 0 if it makes no channel."""
     width = np.zeros(findings.dimensions.count, np.int64)
     for made in findings.made:
         counted, counts = np.unique(findings.dimensions.sets(made.weight), return_counts=True)
@@ -193,7 +193,7 @@ def _widths(findings: Findings) -> Places:
 
 
 def _by_users(findings: Findings, users: Iterable[Dim], candidates: Places) -> list[Places]:
-    """The candidates, grouped by the axes that use them."""
+    """Group the candidates by the axes that use them."""
     takers: dict[int, list[int]] = {int(candidate): [] for candidate in candidates}
     for number, dim in enumerate(users):
         for found in np.unique(findings.dimensions.sets(dim)).tolist():
@@ -208,7 +208,7 @@ def _by_users(findings: Findings, users: Iterable[Dim], candidates: Places) -> l
 def _clusters(
     findings: Findings, group_of: Places, count: int
 ) -> list[tuple[list[int], list[EqualBlocks]]]:
-    """Groups that share blocks, with these blocks; every other group is alone."""
+    """Merge groups that share blocks, and return them with these blocks. Others stay alone."""
     label = list(range(count))
     met: list[tuple[EqualBlocks, int]] = []
     for blocks in findings.blocks:
@@ -234,7 +234,7 @@ def _choose_balanced(
     strength: npt.NDArray[np.float64],
     share: float,
 ) -> Places:
-    """The sets to remove so that all blocks lose equally many places."""
+    """Return the sets to remove so that all blocks lose the same number of places."""
     sets = np.concatenate([group.sets for group in groups])
     group_of = np.repeat(np.arange(len(groups)), [len(group.sets) for group in groups])
     order = np.lexsort((sets, strength[sets]))
@@ -258,10 +258,10 @@ def _choose_balanced(
 
 
 def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float64]:
-    """The strength of each set of places; weights are read one after the other.
+    """Return the strength of each set of places, reading one weight after the other.
 
     A weight that a node makes has one value and adds nothing. A weight that cannot be cut is not
-    read. Integers count as the numbers that they stand for.
+    read. Integers count as the numbers that they represent.
     """
     dims = related.dimensions
     makers = {t.name: each.node for each in related.nodes for t in each.node.outputs if t}
@@ -288,7 +288,7 @@ def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float6
 
 
 def _norms(values: Value, axis: int, scale: Value, zero: Value) -> npt.NDArray[np.float64]:
-    """The squared norms along an axis, slice by slice, so that a large weight is not copied."""
+    """Return the squared norms along an axis, slice by slice, to avoid copying a large weight."""
     along = zip(*(np.moveaxis(each, axis, 0) for each in (values, scale, zero)), strict=True)
     return np.array(
         [float(np.square((part.astype(np.float64) - at) * by).sum()) for part, by, at in along]
@@ -298,7 +298,7 @@ def _norms(values: Value, axis: int, scale: Value, zero: Value) -> npt.NDArray[n
 def _quantization(
     values: Value, node: Node | None, related: RelatedGraph, bound: BoundModel
 ) -> tuple[Value, Value]:
-    """The scale and the zero point of each value, as views.
+    """Return the scale and the zero point of each value, as views.
 
     A weight of floats has the scale 1 and the zero point 0. Scales of blocks do not occur here,
     because a weight that has them is not cut.
@@ -319,7 +319,7 @@ def _quantization(
 
 
 def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) -> Dim | None:
-    """The axis of the stored weight that an axis is computed from by constant nodes."""
+    """Return the axis of the stored weight that an axis is computed from by constant nodes."""
     dims = related.dimensions
     sets = np.unique(dims.sets(dim))
     name = dim.tensor

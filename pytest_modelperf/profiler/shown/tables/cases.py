@@ -35,13 +35,13 @@ from pytest_modelperf.text.units import (
     table_decimals,
 )
 
-# The end of an id has the dimensions of the case, so little of it may be cut.
+# The end of an id has the dimensions of the case, so only little of it may be cut off.
 CASE_COLUMN = Column("case", is_name=True, least=24)
 _NS_PER_MS = 1e6
 
 
 def performance_table(cases: Sequence[CaseProfile]) -> Table:
-    """A row for each measured case: the median with its interval, throughput, start, memory.
+    """Return a row per measured case: median with interval, throughput, start, memory.
 
     A workload has the mean of its pass, because no single inference of it is typical.
     """
@@ -73,13 +73,16 @@ def performance_table(cases: Sequence[CaseProfile]) -> Table:
 
 
 def _late(case: CaseProfile) -> str:
-    """The share of inferences that ended after the next one had arrived; empty without a pace."""
+    """Return the share of inferences that ended after the next one had arrived.
+
+    It is empty if inferences do not arrive at a pace.
+    """
     late = None if case.measured is None else case.measured.late
     return "" if late is None else f"{100 * late:.3g} %"
 
 
 def latency_table(cases: Sequence[CaseProfile]) -> Table:
-    """A row for each measured case, with the interval of every percentile."""
+    """Return a row for each measured case, with the interval of every percentile."""
     measured = [case for case in cases if case.measured is not None]
     confidence = _confidence(measured)
     show = format_percentile if confidence is None else _with_interval
@@ -118,14 +121,17 @@ def _with_interval(percentile: Percentile) -> str:
 
 
 def format_percentile(percentile: Percentile) -> str:
-    """Its ms; with too few samples, the number that it needs in parentheses."""
+    """Return the milliseconds of a percentile.
+
+    If there are too few samples, it is the number that is needed, in parentheses.
+    """
     if percentile.value_ns is None:
         return f"({percentile.needed})"
     return format_ms(percentile.value_ns)
 
 
 def _confidence(cases: Sequence[CaseProfile]) -> str | None:
-    """`99 %`; None where no case has an interval."""
+    """Return the confidence, such as `99 %`, or None if no case has an interval."""
     found = [
         case.latency.confidence
         for case in cases
@@ -135,7 +141,7 @@ def _confidence(cases: Sequence[CaseProfile]) -> str | None:
 
 
 def layer_type_time_table(case: CaseProfile) -> Table:
-    """A row per operator and per kind of time that belongs to no layer, the longest first."""
+    """Return a row per operator and per kind of time without a layer, the longest first."""
     kinds = sorted(
         case.layer_types.values(),
         key=lambda kind: (kind.ns is None, -(kind.ns or 0.0), kind.qualified_op),
@@ -156,7 +162,7 @@ def layer_type_time_table(case: CaseProfile) -> Table:
     notes = ["" if counted is None else shared_params_line(counted)]
     if any(kind.ns is None for kind in kinds):
         notes.append("no ms: it runs in the kernels of other layers, or not at all")
-    # Rows without a layer have no figures of the graph, and zeros would be noise.
+    # Rows without a layer have no figures of the graph; zeros would look like figures.
     return table_of(
         "by layer type",
         kinds,
@@ -173,7 +179,7 @@ def layer_type_time_table(case: CaseProfile) -> Table:
 
 
 def _rates(rows: Sequence[LayerRow]) -> dict[str, float]:
-    """The rate of the layers of each operator, in GMAC/s, if they have a time."""
+    """Return the rate of the layers with a time for each operator, in GMAC/s."""
     macs: dict[str, float] = {}
     ns: dict[str, float] = {}
     for row in rows:
@@ -192,7 +198,7 @@ def _rate(value: float | None) -> str:
 
 
 def member_table(case: str, workload: WorkloadFigures) -> Table:
-    """A row for each member, and the time of a pass as the total."""
+    """Return a row for each member, with the time of a pass as the total."""
     inferences = sum(member.weight for member in workload.members)
     total = "" if workload.total_ms is None else format_ms(workload.total_ms * _NS_PER_MS)
     macs = None if workload.mean_macs is None else format_count(round(workload.mean_macs))
@@ -231,17 +237,17 @@ def _share(member: MemberFigures) -> str:
 
 
 _TITLE = "generation"
-# For a phase that was not asked for, or that the model lacks.
+# For a phase that was not requested, or that the model does not have.
 _ABSENT = "-"
 
 
 def generation_table(cases: Sequence[CaseProfile]) -> Table | None:
-    """The table of the generations that the cases are phases of."""
+    """Return the table of the generations whose phases are among the cases."""
     return table_of_generations(named_figures(cases))
 
 
 def table_of_generations(named: Iterable[NamedFigures]) -> Table | None:
-    """A row for each generation; None if there are none."""
+    """Return a row for each generation, or None if there are none."""
     found = whole_generations(named)
     if not found:
         return None

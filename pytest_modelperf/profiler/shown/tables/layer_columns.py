@@ -27,17 +27,17 @@ from pytest_modelperf.text.units import (
 )
 from pytest_modelperf.text.words import suggestion
 
-# The most names that a cell lists of layers in one kernel; the others are counted.
+# The most operators that a cell lists of the layers in one kernel; the others are counted.
 _MAX_LISTED = 3
 
 
 class LayerContext(Struct, frozen=True):
-    """The case of a table of layers, and the totals that its cells relate to."""
+    """The case of a table of layers, and the totals from which its cells compute shares."""
 
     case: CaseProfile
     total_ns: float | None = None
     layers: Mapping[str, StaticLayer] = field(default_factory=dict)
-    # Cached: each is a sum over all layers, and each layer asks for it.
+    # Cached, because each total is a sum over all layers, and the row of each layer needs it.
     totals: dict[Total, Cell] = field(default_factory=dict)
 
     @classmethod
@@ -46,7 +46,7 @@ class LayerContext(Struct, frozen=True):
         return cls(case, layer_total_ns(case), {layer.id: layer for layer in layers})
 
     def total(self, of: Total) -> Cell:
-        """The figure of the whole case in this column."""
+        """Return the figure of the whole case in this column."""
         if of not in self.totals:
             self.totals[of] = of(self.case)
         return self.totals[of]
@@ -58,9 +58,10 @@ Total: TypeAlias = Callable[[CaseProfile], Cell]
 
 
 class LayerColumn(Struct, frozen=True):
-    """One column: `read` gives its plain value (for CSV and sorting), `show` the text of it.
+    """One column of a table of layers.
 
-    If the text needs more than that value, `describe` makes it from the whole row.
+    `read` returns the plain value, for CSV and sorting, and `show` turns it into text. If the text
+    needs more than that value, `describe` makes it from the whole row.
     """
 
     title: str
@@ -76,7 +77,7 @@ class LayerColumn(Struct, frozen=True):
         return self.is_text or self.is_name
 
     def cell(self, row: LayerRow, context: LayerContext) -> str:
-        """The text of this column for a row; blank if the row has no value."""
+        """Return the text of this column for a row, which is blank if the row has no value."""
         if self.describe is not None:
             return self.describe(row, context)
         value = self.read(row)
@@ -84,7 +85,10 @@ class LayerColumn(Struct, frozen=True):
 
 
 def find_columns(names: Sequence[str]) -> tuple[tuple[str, LayerColumn], ...]:
-    """The named columns; UsageError lists those that there are."""
+    """Return the named columns.
+
+    Raises UsageError, which lists all columns, if one is unknown.
+    """
     unknown = [name for name in names if name not in ALL_COLUMNS]
     if unknown:
         raise UsageError(
@@ -95,7 +99,10 @@ def find_columns(names: Sequence[str]) -> tuple[tuple[str, LayerColumn], ...]:
 
 
 def sort_layers(layers: Sequence[LayerRow], name: str) -> tuple[LayerRow, ...]:
-    """The layers by one column: text ascending, numbers from the largest, unknown ones last."""
+    """Return the layers sorted by one column.
+
+    Texts are in ascending order and numbers in descending order, with unknown ones last.
+    """
     column = dict(find_columns([name]))[name]
     if column.holds_text:
         return tuple(sorted(layers, key=lambda layer: str(column.read(layer) or "")))
@@ -103,7 +110,7 @@ def sort_layers(layers: Sequence[LayerRow], name: str) -> tuple[LayerRow, ...]:
 
 
 def layer_total_ns(case: CaseProfile) -> float | None:
-    """The sum of the times of all rows; None if there are none."""
+    """Return the sum of the times of all rows, or None if no row has one."""
     times = [row.ns for row in case.layers if row.ns is not None]
     return sum(times) if times else None
 
@@ -136,7 +143,7 @@ def _bytes(value: Cell, _: LayerContext) -> str:
 
 
 def _if_known(show: Callable[[float, LayerContext], str]) -> Formatter:
-    """The text of a number; blank where it is unknown."""
+    """Return a formatter of numbers that leaves unknown ones blank."""
     return lambda value, context: "" if value is None else show(float(value), context)
 
 
@@ -258,7 +265,7 @@ def _provider(value: Cell, _: LayerContext) -> str:
 
 
 def _fused(row: LayerRow, context: LayerContext) -> str:
-    """The operators that share the layer's kernel, or whose kernel it shares."""
+    """Return the operators that share the layer's kernel, or the layer whose kernel runs it."""
     if row.runs_in is not None and row.time is None:
         return f"in {_name_of(row.runs_in, context)}"
     counts = Counter(layer.qualified_op for layer in row.fused)
@@ -291,7 +298,7 @@ TIME_COLUMNS: Mapping[str, LayerColumn] = {
         "provider", _of_time(lambda time: time.provider), _provider, is_text=True
     ),
     "kernel": LayerColumn("kernel", _of_time(lambda time: time.kernel), _text, is_name=True),
-    # Names of tensors may hold anything, even spaces and control characters.
+    # Names of tensors may contain anything, even spaces and control characters.
     "fused": LayerColumn(
         "fused",
         lambda row: " ".join(layer.id for layer in row.fused) or None,

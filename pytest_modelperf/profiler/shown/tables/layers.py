@@ -25,7 +25,10 @@ from pytest_modelperf.text.words import count_of
 
 
 def describe_model(model: ModelFacts) -> str:
-    """One line on the model: name, size, operator sets, producer; the file of a function."""
+    """Return a line on the model: name, size, operator sets and producer.
+
+    For a function it is the name and the file.
+    """
     if model.function_file is not None:
         return f"{model.name}: a function from {model.function_file}"
     opsets = ", ".join(
@@ -38,9 +41,9 @@ def describe_model(model: ModelFacts) -> str:
 
 
 def summary_table(case: CaseProfile) -> Table:
-    """The totals of one case, each with its meaning."""
+    """Return the totals of one case, each with its meaning."""
     static = case.static
-    # A sum that leaves something out is a lower bound, and says so.
+    # A sum that leaves something out is a lower bound, and is marked as one.
     least = "at least " if static.coverage < 1 else ""
     rows = [
         ("batch size", str(case.case.batch_size), ""),
@@ -78,7 +81,7 @@ def _inputs_note(case: CaseProfile) -> str:
 
 
 def layer_type_table(static: StaticProfile) -> Table:
-    """One row per operator, the one with most FLOPs first."""
+    """Return a table with a row per operator, the one with the most FLOPs first."""
     types = sorted(
         static.layer_types.values(),
         key=lambda t: (-(t.flops or 0), t.qualified_op),
@@ -99,7 +102,7 @@ def layer_type_table(static: StaticProfile) -> Table:
         (Column("layer type", is_name=True), lambda kind: kind.qualified_op),
         (Column("count"), lambda kind: str(kind.count)),
         (Column("MACs"), lambda kind: format_count(kind.macs)),
-        # It follows from the columns beside it.
+        # The first column to drop if space is short, because it follows from its neighbours.
         (Column("elementwise", rank=1), lambda kind: format_count(kind.elementwise_ops)),
         (Column("FLOPs"), lambda kind: format_count(kind.flops)),
         (Column("FLOPs %"), lambda kind: format_share(kind.flops, static.flops)),
@@ -111,7 +114,7 @@ def layer_type_table(static: StaticProfile) -> Table:
 
 
 def shared_params_line(static: StaticProfile) -> str:
-    """Why the params of the layers add up to more than the total; empty if they do not."""
+    """Explain why the params of the layers add up to more than the total, if they do."""
     if static.layer_params <= static.params:
         return ""
     return (
@@ -121,7 +124,7 @@ def shared_params_line(static: StaticProfile) -> str:
 
 
 def uncounted_table(static: StaticProfile) -> Table | None:
-    """The layers that sums leave out, and why; None if there are none."""
+    """Return the layers that the sums leave out, with the reasons, or None if there are none."""
     if not static.uncounted:
         return None
     return table_of(
@@ -137,14 +140,15 @@ def uncounted_table(static: StaticProfile) -> Table | None:
 # -- the table of layers, of a static profile or a measured one
 
 
-# Operators are told apart by their beginnings: columns are dropped before these are cut.
+# Operators differ at the start of their names, so columns are dropped before these are cut further.
 _LEAST = {"type": 12}
-# Columns that are shown by default if there is room. Beside times, the rate tells of the MACs.
+# Columns that are shown by default if there is space. Next to times, the rate shows what the MACs
+# would.
 _SPARE, _SPARE_WITH_TIMES = ("output",), ("macs", "output")
 
 
 class LayerView(Struct, frozen=True):
-    """Which layers a report shows: the columns, their order, how many, and how to see all."""
+    """The layers that a report shows: columns, order, number, and a hint on how to see all."""
 
     columns: Sequence[str] = DEFAULT_COLUMNS
     sort: str | None = None
@@ -153,7 +157,10 @@ class LayerView(Struct, frozen=True):
 
 
 def layer_table(case: CaseProfile, view: LayerView) -> Table:
-    """A row per layer: in graph order, or sorted, or the `top` ones of the sorted."""
+    """Return a row per layer, in graph order or sorted.
+
+    With `top`, only that many rows are kept.
+    """
     has_times = case.has_layer_times
     chosen = find_columns(_column_names(case, view, has_times=has_times))
     context = LayerContext.of(case)
@@ -190,16 +197,16 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
 
 
 def _order(sort: str | None, *, has_times: bool) -> str | None:
-    """The column to sort by: MACs in place of times if there are none."""
+    """Return the column to sort by, which is MACs instead of times if there are none."""
     if sort is None:
         return None
     return "macs" if sort in TIME_COLUMNS and not has_times else sort
 
 
 def _column_names(case: CaseProfile, view: LayerView, *, has_times: bool) -> tuple[str, ...]:
-    """The columns of the view, without those that the case cannot fill.
+    """Return the columns of the view, without those that the case cannot fill.
 
-    By default, columns that are only worth showing if they vary are added.
+    The default columns get those in addition that are only worth showing if they vary.
     """
     names = tuple(view.columns)
     if not has_times:
