@@ -23,7 +23,6 @@ from pytest_modelperf.profiler.model_in_worker import StartRig
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.systems.process import OWN_PROCESS
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker, SettledCheck
@@ -103,8 +102,6 @@ def _settle_group(
 
     available = OWN_PROCESS.available_bytes()
     time = SharedTime(None if available is None else round(_MEMORY_SHARE * available))
-    # Import what scipy needs here, before there are several threads.
-    load_quantiles()
     with measuring_alone(lambda holder: tell(0, f"{WAITING} {holder}")), ExitStack() as stack:
         pool = ThreadPoolExecutor(places, "modelperf-plan")
         stack.callback(pool.shutdown, cancel_futures=True)
@@ -119,7 +116,7 @@ def _settle_group(
             worker = idle.get()
             try:
                 with time.turn():
-                    return _settle(checker, check, worker.rig, cache)
+                    return _settle(checker, check, worker.rig, time, cache)
             except Exception:  # noqa: BLE001  # its test will report it
                 return None
             finally:
@@ -136,20 +133,26 @@ def _settle_group(
 
 
 def _settle(
-    checker: Checker, check: CaseCheck, start: StartRig, cache: SettledCache | None
+    checker: Checker,
+    check: CaseCheck,
+    start: StartRig,
+    time: SharedTime,
+    cache: SettledCache | None,
 ) -> SettledCheck | None:
     """Settle a case from the cache of earlier runs, or by its plan now, if that is possible."""
     key, file = None, open_model(check.graph)
     if cache is not None:
         context = checker.context
         stored = context.baseline(str(check.baseline), context.machine_of(check.setup).key)
-        key = None if stored is None else cache.key(check, context, stored, file.sha256())
+        with time.waiting():
+            sha256 = file.sha256()
+        key = None if stored is None else cache.key(check, context, stored, sha256)
         if key is not None and cache.is_unsettled(key):
             return None
         known = None if key is None else cache.read(key, check)
         if known is not None:
             return SettledCheck(known, file.seen_files)
-    found = checker.settle(check, start)
+    found = checker.settle(check, file, start)
     if cache is not None and key is not None:
         if found is None:
             cache.note_unsettled(key)

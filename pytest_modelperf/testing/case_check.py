@@ -236,8 +236,15 @@ class BoundCheck(Struct, frozen=True):
     place: CasePlace
 
     @classmethod
-    def bind(cls, context: CheckContext, check: CaseCheck, watch: Watch) -> BoundCheck:
-        file = open_model(check.graph)
+    def bind(
+        cls,
+        context: CheckContext,
+        check: CaseCheck,
+        watch: Watch,
+        file: ModelFile | None = None,
+    ) -> BoundCheck:
+        """Bind the model of a check, which is read unless its `file` was opened before."""
+        file = file or open_model(check.graph)
         facts = model_facts(file)
         (binding,), (cores,) = check.request.bindings(), check.request.cores
         model = Model.bind(file, binding, check.request, context.extensions)

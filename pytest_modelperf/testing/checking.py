@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement
@@ -150,7 +150,7 @@ class Checker(Struct, frozen=True):
         checked = Checked(outcome, result.profile, result.before)
         return checked if bound is None else _with_upgrade(checked, bound)
 
-    def settle(self, check: CaseCheck, start: StartRig) -> SettledCheck | None:
+    def settle(self, check: CaseCheck, file: ModelFile, start: StartRig) -> SettledCheck | None:
         """Settle a case that passes without a measurement, or return None for others.
 
         Call `may_settle` first.
@@ -159,7 +159,7 @@ class Checker(Struct, frozen=True):
         check = self._with_limits_here(check)
         require_history(context, check)
         stopwatch = Stopwatch(context.watch)
-        bound = BoundCheck.bind(context, check, stopwatch)
+        bound = BoundCheck.bind(context, check, stopwatch, file)
         stored = context.baseline(str(check.baseline), bound.machine.key)
         if stored is None or bound.timed_budgets:
             return None

@@ -268,9 +268,9 @@ def test_workers_of_one_run_plan_each_model_once(
     settled: list[str] = []
     plain = Checker.settle
 
-    def settle(self: Checker, check: Any, start: Any) -> Any:  # noqa: ANN401  # as the method
+    def settle(self: Checker, check: Any, *others: Any) -> Any:  # noqa: ANN401  # as the method
         settled.append(check.test)
-        return plain(self, check, start)
+        return plain(self, check, *others)
 
     monkeypatch.setattr(Checker, "settle", settle)
     retrained.makeconftest(
