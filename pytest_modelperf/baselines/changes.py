@@ -360,5 +360,5 @@ def _notes(before: Baseline | None, after: Baseline | None) -> Iterator[str]:
     if left:
         yield (
             f"{', '.join(left)}: not measured now, and recorded with another model than the new "
-            "twin, which cannot stand for it: record these cases too"
+            "twin, which cannot replace it: record these cases too"
         )

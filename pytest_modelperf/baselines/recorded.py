@@ -169,7 +169,7 @@ def require_recorded_counts(name: str, stored: StoredCase, now: StaticProfile) -
             f"model.json of the baseline of {printable(name)} contradicts itself at "
             f"{printable(stored.id)}: its sha256 is that of the model as it is now, which has "
             f"{found}. Restore the folder from version control. If another version or a plugin "
-            "counts differently, record it anew with "
+            "counts differently, record it again with "
             "`pytest --modelperf --modelperf-update-baseline`."
         )
 
@@ -182,7 +182,7 @@ def require_recorded_structure(name: str, stored: StoredCase, model: ModelFile, 
         f"model.json of the baseline of {printable(name)} contradicts itself at "
         f"{printable(stored.id)}: its sha256 is that of the model as it is now, which has other "
         "operators, attributes or connections than its structure says. Restore the folder from "
-        "version control, or record it anew with `pytest --modelperf --modelperf-update-baseline`."
+        "version control, or record it again with `pytest --modelperf --modelperf-update-baseline`."
     )
 
 
@@ -269,7 +269,7 @@ def _other_twin(name: str, found: str) -> BaselineError:
     return BaselineError(
         f"twin.onnx of the baseline {printable(name)} is not the twin of the model that "
         f"was recorded: {found}. Restore the folder from version control. "
-        "If another version or a plugin counts differently, record it anew with "
+        "If another version or a plugin counts differently, record it again with "
         "`pytest --modelperf --modelperf-update-baseline`."
     )
 

@@ -290,11 +290,11 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
         if one == other:
             raise UsageError(
                 f"{printable(first.model.name)} changed while its cases were recorded: "
-                "nothing is stored of it. Record it once more."
+                "nothing was stored. Record it again."
             )
         raise UsageError(
             f"{one} and {other} are both recorded as the baseline {model_name(first.name)}: "
-            f"nothing is stored of them. {_OWN_NAME}"
+            f"nothing was stored. {_OWN_NAME}"
         )
     with_twin = next((part for part in parts if part.twin is not None), first)
     machines = [part.machine for part in parts if part.machine is not None]
@@ -317,7 +317,7 @@ def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
         if not (has_same_engine and known.runs_on_the_same(case)):
             raise UsageError(
                 f"two checks record the case {printable(case.id)} of the baseline "
-                f"{model_name(parts[0].name)}, but run it differently: nothing is stored of it. "
+                f"{model_name(parts[0].name)}, but run it differently: nothing was stored. "
                 f"{_OWN_NAME}"
             )
         cases[case.id] = case if case.sketch else replace(case, outputs=known.outputs)
@@ -417,7 +417,7 @@ def _find_doubt(found: TwinRun, by_data: DataDependence | None) -> str:
         return f"the engine makes another plan of the twin: {found.difference}"
     if by_data is not None:
         return str(by_data)
-    return "the engine tells no plan"
+    return "the engine does not report a plan"
 
 
 def _stored_plan(compared: _ComparedTwin | None, machine: str) -> StoredPlan | None:

@@ -265,7 +265,7 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
         return (
             f"the baseline of {self.id} was recorded at other dimensions: "
             f"{_describe_dims(self.dims)}. Now: {_describe_dims(given)}. Give the same or record "
-            "it anew"
+            "it again"
         )
 
     def other_inputs(self, given: StoredInputs) -> str | None:
@@ -275,7 +275,7 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
         return (
             f"the baseline of {self.id} was recorded on other inputs: "
             f"{printable(str(self.inputs))}. Now: {printable(str(given))}. Give the same or record "
-            "it anew"
+            "it again"
         )
 
 
@@ -328,7 +328,7 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
             reason = None if case.fidelity is None else case.fidelity.reason
             return reason or "the baseline has no twin"
         if not self.has_twin_of(case_id):
-            return f"{case_id} was recorded with another model than the twin: record it anew"
+            return f"{case_id} was recorded with another model than the twin: record it again"
         if case.fidelity is None:
             return f"the twin was not compared with the model at {case_id}"
         if not case.fidelity.is_trusted:

@@ -97,8 +97,8 @@ class BaselineStore(Struct, frozen=True):
             return Baseline(name=name, model=model, twin=twin, machines=kept)
         if data is None:
             raise BaselineError(
-                f"{printable(str(folder))} has no {MODEL_FILE}, and the other files mean "
-                "nothing without it. Restore it from version control, or delete the folder."
+                f"{printable(str(folder))} has no {MODEL_FILE}, which the other files "
+                "need. Restore it from version control, or delete the folder."
             )
         raise _wrong_twin(folder)
 
@@ -191,7 +191,7 @@ class BaselineStore(Struct, frozen=True):
         """
         if not is_safe_name(name):
             raise BaselineError(
-                f'"{printable(name)}" is no name of a baseline: it could lead out of '
+                f'"{printable(name)}" is not a name for a baseline: it could lead out of '
                 f"{printable(str(self.root))}. Rename the folder after its model or test."
             )
         folder = self.root / name
@@ -291,7 +291,7 @@ def _content(path: Path, most_bytes: int = _MAX_JSON_BYTES) -> bytes | None:
 def _machine_path(folder: Path, key: str) -> Path:
     if not is_machine_key(key):
         raise BaselineError(
-            f'"{printable(key)}" is no key of a machine: it cannot name a file in '
+            f'"{printable(key)}" is not the key of a machine: it cannot name a file in '
             f"{printable(str(folder))}. A key reads like linux-x86_64-icelake-2c."
         )
     return folder / f"{key}.json"
@@ -319,7 +319,7 @@ def _wrong_twin(folder: Path) -> BaselineError:
     found = "is missing," if data is None else "is not the one"
     return BaselineError(
         f"{printable(str(path))} {found} that {MODEL_FILE} names by its sha256. Take both files "
-        "from the same commit (`git checkout COMMIT -- FOLDER`), or record the model anew with "
+        "from the same commit (`git checkout COMMIT -- FOLDER`), or record the model again with "
         "`pytest --modelperf --modelperf-update-baseline` after deleting the folder."
     )
 

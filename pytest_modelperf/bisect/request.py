@@ -184,7 +184,7 @@ class _Judge(Struct):
         if model.sha256 != self.model.sha256:
             raise ChangedModelError(
                 f"{printable(model.name)} was changed after the first step, which ran another "
-                "model. Search again when nothing writes it."
+                "model. Search again when no program writes it."
             )
 
 

@@ -43,8 +43,8 @@ def commits_between(model: str, text: str) -> VersionRange:
     changes = list(_changes(good, bad, files))
     if not changes:
         raise UsageError(
-            f"no commit of {printable(text)} changed {printable(model)}, so its time cannot have "
-            "changed by it. Where the engine changed, give --good and --bad with its versions."
+            f"no commit of {printable(text)} changed {printable(model)}, so none of them "
+            "changed its time. If the engine changed, give --good and --bad with its versions."
         )
     count = bad.ask("rev-list", "--count", "--first-parent", f"{good.sha}..{bad.sha}")
     total = int(count.output)
@@ -78,7 +78,7 @@ def _require_range(good: Commit, bad: Commit) -> None:
         )
     if bad.ask("merge-base", "--is-ancestor", good.sha, bad.sha).code != 0:
         raise UsageError(
-            f"{good} does not come before {bad}, so no commit lies between them. Give a range "
+            f"{good} does not come before {bad}, so no commit is between them. Give a range "
             f"whose first commit is part of the second: `git merge-base {shell_word(good.text)} "
             f"{shell_word(bad.text)}` names the last common one."
         )

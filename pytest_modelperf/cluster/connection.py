@@ -165,7 +165,7 @@ def no_local_workers(count: int, error: Exception) -> ClusterError:
     reason = printable(str(error).rstrip(".") or type(error).__name__)
     return ClusterError(
         f"the workers of local:{count} could not be started: {reason}. They measure in turn, so "
-        "fewer take no longer: give local:1, or allow more open files and processes, as `ulimit "
+        "fewer are as fast: give local:1, or allow more open files and processes, as `ulimit "
         "-n` and `ulimit -u` show them."
     )
 

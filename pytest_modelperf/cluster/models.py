@@ -72,7 +72,7 @@ class ModelCache(Struct, frozen=True):
 
     def _entry(self, digest: str) -> Path:
         if not _DIGEST.fullmatch(digest):
-            raise MeasureError(f"{printable(digest)!r} is no digest of a model.")
+            raise MeasureError(f"{printable(digest)!r} is not the digest of a model.")
         return self.folder / digest
 
     def _make_room(self, wanted_bytes: int) -> None:
@@ -120,7 +120,7 @@ class IncomingModel(Struct, frozen=True):
     def write(self, name: str, offset: int, piece: bytes) -> None:
         """Write a piece of a file, or raise MeasureError if the model has no such file."""
         if name not in {part.name for part in self.content.parts} or not _is_inside(name):
-            raise MeasureError(f"{printable(name)!r} is no file of the model that was announced.")
+            raise MeasureError(f"{printable(name)!r} is not a file of the announced model.")
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("r+b" if path.exists() else "xb") as file:
@@ -131,8 +131,8 @@ class IncomingModel(Struct, frozen=True):
         """Move the model into the cache, or raise MeasureError if its digest is wrong."""
         if not has_content(self.folder / self.content.name, self.content):
             raise MeasureError(
-                f"{printable(self.content.name)} arrived with other bytes than it was announced "
-                "with. Measure again when nothing writes it."
+                f"{printable(self.content.name)} arrived with other content than was announced. "
+                "Measure again when no program writes it."
             )
         (self.folder / _LOCK).write_text(self.content.name, encoding="utf-8")
         try:
@@ -216,7 +216,9 @@ def read_content(source: ModelSource) -> ModelContent:
     """Return the content of a model, or raise ModelError if external data cannot be read."""
     file = open_model(source)
     if file.path is None:
-        raise UsageError(f"{printable(file.name)} is no file, and a cluster takes files: save it.")
+        raise UsageError(
+            f"{printable(file.name)} is not a file, and a cluster needs files: save it."
+        )
     beside = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
     graph = SentFile(file.path.name, file.size_bytes)
     # Links are not resolved, because the external data is next to the link.

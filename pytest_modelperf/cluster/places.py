@@ -53,7 +53,7 @@ def parse_place(text: str, *, may_be_local: bool = True) -> ClusterPlace:
     if local is None and _BARE_ADDRESS.fullmatch(text):
         raise UsageError(
             f"{shown} does not say how to reach the scheduler: type tcp://{shown}, or "
-            f"tls://{shown} where it uses TLS."
+            f"tls://{shown} if it uses TLS."
         )
     workers = ", or local:4 for four workers on this machine" if may_be_local else ""
     raise UsageError(

@@ -64,8 +64,8 @@ _MOST_NAMED = 10
 # The time before the user is warned of a silent machine. Dask decides when it is lost.
 _QUIET_S = 10.0
 _SILENT = (
-    "a worker of {} does not say what machine it is. It is waited for until it answers, or Dask "
-    "takes it for lost, after `distributed.scheduler.worker-ttl`: end it if it hangs."
+    "a worker of {} does not say what machine it is. The run waits until it answers, or Dask "
+    "considers it lost, after `distributed.scheduler.worker-ttl`: end it if it hangs."
 )
 # Dask announces there which workers join and leave.
 _SCHEDULER_TOPIC = "all"

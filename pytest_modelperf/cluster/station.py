@@ -157,7 +157,7 @@ class Station:
         """Write a piece of a model that a job waits for. Return an error text if that fails."""
         arrival = self._arrivals.get(key)
         if arrival is None:
-            return "nobody waits for it any more"
+            return "no job waits for it any more"
         try:
             await asyncio.to_thread(arrival.model.write, name, offset, data)
         except (OSError, MeasureError) as error:
@@ -265,7 +265,7 @@ def name_of_work(work: Work) -> str:
     """Return the name under which a machine finds a function."""
     name = f"{work.__module__}:{work.__qualname__}"
     if "<" in name:
-        raise ValueError(f"{name} is no function at the top of a module")
+        raise ValueError(f"{name} is not a top-level function of a module")
     return name
 
 

@@ -61,7 +61,7 @@ def _to_plain(value: object) -> int | float | str | None:
         return _write_array(value)
     if isinstance(value, Wording):
         return None
-    raise TypeError(f"a {type(value).__name__} has no form as JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def _from_plain(kind: type[object], value: object) -> object:

@@ -56,7 +56,7 @@ def _way_to(scheduler: str) -> str:
         found: str = get_ip(get_address_host(scheduler))
     except ValueError as error:
         raise UsageError(
-            f"{printable(scheduler)} is no address of a scheduler: {printable(str(error))}."
+            f"{printable(scheduler)} is not the address of a scheduler: {printable(str(error))}."
         ) from error
     return found
 

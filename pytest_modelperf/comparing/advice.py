@@ -26,21 +26,21 @@ class CaseRemedy(enum.Enum):
 
     TIME = "give more time with {max_seconds}"
     SAMPLES = (
-        "no reasonable time takes so many of this model: judge a percentile nearer to the median"
+        "timing that many inferences would take too long: judge a percentile nearer to the median"
     )
     QUIET = (
-        "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
-        "doctor tells how quiet this one is)"
+        "too noisy to decide in a reasonable time: measure on a quieter machine (modelperf "
+        "doctor shows how quiet this one is)"
     )
-    TOLERANCE = "too near to what is allowed for any run to tell: allow more with {tolerance}"
-    BUDGET = "too near to its limit for any run to tell: change the budget where it is set"
+    TOLERANCE = "too near to what is allowed for any run to decide: allow more with {tolerance}"
+    BUDGET = "too near to its limit for any run to decide: change the budget where it is set"
     UNJUDGED = (
         "there are no times to judge the latency by: record the baseline again with {record} on "
         "this kind of machine, or give the older model itself"
     )
     # More time does not help: it does not change how far the recorded processes differ.
     RECORDING = (
-        "stored times tell little: give the older model itself, or record the baseline again with "
+        "stored times show little: give the older model itself, or record the baseline again with "
         "{record} when less else runs here, if noise is why its twin is not trusted"
     )
 
@@ -120,7 +120,7 @@ def _describe_reach(unclear: Sequence[Metric], case: CaseComparison) -> str:
         parts.append(f"the interval holds the limit of the {titles(limited)}")
     lacking = [m for m in unclear if m.samples_needed is not None]
     parts += [_describe_lack(lacking, case)] if lacking else []
-    return "; ".join(parts) or "this run was too short to tell"
+    return "; ".join(parts) or "this run was too short to decide"
 
 
 def _describe_lack(lacking: Sequence[Metric], case: CaseComparison) -> str:

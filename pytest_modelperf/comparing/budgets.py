@@ -32,9 +32,9 @@ class FigureSource(enum.Enum):
     INSTALLED = "the files of a distribution are read"
     PLAN = "the engine makes its plan of the model"
     RUN = "the model runs"
-    HISTORY = "the model runs beside its baseline, and the history is read"
+    HISTORY = "the model runs next to its baseline, and the history is read"
     BASELINE = "the model is compared with its baseline"
-    OTHER_MODEL = "the model runs beside another one"
+    OTHER_MODEL = "the model runs next to another one"
     ITEMS = "a generator runs"
 
 

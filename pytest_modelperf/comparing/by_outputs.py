@@ -43,7 +43,7 @@ def compare_pair_outputs(
     if before is not None:
         after = run_for_outputs(pair.after, pair.after_setup, place)
     if before is None or after is None:
-        note = f"the engine {pair.after_setup.engine.name} does not tell the outputs of a model"
+        note = f"the engine {pair.after_setup.engine.name} does not report the outputs of a model"
         return ComparedOutputs((), judge_outputs((), allowed), SearchedOutputs(notes=(note,)))
     outputs = compare_outputs(before, after)
     searched = SearchedOutputs()

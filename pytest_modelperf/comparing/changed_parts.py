@@ -131,5 +131,5 @@ def describe_plans(plans: PlanFinding | None, judged: JudgedRounds) -> Iterator[
     elif contradiction is not None:
         yield (
             f"judged by the whole model, which changed by {signed_percent(contradiction - 1)}: "
-            "the parts that differ tell something else"
+            "the parts that differ show another result"
         )

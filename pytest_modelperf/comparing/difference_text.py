@@ -52,7 +52,7 @@ def describe_first_difference(found: FirstDifference) -> str:
     if found.is_fused:
         readers = shorten_list([printable(each) for each in found.readers], _LISTED)
         return (
-            f"{output} no longer differs where {name} of {where} is an output, too: the difference "
+            f"{output} no longer differs if {name} of {where} is an output, too: the difference "
             f"comes from how the engine fuses that layer with {readers}"
         )
     text = f"{output} differs first at {where}: its {name} differs {_by(found.tensor)}"

@@ -16,8 +16,8 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 
 UNJUDGED_OUTPUTS = (
-    "outputs are not judged: the baseline's twin has other weights. They are where the older model "
-    "itself is given, or by output_sketch"
+    "outputs are not judged: the baseline's twin has other weights. To judge them, give the older "
+    "model itself, or set output_sketch"
 )
 # Seconds are shown without decimals from here on.
 _WHOLE_SECONDS = 9.5

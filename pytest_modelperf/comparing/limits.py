@@ -191,7 +191,7 @@ def _read_percent(name: str, where: str) -> float:
     percent = PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
         raise UsageError(
-            f"{where}: {printable(name)!r} is no figure with a tolerance."
+            f"{where}: {printable(name)!r} is not a figure with a tolerance."
             f"{suggestion(name, TOLERANCE_WORDS)} There are: {', '.join(TOLERANCE_WORDS)}."
         )
     return percent

@@ -37,7 +37,9 @@ def uncounted_providers(before: CaseProfile, after: CaseProfile) -> tuple[str, .
     """Return a note if an engine has several providers but does not report those of its kernels."""
     if _several(before, after) is None or provider_metrics(before, after):
         return ()
-    return ("layers on each provider are not judged: the engine told no provider of its kernels",)
+    return (
+        "layers on each provider are not judged: the engine reported no provider of its kernels",
+    )
 
 
 def _several(before: CaseProfile, after: CaseProfile) -> tuple[str, ...] | None:

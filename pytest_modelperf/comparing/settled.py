@@ -146,7 +146,7 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
     if recorded.inputs_at(0).shapes != phase.inputs_at(0).shapes:
         return (
             f"the baseline of {stored.id} was recorded with a cache for {known.generate} generated "
-            f"tokens. Now: {phase.phase.generate}. Give the same or record it anew"
+            f"tokens. Now: {phase.phase.generate}. Give the same or record it again"
         )
     return ""
 
@@ -459,7 +459,7 @@ def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | Non
         return "it was recorded on another engine, so the latency is not judged"
     if now.mixture is not None:
         # The median of several kinds of inferences can move from one kind to another by chance.
-        return "stored times say nothing about a workload, so the latency is not judged"
+        return "stored times do not apply to a workload, so the latency is not judged"
     return None
 
 

@@ -208,8 +208,8 @@ _HOW_TO_ACCEPT = (
     "it is much better than its baseline: record it again, so that the baseline stays true"
 )
 _WHERE_BUDGETS_ARE = (
-    "it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it "
-    "as it is"
+    "change it where it is set, in the test or in [tool.modelperf]; a new baseline does not "
+    "affect it"
 )
 
 
@@ -283,7 +283,7 @@ def _tolerance_word(metric: Metric) -> str:
 def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:
     """Yield a line for each judged tail that stayed open.
 
-    `p95 not shown: +2.1 %, this run could see +14.0 % or more, some 40 rounds would tell; ...`
+    `p95 not shown: +2.1 %, this run could see +14.0 % or more, about 40 rounds would decide; ...`
     """
     if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
         return
@@ -297,7 +297,7 @@ def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]
             if metric.detectable is not None and math.isfinite(metric.detectable):
                 known.append(f"this run could see {100 * metric.detectable:+.1f} % or more")
         if metric.rounds_needed is not None:
-            known.append(f"some {metric.rounds_needed:,} rounds would tell")
+            known.append(f"about {metric.rounds_needed:,} rounds would decide")
         waiting = naming(case, [metric], wording)
         yield f"{name} not shown: {', '.join(known)}; {waiting} waits for it"
 

@@ -214,7 +214,7 @@ class HistoryBranch(Struct, frozen=True):
 
     def _foreign(self, reason: str) -> UsageError:
         return UsageError(
-            f"{self.title} is no branch of a history: {reason}. Give a branch of its own with "
+            f"{self.title} is not the branch of a history: {reason}. Give a branch of its own with "
             f"--branch, such as {DEFAULT_BRANCH}."
         )
 
@@ -362,8 +362,8 @@ class NewLines(Struct, frozen=True):
     def notes(self, place: str) -> Iterator[str]:
         if self.broken:
             yield (
-                f"{place}: {count_of(self.broken, 'line')} left out: incomplete, or no line of a "
-                "history"
+                f"{place}: {count_of(self.broken, 'line')} left out: incomplete, or not a line of "
+                "a history"
             )
 
 

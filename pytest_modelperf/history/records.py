@@ -286,8 +286,8 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
 CASE_HISTORY = JsonObject(
     CaseHistory,
     "model machine case engine since_first since_tag earlier_points unlinked steps points=chained",
-    about="The history of one case on one kind of machine.\n\n`unlinked` says why nothing links the"
-    " chain to the earlier points; null if that is not known.",
+    about="The history of one case on one kind of machine.\n\n`unlinked` says why the chain is not"
+    " linked to the earlier points; null if that is not known.",
     since_first=SHIFT,
     since_tag=SHIFT,
     steps=STEP,

@@ -61,7 +61,7 @@ _NO_POINT = (
     "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
     "run counts"
 )
-_NO_FIGURE = "no point has a {metric}: no run so far stored it, and the next one does"
+_NO_FIGURE = "no point has a {metric}: not stored yet; the next run will store it"
 _NONE_SINCE = "no point since {day} has a {metric}: an earlier day for --since lists more"
 _SHEET_COLUMNS = ("model", "machine", "case", "engine", "date", "commit", "verdict", "baseline",
                   "ratio", "low", "high", "is_step")  # fmt: skip

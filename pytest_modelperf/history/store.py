@@ -36,7 +36,7 @@ MAX_LINE_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
 # The most lines that a note names.
 _MOST_NAMED = 3
-_BROKEN = "incomplete, or no line of a history"
+_BROKEN = "incomplete, or not a line of a history"
 _NEWER = "written by a newer version: upgrade pytest-modelperf"
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -290,7 +290,7 @@ def _append_line(handle: int, data: bytes, path: Path) -> None:
     if os.write(handle, content) != len(content):
         raise OutputError(
             f"{printable(str(path))}: only a part of a line could be written. Make room; the next "
-            "run mends the file."
+            "run repairs the file."
         )
 
 

@@ -60,8 +60,8 @@ def require_history(context: CheckContext, check: CaseCheck) -> None:
         return
     if check.baseline is None:
         raise UsageError(
-            "the budget drift is about the ratios of a model to its baselines, and this case is "
-            "compared with none: leave drift out, or check a model that has a baseline."
+            "the budget drift limits the ratios of a model to its baselines, and this case has "
+            "no baseline: leave drift out, or check a model that has a baseline."
         )
     if context.history is None and context.against is None:
         raise UsageError(
@@ -80,7 +80,7 @@ def judge_drift(bound: BoundCheck, result: CaseResult) -> DriftFound:
     if budget is None or context.is_static:
         return DriftFound()
     if context.against is not None:
-        return _not_judged("--modelperf-against compares with no baseline")
+        return _not_judged("--modelperf-against does not compare with a baseline")
     linked = None if result.link is None else result.link.comparison
     compared = linked or result.comparison
     stored = context.baseline(str(bound.check.baseline), bound.machine.key)
@@ -219,7 +219,7 @@ def _judge_improvement(metric: Metric, least: float, *, is_exact: bool) -> Metri
 
 
 NO_PLAN = "the engine shows no plan of this model, so its kernels are not counted"
-NOTHING_RAN = "budgets of figures that are measured are not judged, for nothing ran"
+NOTHING_RAN = "budgets of measured figures are not judged without a run"
 
 
 def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:

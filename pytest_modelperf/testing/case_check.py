@@ -325,9 +325,9 @@ class BoundCheck(Struct, frozen=True):
         version = None if stored is None else stored.engine_version
         if stored is None or version is None or stored.engine != engine:
             raise UsageError(
-                f"the baseline of {self.case.id} was recorded with no known version of {engine}, "
-                f"so {BASELINE_REQUIREMENT.flag} {RECORDED} cannot say which: give the version, as "
-                f"in {engine}==1.22.0, or record the baseline again."
+                f"the baseline of {self.case.id} does not say which version of {engine} recorded "
+                f"it, so {BASELINE_REQUIREMENT.flag} {RECORDED} cannot be used: give the version, "
+                f"as in {engine}==1.22.0, or record the baseline again."
             )
         return requirement_of(engine, version)
 

@@ -50,8 +50,8 @@ _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
 _WITHOUT_FAILURE = frozenset({pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 _NOT_PRUNED = (
-    "nothing was pruned: only a run of all tests, of which none was ignored and all came to their "
-    "end, knows which baselines are unused"
+    "nothing was pruned: only a run of all tests, with none ignored and all finished, shows which "
+    "baselines are unused"
 )
 # The settings of pytest that select tests. A typed one may differ from the project's.
 _COLLECTING = frozenset({
@@ -493,7 +493,7 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
         for case in () if recording is None else recording.cases:
             if case.fidelity is not None and not case.fidelity.is_trusted:
                 yield (
-                    f"{outcome.test}: {case.fidelity.reason}, so later runs are held against "
+                    f"{outcome.test}: {case.fidelity.reason}, so later runs are compared with "
                     f"stored times: {_remedy(case.fidelity)}"
                 )
 
@@ -514,8 +514,8 @@ def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
         problem = None if outcome.link is None else outcome.link.problem
         if problem is not None and outcome.is_recorded:
             yield (
-                f"{outcome.test}: the history has no ratio of this model to the baseline before "
-                f"({problem}), so its curve begins anew, unless an earlier run measured it"
+                f"{outcome.test}: the history has no ratio of this model to the previous baseline "
+                f"({problem}), so its curve starts over, unless an earlier run measured it"
             )
 
 

@@ -259,7 +259,7 @@ class ModelPerf:
         case = case_of(self._item)
         if case is None:
             raise UsageError(
-                "this test is about no case: mark it with @pytest.mark.perf_case(model=...), or "
+                "this test has no case: mark it with @pytest.mark.perf_case(model=...), or "
                 "call the fixture with a model."
             )
         check = self._run.case_check(self._item, case)
@@ -291,7 +291,7 @@ class ModelPerf:
         cases = cases_of(replace(spec, budgets=read_mark_budgets(self._item)))
         if len(cases) > 1:
             raise UsageError(
-                f"modelperf: this makes {len(cases)} cases, and a call is about one: give one "
+                f"modelperf: this makes {len(cases)} cases, and a call takes one: give one "
                 f"size of each{_PHASE if cases[0].phase else ''}, or mark the test with "
                 "@pytest.mark.perf_case."
             )
@@ -413,7 +413,7 @@ def _generation_of(profile: CaseProfile) -> GenerationFigures:
     figures = profile.generation
     if figures is None:
         raise UsageError(
-            f"{profile.case.id} is no phase of a generation: give prompt, generate and phase."
+            f"{profile.case.id} is not a phase of a generation: give prompt, generate and phase."
         )
     return figures
 

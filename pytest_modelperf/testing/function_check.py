@@ -83,9 +83,9 @@ def _require_times(check: CaseCheck) -> None:
             )
         if budget.word == _MEMORY and callable(check.model):
             raise UsageError(
-                "peak_memory_mb needs a process that runs nothing else, and a function that is "
-                "given runs in the process of the test: name it, as in 'my_package.models:run', "
-                "so that a process of its own imports it."
+                "peak_memory_mb needs a process of its own, and a function object runs in the "
+                "process of the test: give the name of the function, as in "
+                "'my_package.models:run', so that another process imports it."
             )
 
 

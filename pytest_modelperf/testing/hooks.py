@@ -94,7 +94,7 @@ _WORD = "modelperf_word"
 _TOLD = pytest.StashKey[int]()
 # pytest's own words.
 _PLAIN_WORDS = ("PASSED", "FAILED", "ERROR")
-_INTERRUPTED = "interrupted while the run ended: all that it writes is written"
+_INTERRUPTED = "interrupted at the end of the run: all its files were written"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
 
 
@@ -541,7 +541,7 @@ def check_sendable(sent: Iterable[object]) -> None:
     for text in map(str, sent):
         if not is_utf8(text):
             raise UsageError(
-                f"pytest-xdist sends its workers no text with bytes that are no UTF-8, such as "
+                f"pytest-xdist cannot send its workers text that is not UTF-8, such as "
                 f"{printable(text)}: give the file or the folder another name, or leave out -n."
             )
 

@@ -112,7 +112,7 @@ class OnnxItem(_ModelItem):
     def runtest(self) -> None:
         run = run_of(self.config)
         if run is None:
-            raise RuntimeError("models are collected as cases only where --modelperf is given")
+            raise RuntimeError("models are collected as cases only with --modelperf")
         case = case_of(self) or self.case
         try:
             check_item(run, self, case)

@@ -232,7 +232,7 @@ def _bind_before(bound: BoundCheck, before: Side) -> Model:
             raise
         raise BindingError(
             f"{name} cannot have the sizes of {bound.case.id}: {error.message} Give an older "
-            "version whose dimensions have the names of now, or compare both with `modelperf "
+            "version whose dimensions use their current names, or compare both with `modelperf "
             "compare OLD NEW`, which takes sizes of either."
         ) from error
     batch_size = old.bound.inputs.batch_size
@@ -256,7 +256,7 @@ def older_model(context: CheckContext, against: str, file: ModelFile) -> Iterato
         return
     if file.path is None:
         raise UsageError(
-            f"{file.name} is no file, so --modelperf-against cannot name an older one: "
+            f"{file.name} is not a file, so --modelperf-against cannot name an older one: "
             "give the model by its path."
         )
     with older_version(against, file.path, context.root) as path:

@@ -167,6 +167,6 @@ class LateModels:
 
 def _kept_note(origin: ModelOrigin) -> str:
     return (
-        f"the model is from an earlier run: nothing changed that {printable(str(origin))} read. "
+        f"the model is from an earlier run: all that {printable(str(origin))} read is unchanged. "
         f"{NO_CACHE.flag} makes it again"
     )

@@ -121,7 +121,7 @@ def case_ids(cases: Iterable[SizedCase], where: str) -> list[str]:
     for case_id in ids:
         if case_id in known:
             raise UsageError(
-                f"{where}: two markers make the same case {printable(case_id)}: take one away, "
+                f"{where}: two markers make the same case {printable(case_id)}: remove one, "
                 "or give their models other names."
             )
         known.add(case_id)
@@ -195,7 +195,7 @@ def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
                 merged[word], depth_of[word] = value, mark.depth
             elif known == mark.depth and merged[word] != value:
                 raise UsageError(
-                    f"{where} says two things of {printable(word)}: {merged[word]!r} and "
+                    f"{where} gives two values for {printable(word)}: {merged[word]!r} and "
                     f"{value!r}. Give one of them."
                 )
     return merged

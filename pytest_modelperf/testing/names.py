@@ -28,7 +28,7 @@ ALL_CASES = "cases"
 MARKERS = (
     (
         f"{CASE}(model, batch_size=1, cores=1, dims={{}}, ...): run the test once for each case of "
-        "an ONNX model, and hold it against its baseline"
+        "an ONNX model, and compare it with its baseline"
     ),
     (
         f"{BUDGET}(latency_ms=..., p99_ms=..., max_ms=..., macs=..., kernels=..., ...): what the "

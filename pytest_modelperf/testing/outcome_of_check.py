@@ -68,8 +68,8 @@ def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseCompari
         return _Acceptance(
             None,
             "allow it with --modelperf-tolerance, or give another version with "
-            f"--modelperf-against: it was held against {context.against}, so a new baseline "
-            "changes nothing",
+            f"--modelperf-against: it was compared with {context.against}, so a new "
+            "baseline has no effect",
         )
     is_timed = [metric.name.startswith("latency") for metric in comparison.regressed]
     if len(comparison.engines) == 1 or not any(is_timed):
@@ -79,7 +79,7 @@ def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseCompari
         # Counts do not depend on the engine, so a new baseline keeps them.
         None if all(is_timed) else check.accept,
         f"leave out {context.option_before} to judge the model alone: a new baseline keeps the "
-        f"model and no engine, so {after} stays slower than {before} where it is",
+        f"model, not the engine, so {after} stays slower than {before} in such a case",
     )
 
 

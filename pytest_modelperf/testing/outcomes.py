@@ -43,7 +43,7 @@ NOTHING_JUDGED = (
     "set one with @pytest.mark.perf_budget(latency_ms=...)"
 )
 NOTHING_RECORDED = (
-    "a Python function has no baseline, so --modelperf-update-baseline recorded nothing of it"
+    "a Python function has no baseline, so --modelperf-update-baseline did not record it"
 )
 NOT_SENT = "a Python function cannot be sent to a cluster, so it was measured here"
 
@@ -172,8 +172,8 @@ RUN_CASE = JsonObject(
     title="RunCase",
     about="One case of a run: the keys of a case of a comparison, and those of its test.\n\n"
     "`seconds` is the time of the whole check, not only of the comparison. `picture` has the"
-    " kernels that changed, between those that did not; it is empty if nothing is to be said of"
-    " the case.",
+    " kernels that changed, between those that did not; it is empty if there is nothing to"
+    " show.",
     generation=GENERATION,
     static=JsonObject(
         StoredStatic,

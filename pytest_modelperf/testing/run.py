@@ -288,7 +288,7 @@ class Run(Struct):
                 return folder_name(inner)
             found = f"{path} is not below {root}"
         else:
-            found = "a model that is no file has no path"
+            found = "a model that is not a file has no path"
         raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
     def accept(self, item: pytest.Item) -> str:

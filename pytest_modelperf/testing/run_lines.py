@@ -255,14 +255,14 @@ def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
     for (name, waiting), count in sorted(found.items()):
         tail = name.removeprefix(LATENCY)
         cases = count_of(count, "case")
-        yield tail, f"too few samples in {cases} to tell a change of it; {waiting} waits for it"
+        yield tail, f"too few samples in {cases} to show a change; {waiting} waits for it"
 
 
 def describe_writing(report: RunReport) -> str:
     """Describe how the plans changed the baselines."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     if not changing:
-        return "the baselines stay as they are: there is nothing to change"
+        return "baselines already up to date"
     if not report.is_written:
         return "nothing was written"
     parts = [

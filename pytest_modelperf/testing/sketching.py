@@ -87,7 +87,7 @@ def _judge(bound: BoundCheck, case: StoredCase, comparison: CaseComparison) -> C
     found = run_for_outputs(model, bound.check.setup, bound.place)
     if found is None:
         engine = bound.check.setup.engine.name
-        return _without(comparison, f"the engine {engine} does not tell the outputs of a model")
+        return _without(comparison, f"the engine {engine} does not report the outputs of a model")
     rule = _rule_of(bound, has_weights=has_weights)
     changes = compare_with_sketch(sketch.tensors, found)
     judged = [
@@ -99,7 +99,7 @@ def _judge(bound: BoundCheck, case: StoredCase, comparison: CaseComparison) -> C
     metric = judge_outputs(judged, rule.allowed)
     notes = [f"outputs were held against {_AGAINST}: they differ by at least what is shown"]
     if rule.reason is not None:
-        notes.append(f"they are told, not judged, unless a tolerance names them: {rule.reason}")
+        notes.append(f"they are shown, not judged, unless a tolerance names them: {rule.reason}")
     return replace(
         _noted(comparison, *notes, *_left_out(model.bound.graph, sketch)),
         metrics=(*comparison.metrics, *([metric] if is_judged else [])),

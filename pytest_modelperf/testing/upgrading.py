@@ -72,7 +72,7 @@ def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> Judge
     if case is not None and case.model_sha256 == bound.file.sha256(bound.place.tell):
         # The unchanged model itself is better than a twin.
         return _compare_engines(bound, bound.check.graph, change)
-    reason = f"the model changed, and nothing runs in place of the recorded one: {refusal}"
+    reason = f"the model changed, and the recorded one cannot be run: {refusal}"
     open_case = CaseComparison(bound.case, (), (), (reason,), outcome=Verdict.INCONCLUSIVE)
     return JudgedCase(open_case)
 

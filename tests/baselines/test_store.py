@@ -178,17 +178,17 @@ def test_a_long_name_is_cut_and_still_tells_models_apart() -> None:
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "../a", "a\0b", "/etc", ".git", "a.", "A"])
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BaselineError, match="is no name of a baseline"):
+    with pytest.raises(BaselineError, match="is not a name for a baseline"):
         BaselineStore(tmp_path).read(name)
 
 
 @pytest.mark.parametrize("key", ["model", "../x", "a/b", "", "A-b", "twin.next", "a" * 300])
 def test_a_key_of_a_machine_cannot_name_another_file(tmp_path: Path, key: str) -> None:
     store_recording(tmp_path)
-    with pytest.raises(BaselineError, match="is no key of a machine"):
+    with pytest.raises(BaselineError, match="is not the key of a machine"):
         BaselineStore(tmp_path).read(NAME, [key])
     store = BaselineStore(tmp_path)
-    with pytest.raises(BaselineError, match="is no key of a machine"):
+    with pytest.raises(BaselineError, match="is not the key of a machine"):
         store.apply(plan_update(store.read(NAME), make_recording(version=2, key=key)))
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -1133,7 +1133,7 @@ b1-c2 | MACs        | -            | 1.800 k      | new
       | params      | -            | 70           | new
       | p50 latency | -            | 2.002 ms     | new
       | p95 latency | -            | 2.004 ms     | new
-b8-c2: not measured now, and recorded with another model than the new twin, which cannot stand for it: record these cases too\
+b8-c2: not measured now, and recorded with another model than the new twin, which cannot replace it: record these cases too\
 """)  # noqa: E501  # a caption is wrapped where it is shown
 
 

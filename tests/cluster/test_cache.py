@@ -105,7 +105,7 @@ def test_a_model_that_is_larger_than_the_limit_is_refused(tmp_path: Path) -> Non
 def test_other_bytes_than_were_announced_are_not_kept(tmp_path: Path) -> None:
     cache = ModelCache(tmp_path / "cache")
     content, other = model(tmp_path / "a", 1.0), model(tmp_path / "b", 2.0)
-    with pytest.raises(MeasureError, match="arrived with other bytes"):
+    with pytest.raises(MeasureError, match="arrived with other content"):
         receive(cache, replace(content, digest=other.digest))
     assert not is_kept(cache, other)
 
@@ -117,9 +117,9 @@ def test_a_file_outside_of_its_folder_is_refused(tmp_path: Path, name: str) -> N
     incoming = ModelCache(tmp_path / "cache").receive(
         replace(content, parts=(*content.parts, part))
     )
-    with pytest.raises(MeasureError, match="is no file of the model"):
+    with pytest.raises(MeasureError, match="is not a file of the announced model"):
         incoming.write(name, 0, b"x")
-    with pytest.raises(MeasureError, match="is no file of the model"):
+    with pytest.raises(MeasureError, match="is not a file of the announced model"):
         incoming.write("unannounced", 0, b"x")
 
 
@@ -148,5 +148,5 @@ def test_a_kept_model_whose_file_is_gone_is_received_anew(tmp_path: Path) -> Non
 
 def test_a_digest_names_no_other_folder(tmp_path: Path) -> None:
     content = replace(model(tmp_path / "a", 1.0), digest="../../outside")
-    with pytest.raises(MeasureError, match="is no digest"):
+    with pytest.raises(MeasureError, match="is not the digest"):
         ModelCache(tmp_path / "cache").receive(content)

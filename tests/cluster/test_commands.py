@@ -19,7 +19,7 @@ from tests.support.timed_models import write_timed
         (("host:8786",), "type tcp://host:8786"),
         (("tcp://host:8786", "--tag", "a,b"), "a tag is a word without a comma, not 'a,b'."),
         (("tcp://host:8786", "--host", "192.0.2.77"), "cannot listen at 192.0.2.77: "),
-        (("tcp://host:many",), "tcp://host:many is no address of a scheduler: "),
+        (("tcp://host:many",), "tcp://host:many is not the address of a scheduler: "),
     ],
 )
 def test_wrong_usage_is_one_message(arguments: tuple[str, ...], told: str) -> None:

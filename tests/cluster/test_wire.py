@@ -71,5 +71,5 @@ def test_an_array_that_is_no_text_is_an_error_in_words() -> None:
 
 
 def test_what_has_no_form_as_json_is_no_record() -> None:
-    with pytest.raises(TypeError, match="a complex has no form as JSON"):
+    with pytest.raises(TypeError, match="a complex cannot be written as JSON"):
         to_text(1j)

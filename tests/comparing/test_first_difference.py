@@ -215,6 +215,6 @@ def test_a_difference_of_the_first_layer_has_nothing_before_it() -> None:
 def test_a_fusion_is_told_by_the_tensor_that_ends_it() -> None:
     found = found_by(Runs(make_graph([[], [0], [1], [2]]), 2, frozenset({"t1"})))
     assert describe_first_difference(found) == (
-        "t3 no longer differs where 't1' of n1 (Op) is an output, too: the difference comes from "
+        "t3 no longer differs if 't1' of n1 (Op) is an output, too: the difference comes from "
         "how the engine fuses that layer with n2 (Op)"
     )

@@ -133,7 +133,7 @@ def test_what_was_recorded_on_other_inputs_says_which(path: Path) -> None:
     (reason,) = found.comparison.reasons
     assert reason == (
         "the baseline of b1-c1 was recorded on other inputs: k:int64:1:5, x:float32:1x8x8. "
-        "Now: k:int64:1:7, x:float32:1x8x8. Give the same or record it anew"
+        "Now: k:int64:1:7, x:float32:1x8x8. Give the same or record it again"
     )
 
 

@@ -238,8 +238,11 @@ def test_three_is_not_taken_for_three_percent_nor_for_three_hundred(value: objec
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("p5=0.1", "here: 'p5' is no figure with a tolerance. Did you mean 'p95'? There are: p50,"),
-        ("p50=0.02,", "here: '' is no figure with a tolerance. There are: p50,"),
+        (
+            "p5=0.1",
+            "here: 'p5' is not a figure with a tolerance. Did you mean 'p95'? There are: p50,",
+        ),
+        ("p50=0.02,", "here: '' is not a figure with a tolerance. There are: p50,"),
         ("p50=0.02,p50=0.1", "here: p50 is given twice: give it once."),
         ("p99.9=0.02,p99_9=0.1", "here: p99.9 is given twice: give it once."),
         ({"p99.9": 0.1, "p99_9": 0.1}, "here: p99.9 is given twice: give it once."),
@@ -264,7 +267,7 @@ def test_the_tolerance_of_the_median_may_have_its_name(value: str) -> None:
     [
         ("p95=0.1", "here: the median alone is judged, not p95: give p50 or a share."),
         ("p50=0.1,load=0.2", "here: the median alone is judged, not load: give p50 or a share."),
-        ("p5=0.1", "here: 'p5' is no figure with a tolerance."),
+        ("p5=0.1", "here: 'p5' is not a figure with a tolerance."),
     ],
 )
 def test_where_the_median_alone_is_judged_no_other_figure_is_named(

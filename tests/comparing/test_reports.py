@@ -294,8 +294,8 @@ metric            now          interval      allowed
 p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
 
 how: 6 rounds, 1.0 s
-budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
-        baseline leaves it as it is
+budget: change it where it is set, in the test or in [tool.modelperf]; a new
+        baseline does not affect it
 
 note: the same model, engine and options
 """)
@@ -462,7 +462,7 @@ def test_a_percentile_without_enough_samples_asks_for_more_time() -> None:
     metric = Metric("latency_p95", None, None, Verdict.INCONCLUSIVE, detectable=float("inf"))
     shown = text(replace(OPEN, metrics=(metric,)), width=160)
     assert "b1-c1 inconclusive: too few samples for the p95 latency\n" in shown
-    assert "this run was too short to tell: give more time with --max-seconds" in shown
+    assert "this run was too short to decide: give more time with --max-seconds" in shown
 
 
 def test_a_change_too_small_for_percent_is_a_number() -> None:
@@ -757,7 +757,7 @@ def test_a_tail_that_lacks_samples_has_a_row_only_where_it_was_asked_for() -> No
     assert "p95 latency" not in shown
     assert re.search(r"^p99 latency +\? .* inconclusive$", shown, re.MULTILINE)
     passed = replace(case, metrics=(OPEN.metrics[0], unknown))
-    assert "tail: p95 not shown: too few samples, some 15 rounds would tell" in text(passed)
+    assert "tail: p95 not shown: too few samples, about 15 rounds would decide" in text(passed)
 
 
 def test_the_change_of_an_operator_that_cannot_be_counted_is_unknown() -> None:

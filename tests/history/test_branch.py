@@ -263,7 +263,7 @@ def test_only_lines_of_a_history_are_pushed_and_the_others_told(remote: Path) ->
         file.write(b'{"schema": 1, "da\n[]\n\n{"schema": 99, "of": "the future"}\r\n{"schema": 1')
     done = clone.push()
     assert done.lines == 2
-    assert done.notes == (f"{path}: 3 lines left out: incomplete, or no line of a history",)
+    assert done.notes == (f"{path}: 3 lines left out: incomplete, or not a line of a history",)
     content = git(remote, "show", f"{BRANCH}:{FILE}")
     assert content.endswith('\n{"schema": 99, "of": "the future"}')
     assert clone.pull().lines == 0

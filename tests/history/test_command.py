@@ -131,7 +131,7 @@ def test_a_metric_without_points_says_what_can_be_listed() -> None:
     assert "no point has a latency p95" in listed.out
     assert "--metric macs" in listed.out
     listed = run("history", "--metric", "size_bytes")
-    assert "no run so far stored it, and the next one does" in " ".join(listed.out.split())
+    assert "not stored yet; the next run will store it" in " ".join(listed.out.split())
 
 
 def test_a_day_after_the_last_point_is_told_as_the_reason() -> None:

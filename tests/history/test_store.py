@@ -67,7 +67,7 @@ def test_a_torn_line_is_skipped_with_a_note_and_the_next_write_mends_the_file(
     file.path.write_bytes(whole[:kept])
 
     assert list(file.read(HistoryLine)) == [make_line(1)]
-    assert file.notes == [f"{file.path}: line 2 skipped, incomplete, or no line of a history"]
+    assert file.notes == [f"{file.path}: line 2 skipped, incomplete, or not a line of a history"]
 
     file.append([make_line(3)])
     assert list(file.read(HistoryLine)) == [make_line(1), make_line(3)]
@@ -100,10 +100,10 @@ def test_runs_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     ("text", "note"),
     [
         (b'{"schema": 2, "date": 7}', "written by a newer version: upgrade pytest-modelperf"),
-        (b'{"schema": 1}', "incomplete, or no line of a history"),
-        (b"\xff\xfe", "incomplete, or no line of a history"),
-        (b"[" * 100_000, "incomplete, or no line of a history"),
-        (b"<<<<<<< HEAD", "incomplete, or no line of a history"),
+        (b'{"schema": 1}', "incomplete, or not a line of a history"),
+        (b"\xff\xfe", "incomplete, or not a line of a history"),
+        (b"[" * 100_000, "incomplete, or not a line of a history"),
+        (b"<<<<<<< HEAD", "incomplete, or not a line of a history"),
     ],
 )
 def test_a_line_that_is_none_of_ours_is_skipped_with_a_note(

@@ -576,7 +576,7 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
         ("engine_option", ["=a"], "takes KEY=VALUE, not '=a'."),
         ("engine_option", ["a=1", "a=2"], ": a is given twice: give it once."),
         ("engine_option", ["a="], ": a takes a text, not ''."),
-        ("tolerance", "p5=1", ": 'p5' is no figure with a tolerance. Did you mean 'p95'?"),
+        ("tolerance", "p5=1", ": 'p5' is not a figure with a tolerance. Did you mean 'p95'?"),
     ],
 )
 def test_a_wrong_text_is_refused_by_the_name_it_was_given_by(

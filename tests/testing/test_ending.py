@@ -238,7 +238,7 @@ def test_an_interrupt_while_a_run_ends_loses_nothing(
     result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON, *options, no_reraise_ctrlc=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(
-        ["1 recorded.", "interrupted while the run ended: all that it writes is written"]
+        ["1 recorded.", "interrupted at the end of the run: all its files were written"]
     )
     assert [case["recorded"] for case in cases_of(models)] == [True]
     assert (models.path / "baselines/base/model.json").exists()

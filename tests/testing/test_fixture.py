@@ -178,7 +178,7 @@ def test_a_call_is_about_one_case(run: pytest.Pytester) -> None:
     )
     result = run.runpytest_inprocess(*STATIC)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E*modelperf: this makes 2 cases, and a call is about one*"])
+    result.stdout.fnmatch_lines(["E*modelperf: this makes 2 cases, and a call takes one*"])
 
 
 def test_the_profile_of_the_markers_is_that_of_their_case(run: pytest.Pytester) -> None:
@@ -200,7 +200,7 @@ def test_a_test_without_a_case_has_no_profile(run: pytest.Pytester) -> None:
     run.makepyfile("def test_it(modelperf):\n    modelperf.profile")
     result = run.runpytest_inprocess(*STATIC)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E*this test is about no case: mark it with *perf_case*"])
+    result.stdout.fnmatch_lines(["E*this test has no case: mark it with *perf_case*"])
     assert_says_no_internals(result)
 
 
@@ -289,7 +289,7 @@ def test_a_model_that_is_no_file_is_checked_by_the_name_of_its_baseline(
     result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
     result.assert_outcomes(passed=1, failed=1)
     assert [path.name for path in (run.path / "baselines").rglob("model.json")] == ["model.json"]
-    result.stdout.fnmatch_lines(["E*a model that is no file has no path: name its baseline, *"])
+    result.stdout.fnmatch_lines(["E*a model that is not a file has no path: name its baseline, *"])
 
 
 def test_two_models_are_compared_by_what_they_count(run: pytest.Pytester) -> None:

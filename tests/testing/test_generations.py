@@ -125,7 +125,7 @@ def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None
             "*test_marked?b1-c1-prompt16-prefill? NEW*",
             "*test_marked?b1-c1-prompt16-generate4-step? NEW*",
             "*test_marked?b1-c1-prompt16-generate8-step? NEW*",
-            "*makes 2 cases, and a call is about one: give one size of each, and phase='prefill'*",
+            "*makes 2 cases, and a call takes one: give one size of each, and phase='prefill'*",
         ]
     )
 
@@ -309,4 +309,6 @@ def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> Non
     )
     result = decoder.runpytest_inprocess("--modelperf")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*b1-c1 is no phase of a generation: give prompt, generate and*"])
+    result.stdout.fnmatch_lines(
+        ["*b1-c1 is not a phase of a generation: give prompt, generate and*"]
+    )

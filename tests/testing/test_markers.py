@@ -739,15 +739,15 @@ def test_a_budget_alone_is_refused_where_nothing_is_measured(run: pytest.Pyteste
     [
         (
             [f"perf_case({DENSE})", "perf_case(cores=1)", "perf_case(cores=2)"],
-            "@pytest.mark.perf_case says two things of cores: ",
+            "@pytest.mark.perf_case gives two values for cores: ",
         ),
         (
             [f"perf_case({DENSE}, cores=1)", "perf_case(cores=2)"],
-            "@pytest.mark.perf_case says two things of cores: ",
+            "@pytest.mark.perf_case gives two values for cores: ",
         ),
         (
             [f"perf_case({DENSE})", "perf_budget(macs=1)", "perf_budget(macs=2)"],
-            "@pytest.mark.perf_budget says two things of macs: ",
+            "@pytest.mark.perf_budget gives two values for macs: ",
         ),
         (
             [f"perf_case({DENSE})", "perf_budget(latency_ms=1)", "perf_budget(p50_ms=2)"],
@@ -755,7 +755,7 @@ def test_a_budget_alone_is_refused_where_nothing_is_measured(run: pytest.Pyteste
         ),
         (
             [f"perf_case({DENSE})", f"perf_case({DENSE}, batch_size=[2, 1])"],
-            "two markers make the same case b1-c1: take one away",
+            "two markers make the same case b1-c1: remove one",
         ),
     ],
 )

@@ -491,7 +491,7 @@ def test_a_new_model_over_all_of_its_budgets(models: pytest.Pytester) -> None:
             "*OVER BUDGET*",
             "over budget: p50 latency * ms (* interval *), limit",
             "  0.001000 ms; also p99 latency, items/s, load, first inference, peak memory,",
-            "budget: it is changed where it is set, in the test or in [[]tool.modelperf];*",
+            "budget: change it where it is set, in the test or in [[]tool.modelperf];*",
         ]
     )
     case = case_of(models)

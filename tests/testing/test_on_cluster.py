@@ -277,7 +277,9 @@ def test_the_older_model_itself_travels_with_its_case(
     )
     result = run_on(processes, models, *TIMED, against)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*is no file, so --modelperf-against cannot name an older one*"])
+    result.stdout.fnmatch_lines(
+        ["*is not a file, so --modelperf-against cannot name an older one*"]
+    )
 
 
 # -- machines

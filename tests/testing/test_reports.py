@@ -197,7 +197,7 @@ p99 latency                 14.21 ms           13.80 … 14.70 ms       <= 12.00
 items/s                        61.30              60.10 … 62.40            >= 100  over budget
 MACs                   4,100,000,001                             <= 4,100,000,000  over budget
 
-budget: it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it as it is
+budget: change it where it is set, in the test or in [tool.modelperf]; a new baseline does not affect it
 -v also shows 1 figure and 1 note
 accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c1"
 """)  # noqa: E501  # a line is as long as its terminal
@@ -207,8 +207,8 @@ def test_a_case_over_budget_shows_no_type_because_nothing_is_compared() -> None:
     assert brief(BUDGET) == snapshot("""\
 over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
   12.00 ms
-budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
-        baseline leaves it as it is
+budget: change it where it is set, in the test or in [tool.modelperf]; a new
+        baseline does not affect it
 -v also shows 1 note
 """)
 
@@ -245,8 +245,8 @@ metric            now          interval      allowed
 p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
 
 how: 6 rounds, 1.0 s
-budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
-        baseline leaves it as it is
+budget: change it where it is set, in the test or in [tool.modelperf]; a new
+        baseline does not affect it
 """)
     assert "accept:" not in shown
 
@@ -266,8 +266,8 @@ peak memory                 314.6 MB                <= 320.0 MB  passed
 MACs                   4,100,000,001           <= 4,100,000,000  over budget
 
 how: 6 rounds as a duet, 1.0 s
-budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
-        baseline leaves it as it is
+budget: change it where it is set, in the test or in [tool.modelperf]; a new
+        baseline does not affect it
 accept: pytest --modelperf --modelperf-update-baseline \\
    "models/encoder.onnx::b8-c1"
 """)
@@ -287,7 +287,7 @@ peak memory                 314.6 MB                                  <= 320.0 M
 MACs                   4,100,000,001                             <= 4,100,000,000  over budget
 
 how: 6 rounds as a duet, 1.0 s
-budget: it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it as it is
+budget: change it where it is set, in the test or in [tool.modelperf]; a new baseline does not affect it
 accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c1"
 """)  # noqa: E501  # a line is as long as its terminal
 
@@ -323,9 +323,9 @@ how: 6 rounds, 1.0 s
 def test_no_run_of_more_than_ten_minutes_is_advised_but_what_else_helps() -> None:
     long = replace(OPEN, seconds=500.0)
     assert "".join(failure(long).splitlines(keepends=True)[2:5]) == snapshot("""\
-this run could see p95 latency +4.1 % or more: no reasonable time tells it in
-  this noise: measure on a quieter machine (modelperf doctor tells how quiet
-  this one is)
+this run could see p95 latency +4.1 % or more: too noisy to decide in a
+  reasonable time: measure on a quieter machine (modelperf doctor shows how
+  quiet this one is)
 """)
     near = replace(NEAR, seconds=900.0)
     assert "tolerance" not in failure(near)
@@ -334,11 +334,11 @@ this run could see p95 latency +4.1 % or more: no reasonable time tells it in
 def test_what_is_too_near_to_the_limit_does_not_promise_that_time_helps() -> None:
     near = replace(NEAR.metrics[0], after=12.001)
     shown = failure(replace(NEAR, metrics=(near,)), width=160)
-    assert "for any run to tell: change the budget where it is set" in shown
+    assert "for any run to decide: change the budget where it is set" in shown
     assert "max-seconds" not in shown
     level = replace(OPEN.metrics[1], measured_ratio=1.031, rounds_needed=None)
     shown = failure(replace(OPEN, metrics=(level,)), width=160)
-    assert "for any run to tell: allow more with --modelperf-tolerance" in shown
+    assert "for any run to decide: allow more with --modelperf-tolerance" in shown
 
 
 def test_what_the_clock_does_not_tell_is_given_no_more_time() -> None:
@@ -356,7 +356,7 @@ def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
 def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
     stored = replace(OPEN, how=How.STORED)
     assert "".join(failure(stored).splitlines(keepends=True)[2:6]) == snapshot("""\
-this run could see p95 latency +4.1 % or more: stored times tell little: give
+this run could see p95 latency +4.1 % or more: stored times show little: give
   the older model itself, or record the baseline again with pytest --modelperf
   --modelperf-update-baseline "models/encoder.onnx::b1-c1" when less else runs
   here, if noise is why its twin is not trusted
@@ -364,7 +364,7 @@ this run could see p95 latency +4.1 % or more: stored times tell little: give
     assert "max-seconds" not in failure(stored)
     step = summary(stored).partition("in at most 5 %.\n")[2]
     assert step == snapshot("""\
-inconclusive: stored times tell little: give the older model itself, or record
+inconclusive: stored times show little: give the older model itself, or record
               the baseline again with pytest --modelperf
               --modelperf-update-baseline when less else runs here, if noise is
               why its twin is not trusted
@@ -427,7 +427,7 @@ def test_the_advice_of_a_case_is_that_of_the_summary() -> None:
     steps = summary(OPEN, longer, noisy, width=None).partition("in at most 5 %.\n")[2]
     assert steps == snapshot("""\
 inconclusive: give more time with --modelperf-max-seconds 30
-inconclusive: no reasonable time tells it in this noise: measure on a quieter machine (modelperf doctor tells how quiet this one is)
+inconclusive: too noisy to decide in a reasonable time: measure on a quieter machine (modelperf doctor shows how quiet this one is)
 """)  # noqa: E501  # a line is as long as its terminal
 
 
@@ -464,7 +464,7 @@ p99 latency  5.600 ms  <= 60.00 ms  inconclusive
 how: 9 rounds, 4.6 s
 """)
     slow = failure(replace(case, metrics=(rarer,), seconds=460.0), width=160)
-    assert "no reasonable time takes so many of this model: judge a percentile" in slow
+    assert "timing that many inferences would take too long: judge a percentile" in slow
     assert "quieter" not in slow
 
 
@@ -894,7 +894,7 @@ def test_a_plan_that_was_not_written_says_so_and_one_that_removes_says_what() ->
     assert "\nwrote the baselines of encoder.onnx; removed those of old.onnx\n" in written
     same = replace(plan("encoder"), before=replace(baseline("encoder"), twin=b"new"), changes=())
     empty = run(outcome(SAME), plans=(same,), is_written=True)
-    assert "stay as they are" in render_summary(empty, TextStyle(80))
+    assert "baselines already up to date" in render_summary(empty, TextStyle(80))
 
 
 def test_of_many_plans_the_first_are_shown_unless_all_are_asked_for() -> None:
@@ -1056,7 +1056,7 @@ def test_a_run_as_markdown() -> None:
 <details><summary>Details</summary>
 
 - how: 6 rounds, 1.0 s
-- budget: it is changed where it is set, in the test or in &#91;tool.modelperf&#93;; a new baseline leaves it as it is
+- budget: change it where it is set, in the test or in &#91;tool.modelperf&#93;; a new baseline does not affect it
 
 </details>
 

@@ -122,4 +122,4 @@ def test_an_engine_that_tells_no_outputs_is_said(
 ) -> None:
     monkeypatch.delenv("TIMED_OUTPUT")
     checked(recorded, "base.onnx").assert_outcomes(passed=1)
-    assert any("does not tell the outputs" in note for note in only_case(recorded)["notes"])
+    assert any("does not report the outputs" in note for note in only_case(recorded)["notes"])

@@ -162,7 +162,7 @@ def test_under_xdist_a_path_that_is_no_utf8_is_refused_before_a_worker_starts(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     (line,) = (line for line in result.errlines if line)
     assert line.startswith(
-        "ERROR: pytest-xdist sends its workers no text with bytes that are no UTF-8, such as "
+        "ERROR: pytest-xdist cannot send its workers text that is not UTF-8, such as "
     )
     assert line.endswith(
         "mod\\udce9l.onnx: give the file or the folder another name, or leave out -n."

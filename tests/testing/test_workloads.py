@@ -211,7 +211,7 @@ def test_another_workload_is_not_compared_and_the_run_says_so(net: pytest.Pytest
     said = " ".join(" ".join(result.outlines).split())
     assert (
         "recorded on other inputs: seq=16:weight 5, seq=32:weight 1. Now: seq=16:weight 4, "
-        "seq=32:weight 1. Give the same or record it anew"
+        "seq=32:weight 1. Give the same or record it again"
     ) in said
     assert "record what is new with" not in said
 

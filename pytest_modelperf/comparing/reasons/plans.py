@@ -239,7 +239,7 @@ def _describe_engines(old: EngineFacts, new: EngineFacts) -> Iterator[str]:
             yield f"option {printable(key)}: {before} before, {after} now"
     gone = [provider for provider in old.providers if provider not in new.providers]
     if gone and new.providers and old.name == new.name:
-        yield f"the engine has no {', '.join(map(provider_name, gone))} any more"
+        yield f"the engine no longer has {', '.join(map(provider_name, gone))}"
 
 
 def precision_reasons(found: Differences) -> tuple[Reason, ...]:

@@ -47,8 +47,8 @@ def _file_in_folder(folder: Path, text: str, model: Path, root: Path) -> Path:
         hint = f" There are: {', '.join(printable(str(path)) for path in near)}." if near else ""
         tried = dict.fromkeys((str(wanted.relative_to(folder)), model.name))
         raise UsageError(
-            f"{AGAINST.flag} names the folder {printable(text)}, in which there is no "
-            f"{' and no '.join(map(printable, tried))}.{hint} "
+            f"{AGAINST.flag} names the folder {printable(text)}, which does not contain "
+            f"{' or '.join(map(printable, tried))}.{hint} "
             f"Put the older version there, or give its path.{_ref_hint(text)}"
         )
     for other in _namesakes(model.name, top, folder.resolve()):
