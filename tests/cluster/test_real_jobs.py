@@ -277,7 +277,7 @@ def test_a_model_that_changes_on_its_way_is_refused(
     write_timed(path, weight=1.0)
     content = not_there(read_content(path), monkeypatch)
     write_timed(path, weight=2.0)
-    with pytest.raises(MeasureError, match="arrived with other bytes"):
+    with pytest.raises(MeasureError, match="arrived with other content"):
         result(cluster.submit(job(cluster_work.show_models, models=(content,))))
 
 

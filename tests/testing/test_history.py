@@ -210,7 +210,7 @@ def test_an_update_says_why_it_is_no_link(
     assert line.unlinked is not None
     assert problem in line.unlinked
     told = " ".join(line.strip() for line in result.outlines)
-    assert "the history has no ratio of this model to the baseline before" in told
+    assert "the history has no ratio of this model to the previous baseline" in told
     assert problem in told
 
 

@@ -136,7 +136,7 @@ def _slower_layers(
 
 def _slower_kernels(found: Differences, kind: RowKind, op: str) -> Reason | None:
     old, new = found.before.others.get((kind, op)), found.after.others.get((kind, op))
-    text = f"{printable(op)} kernels put in by the engine, as many as before, take"
+    text = f"{printable(op)} kernels put in by the engine, the same number as before, take"
     if kind is RowKind.OVERHEAD:
         text = "the runtime itself, around the kernels, takes"
     return _slower(found, text, row_times(old), row_times(new))
