@@ -188,7 +188,7 @@ class _Builder(Struct):
         tensor = scope.find(name)
         if tensor is None:
             raise ModelError(
-                f"{self.file.name} has the output {printable(name)!r}, but nothing makes "
+                f"{self.file.name} has the output {printable(name)!r}, but no node makes "
                 "it. The file is damaged: export the model again."
             )
         self.weights.used.update(tensor.weights)

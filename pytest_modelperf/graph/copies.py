@@ -296,7 +296,7 @@ def _copy_external_data(bound: BoundModel, path: Path) -> None:
         copy = target / place
         if path.resolve() in (location, copy):
             raise OutputError(
-                f"{printable(str(path))} is where the weights of {bound.file.name} lie. "
+                f"{printable(str(path))} holds the weights of {bound.file.name}. "
                 "Write to another file."
             )
         if copy.exists():

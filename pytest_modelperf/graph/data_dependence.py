@@ -66,7 +66,7 @@ class DataDependence(Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.is_unknown:
-            return f"nothing is known of what the time of {self.op_type} depends on"
+            return f"it is unknown what the time of {self.op_type} depends on"
         return f"its work depends on data ({self.op_type})"
 
 

@@ -17,7 +17,7 @@ def require_fitting_values(spec: InputSpec, model: str) -> None:
         if not _is_number_of(spec.dtype, value):
             raise BindingError(
                 f"the value {exact_number(value)} of the input {printable(spec.name)!r} of "
-                f"{model} is no {spec.dtype}. Give another value."
+                f"{model} is not a valid {spec.dtype}. Give another value."
             )
 
 

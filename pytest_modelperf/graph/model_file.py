@@ -216,7 +216,9 @@ class ModelFile(Struct, frozen=True, eq=False):
             # onnx types the result as the union of all that numpy can hold.
             values: npt.NDArray[np.generic] = numpy_helper.to_array(full)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
-            reason = f"onnx knows no type {error}" if isinstance(error, KeyError) else error
+            reason = (
+                f"onnx does not know the type {error}" if isinstance(error, KeyError) else error
+            )
             raise ModelError(
                 f"the weight {printable_name(tensor)!r} of {self.name} cannot be read: {reason}"
             ) from error
@@ -309,7 +311,7 @@ def _read_proto(data: Buffer, name: str) -> onnx.ModelProto:
     slim = slim_model(data, name)
     if len(slim) > MAX_PROTO_BYTES:
         raise ModelError(
-            f"{name} holds {format_bytes(len(slim))} beside its weights; "
+            f"{name} holds {format_bytes(len(slim))} besides its weights; "
             f"an ONNX graph can have {format_bytes(MAX_PROTO_BYTES)} at most."
         )
     proto = onnx.ModelProto()
@@ -461,8 +463,8 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
     shown = printable(location)
     if file.path is None:
         raise ModelError(
-            f"the weight {name!r} lies in the file {shown!r}, which a model given as bytes does "
-            "not have beside it. Give the path of the model."
+            f"the weight {name!r} is in the file {shown!r}, which a model given as bytes does "
+            "not have next to it. Give the path of the model."
         )
     path = _path_inside(file, tensor, location)
     dtype = dtype_name(tensor.data_type)
@@ -474,8 +476,8 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
         length = int(entries.get("length", 0)) or expected
     except FileNotFoundError:
         raise ModelError(
-            f"the weight {name!r} of {file.name} lies in {shown!r}, which is not there. "
-            "Put that file beside the model."
+            f"the weight {name!r} of {file.name} is stored in {shown!r}, which is not there. "
+            "Put that file next to the model."
         ) from None
     except (OSError, ValueError) as error:
         raise ModelError(
@@ -483,8 +485,8 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
         ) from error
     if not path.is_file():
         raise ModelError(
-            f"the external data {shown!r} of {file.name} is no file. Put the file that the model "
-            "was saved with in its place."
+            f"the external data {shown!r} of {file.name} is not a file. Put the file that the "
+            "model was saved with in its place."
         )
     if offset < 0 or length < 0 or offset + length > size:
         raise ModelError(
@@ -533,7 +535,7 @@ def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
     raise ModelError(
         f"the weight {printable_name(tensor)!r} of {file.name} points to {printable(location)!r}, "
         "outside of the model's folder. External data is read only from the folder of the model: "
-        "save the model with that file beside it."
+        "save the model with that file next to it."
     )
 
 

@@ -190,7 +190,7 @@ def _completions(before: Graph, after: Graph) -> Iterator[str]:
         if number
     ]
     if parts:
-        yield f"only a run could tell {' and '.join(parts)}: other inputs may give other values"
+        yield f"only a run can show {' and '.join(parts)}: other inputs may give other values"
 
 
 def _contradictions(graph: Graph, observation: Observation) -> Iterator[str]:

@@ -77,7 +77,7 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
     if is_split or sum(map(chunk_size, chunks)) > max_file_bytes:
         if data_path.resolve() in external_files(file).values():
             raise OutputError(
-                f"{printable(str(data_path))} is where the weights of {file.name} lie. Write to "
+                f"{printable(str(data_path))} holds the weights of {file.name}. Write to "
                 "another file."
             )
         outside = tuple(each for each in replacements if each.is_initializer)
@@ -86,7 +86,7 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
         inside = sum(map(chunk_size, chunks))
         if inside > max_file_bytes:
             raise ModelError(
-                f"{file.name} would have {format_bytes(inside)} beside the weights that can lie in "
+                f"{file.name} would have {format_bytes(inside)} besides the weights that can be in "
                 f"another file; an ONNX file can have {format_bytes(max_file_bytes)} at most. "
                 "Store its weights as external data first (onnx.save with "
                 "save_as_external_data=True)."

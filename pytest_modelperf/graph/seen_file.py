@@ -46,10 +46,10 @@ class SeenFile(Struct, frozen=True):
         except OSError as error:
             raise ChangedModelError(
                 f"{name} was there when it was opened, and cannot be read any more: "
-                f"{error.strerror or error}. Measure again when nothing moves it."
+                f"{error.strerror or error}. Measure again when the file stays in place."
             ) from error
         if now != self:
             raise ChangedModelError(
                 f"{name} was changed after it was opened: what was counted and what ran would be "
-                "two models. Measure again when nothing writes it."
+                "two models. Measure again when the file no longer changes."
             )

@@ -78,7 +78,7 @@ def require_equal_shapes(
         if pair.grows is None and past and present and None not in present and past != present:
             raise BindingError(
                 f"the output {printable(pair.present)!r} of {model} is {format_shape(present)} "
-                f"where the input {printable(pair.past)!r} is {format_shape(past)}, but it "
+                f"and the input {printable(pair.past)!r} is {format_shape(past)}, but it "
                 "declares the same dimensions. Export the model with another name for the length "
                 "of the output, such as past_length + length."
             )
@@ -162,7 +162,7 @@ class _Maker:
             what = "is given as" if user is None else f"is, by the input {printable(user)!r},"
             raise BindingError(
                 f"the dimension {printable(key)!r} of the input {printable(name)!r} has to be "
-                f"{size} where the inference takes {self.span.new} tokens after {self.span.before} "
+                f"{size} when the inference takes {self.span.new} tokens after {self.span.before} "
                 f"others, but {what} {other}. "
                 + (
                     "Leave its size out."

@@ -303,7 +303,7 @@ def _topological(
             if name not in producer:
                 raise ModelError(
                     f"{model} takes the tensor {printable(name)!r} in {describe(call)}, "
-                    "but nothing makes it. The file is damaged: export the model again."
+                    "but no node makes it. The file is damaged: export the model again."
                 )
             sources.add(producer[name])
         waiting.append(len(sources))

@@ -135,7 +135,7 @@ def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weig
     if proto.ByteSize() > MAX_PROTO_BYTES:
         raise ModelError(
             f"{file.name} holds {format_bytes(proto.ByteSize())} in nodes of functions, where data "
-            "cannot lie in another file. Export it without functions."
+            "cannot be in another file. Export it without functions."
         )
     return Weightless(
         file.name, proto, weights_file, tuple(places.notes), texts, tuple(dict.fromkeys(doubts))

@@ -140,7 +140,7 @@ class _Reader:
         self.fields_left -= 1
         if self.fields_left < 0:
             raise ModelError(
-                f"{self.name} has more than {self.max_fields:,} fields that are no numbers of an "
+                f"{self.name} has more than {self.max_fields:,} fields that are not numbers of an "
                 "attribute, which would take minutes to read. Is it a model?"
             )
         begin = position
@@ -158,7 +158,7 @@ class _Reader:
             if stop > end:
                 raise self.broken(
                     begin,
-                    f"a field claims {length:,} bytes where {max(0, end - content):,} are left",
+                    f"a field claims {length:,} bytes, but {max(0, end - content):,} are left",
                 )
         elif wire_type == _VARINT:
             _, stop = self.varint(position, end)

@@ -165,7 +165,7 @@ def _files(found: Reduction) -> Iterator[str]:
     )
     yield (
         "There are no trained weights in them. `run.py` draws others by the notes in `run.json`, "
-        "the same ones for everybody, and draws the inputs by what the kernels got in the whole "
+        "the same ones for every user, and draws the inputs by what the kernels got in the whole "
         "model."
     )
     warnings = [] if written is None else list(written.warnings)

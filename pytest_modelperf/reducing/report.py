@@ -51,14 +51,14 @@ def _headline(found: Reduction) -> str:
     """Return the answer in a few words."""
     whole = found.whole
     if whole is None:
-        return "both sides are the same model on the same engine, so nothing is slower"
+        return "both sides are the same model on the same engine, so neither is slower"
     change = (
         f"{format_change(whole)}{interval_clause(whole)}, allowed {100 * found.tolerance:+.4g} %"
     )
     if found.verdict is Verdict.INCONCLUSIVE:
         return f"inconclusive: whether it is slower is not shown: {change}"
     if found.verdict is not Verdict.REGRESSED:
-        return f"nothing is slower: {change}"
+        return f"not slower: {change}"
     if found.written is None:
         return f"slower, but no part of it by itself: {change}"
     counts = found.kernels

@@ -157,7 +157,7 @@ def find_commit(text: str, folder: Path, option: RefOption) -> Commit:
         repository = _look_at_repository(folder, option)
     except UsageError as error:
         start = f"{option.flag} {shown}"
-        start += " is no path that exists, and" if option.takes_paths else ":"
+        start += " is not an existing path, and" if option.takes_paths else ":"
         raise UsageError(f"{start} {error}") from error
     sha = _resolve(text, folder, option)
     if sha is not None:
@@ -187,7 +187,7 @@ def _advice(text: str, folder: Path, repository: _Repository, option: RefOption)
     start, colon, _ = text.partition(":")
     if colon and start and _resolve(start, folder, option) is not None:
         return (
-            f"Give {printable(start)} alone: the file is taken from where the model lies in the "
+            f"Give {printable(start)} alone: the file is taken from the path of the model in the "
             "repository."
         )
     listed = option.ask(folder, "for-each-ref", "--format=%(refname:short)").output
@@ -273,7 +273,7 @@ def _files_below(commit: Commit, place: str) -> Iterator[tuple[bool, str]]:
             continue
         if not is_inside(posixpath.relpath(path, place)):
             raise UsageError(
-                f"in {commit} {printable(path)} would lie outside of its folder. "
+                f"in {commit} {printable(path)} would be outside of its folder. "
                 "Give another commit."
             )
         yield is_link, path
@@ -453,5 +453,5 @@ def _quoted(text: str) -> str:
 def _unwritten(model: Path, error: OSError) -> OutputError:
     return OutputError(
         f"the older version of {printable(str(model))} cannot be written: "
-        f"{printable(error.strerror or str(error))}. TMPDIR says where temporary files go."
+        f"{printable(error.strerror or str(error))}. Set TMPDIR to the folder for temporary files."
     )

@@ -92,9 +92,9 @@ def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
         )
     except OSError as error:
         reason = error.strerror or str(error)
-        return KeptPeaks((), f"{name} cannot be read: {reason}. The peaks are measured anew")
+        return KeptPeaks((), f"{name} cannot be read: {reason}. The peaks are measured again")
     except BaselineError:
-        return KeptPeaks((), f"{name} has no peaks that can be read: they are measured anew")
+        return KeptPeaks((), f"{name} has no peaks that can be read: they are measured again")
 
 
 def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
@@ -194,7 +194,7 @@ def find_rooflines(  # noqa: PLR0913  # the cases, how to measure, and where to 
         if case.measured is None:
             continue
         if case.measured.layer_times is None:
-            finder.note(f"{case.case.id}: no roofline, for there are no times of its layers")
+            finder.note(f"{case.case.id}: no roofline, because its layers have no times")
             continue
         devices = devices_of(case.measured.layer_times)
         if devices:
@@ -302,7 +302,7 @@ def measure_peaks(
             _raise(bytes_per_second, kernel.work.nbytes, kernel.work.nbytes, kernel.ns)
     if not bytes_per_second:
         raise MeasureError(
-            f"{engine.name} does not tell the times from which the bandwidth of memory follows."
+            f"{engine.name} does not report the times from which the memory bandwidth follows."
         )
     return Peaks(
         machine_key=machine_key,
@@ -420,7 +420,7 @@ class _Bench(Struct):
             limits=[(MIN_RUNS, None), (MAX_RUNS, self.block_ns)],
         )
         if answers is None:
-            raise MeasureError(f"{self.setup.engine.name} tells no times of its kernels.")
+            raise MeasureError(f"{self.setup.engine.name} does not report kernel times.")
         run, bound = kernel_run_of(answers[0]), loaded.model.bound
         layers = loaded.model.static.layers
         plan = None if run.plan is None else read_plan(run.plan)

@@ -51,7 +51,7 @@ def describe_likeness(likening: Likening) -> str:
 def describe_plan(likening: Likening) -> str:
     """Return a sentence about the plans of the engine."""
     if likening.has_same_plan is None:
-        return "The engine tells no plan, so only the times are compared."
+        return "The engine reports no plan, so only the times are compared."
     if likening.has_same_plan:
         return "The engine makes the same plan of both: the same kernels, connected alike."
     return f"The engine makes another plan of the shared model: {likening.difference}."
@@ -111,7 +111,7 @@ def _blocks(share: Share) -> Iterator[str]:
     yield f"```\npip install numpy {installed}\npython {PROGRAM_FILE}\n```"
     yield (
         f"The first run draws the weights, {format_bytes(share.weight_bytes)}, into "
-        f"`{WEIGHTS_FILE}`: the same ones for everybody. Then it prints the median time of an "
+        f"`{WEIGHTS_FILE}`: the same ones for every user. Then it prints the median time of an "
         f"inference. `python {PROGRAM_FILE} 60` takes a minute in place of 10 seconds."
     )
     yield "## Does it run like the original model?"
@@ -140,7 +140,7 @@ def _introduction(share: Share) -> str:
         f"`{MODEL_FILE}` is an ONNX model of {share.nodes:,} nodes{by} with the opsets "
         f"{escape_markdown(opsets)}. Its weights were left out: `{PROGRAM_FILE}` draws others that "
         "have the same shapes and types, and about the same mean, deviation and share of zeros. "
-        f"So it computes nothing of use, and it takes as long.{names} "
+        f"Its outputs are of no use, but it takes as long.{names} "
         f"[pytest-modelperf]({page_url('sharing')}) {__version__} made it."
     )
 
@@ -172,7 +172,7 @@ def _inputs(share: Share) -> str:
 
 def _files() -> str:
     files = {
-        MODEL_FILE: "the model, whose weights are expected beside it",
+        MODEL_FILE: "the model, whose weights are expected next to it",
         PROGRAM_FILE: "the program that draws them and runs the model",
         PLAN_FILE: "what that program reads: the settings of the session, and a note on each "
         "weight and input",

@@ -25,7 +25,7 @@ def render_advice(found: FoundSizes, paste: str) -> str:
     why = f" (no inference was tried: {found.not_run})" if found.not_run else ""
     pasted = "\n".join(f"  {line}" for line in paste.splitlines())
     reasons = "\n".join(reason_lines(found))
-    return f"{lead}{why}; give your own where you know them:\n\n{pasted}\n\n{reasons}"
+    return f"{lead}{why}; give your own if you know them:\n\n{pasted}\n\n{reasons}"
 
 
 def render_command(found: FoundSizes, typed: Sequence[str]) -> str:

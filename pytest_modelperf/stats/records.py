@@ -165,7 +165,7 @@ class Latency(Struct, frozen=True, kw_only=True):
             if each.percent == percent:
                 return each
         known = ", ".join(f"{each.percent:g}" for each in self.percentiles)
-        raise ValueError(f"there is no percentile {percent!r}: there are {known}.")
+        raise ValueError(f"unknown percentile {percent!r}; choose one of {known}.")
 
     @property
     def median_ns(self) -> float:

@@ -238,12 +238,12 @@ def _best_of(sweep: Sweep, side: SweepSide, label: str) -> Iterator[Line]:
         text = f"best{whom}: {_describe(side.point(spot.best))}{within}"
         yield Line(text=text, tone=Tone.GOOD, is_bold=True)
     if spot.equals:
-        yield Line(text=f"cannot be told from it: {_listed(spot.equals)}")
+        yield Line(text=f"indistinguishable from it: {_listed(spot.equals)}")
     if spot.undecided:
         named = [f"{i} {_typical(side.point(i))}" for i in spot.undecided]
         yield Line(text=f"may be within {limit} or beyond: {_listed(named)}")
     if spot.equals or any(_gives_more(side, config_id) for config_id in spot.undecided):
-        yield Line(text="a larger max-seconds makes time to tell more of them apart")
+        yield Line(text="a larger max-seconds makes time to separate more of them")
 
 
 def _typical(point: SweepPoint) -> str:

@@ -226,7 +226,7 @@ def _legend(sweep: Sweep) -> Iterator[str]:
     if any(spot.best is not None for spot in spots):
         yield f"{_BEST} most items/s{limit}"
     if any(spot.equals for spot in spots):
-        yield f"{_EQUAL} cannot be told from it"
+        yield f"{_EQUAL} indistinguishable from it"
     if any(spot.undecided for spot in spots):
         yield f"{_UNDECIDED} may be{limit} or beyond"
 

@@ -126,6 +126,6 @@ def _describe_plan(
     both = " of both models" if len(sides) > 1 else ""
     return (
         f"{count_of(count, 'configuration')}{both}, up to {format_seconds(seconds)} each, and the "
-        f"best in detail: up to {format_seconds(most_seconds)}; more where "
+        f"best in detail: up to {format_seconds(most_seconds)}; more if "
         f"sessions take longer than {format_seconds(LOAD_SHARE * seconds)} to load"
     )

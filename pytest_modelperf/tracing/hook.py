@@ -60,8 +60,8 @@ def explain_no_hook(site_folder: Path) -> str | None:
     if find_hook(site_folder).is_installed:
         return None
     return (
-        "MODELPERF_TRACE alone traces nothing here, because this Python does not look at it until "
-        "a program imports pytest_modelperf. Type `modelperf trace -- python program.py`, or once "
+        "MODELPERF_TRACE alone has no effect here, because this Python does not read it until a "
+        "program imports pytest_modelperf. Type `modelperf trace -- python program.py`, or once "
         "`modelperf trace --hook install`"
     )
 

@@ -264,7 +264,7 @@ def explain_no_trace(launch: TracedLaunch) -> str:
     number = launch.returned - SIGNAL_BASE
     signals = ""
     if number in signal.valid_signals():
-        signals = f", or by signal {number}, which a shell tells by the exit code {launch.returned}"
+        signals = f", or by signal {number}, which a shell reports as exit code {launch.returned}"
     return (
         "no trace was written: the program did not import onnxruntime, or it ended without "
         f"Python's own exit, as with os._exit{signals}."

@@ -187,16 +187,16 @@ def make_span(
 MAX_INFERENCES = 10_000
 
 _ABOUT_ROUNDS = (
-    "They stand where they ran. For inferences in a row the start of the first was measured, and "
-    "for inferences in turn with another side the start of each."
+    "They are shown where they ran. For inferences in a row the start of the first was measured, "
+    "and for inferences in turn with another side the start of each."
 )
 _ABOUT_DURATIONS = (
-    "Every duration was measured. When each began was not kept, so they stand one after another; "
-    "a warm-up has a count and no duration, and the time between rounds is not shown."
+    "Every duration was measured. When each began was not kept, so they are shown one after "
+    "another; a warm-up has a count and no duration, and the time between rounds is not shown."
 )
 _ABOUT_LAYERS = (
     "Median times of a separate, profiled session, scaled to the median latency, in the order of "
-    "the graph; times that belong to no layer stand at the end."
+    "the graph; times that belong to no layer are at the end."
 )
 
 

@@ -135,7 +135,7 @@ class _SessionOperators:
             yield Note(f"its profile cannot be read: {error}", is_loss=True)
         placer = self._placer
         if placer.placed < self._expected:
-            why = self._session.why or "of the others its profile tells nothing"
+            why = self._session.why or "its profile lacks the others"
             yield Note(
                 f"the operators of {placer.placed:,} of its {self._expected:,} inferences are "
                 f"shown: {why}.",
@@ -218,7 +218,7 @@ class _SessionOperators:
 
 _PROCESS_NAME = "python"
 _ABOUT_TIMES = (
-    "Inferences were timed around the call. Operators are what ONNX Runtime's own profile tells, "
+    "Inferences were timed around the call. Operators are from ONNX Runtime's own profile, "
     "in whole microseconds, moved onto the same clock; profiling makes them slower."
 )
 

@@ -69,7 +69,7 @@ def _blocks(summary: TraceSummary, view: TraceView) -> Iterator[ReportBlock]:
     if summary.inferences:
         yield Rows(_inference_table(summary))
     else:
-        text = "the trace has no inference from its start to its end"
+        text = "the trace has no complete inference"
         yield Paragraph((Line(text=text, tone=Tone.UNSURE),))
     if summary.operators:
         yield Rows(_operator_table(summary, view))

@@ -413,7 +413,7 @@ _WARNINGS: Mapping[str, str] = {
     },
     "session.set_denormal_as_zero": (
         "session.set_denormal_as_zero makes numbers zero that are too small for full precision. "
-        "It has to stand in the options of the first session of a program"
+        "It has to be in the options of the first session of a program"
     ),
     "CPU_DENORMALS_OPTIMIZATION": (
         "CPU_DENORMALS_OPTIMIZATION makes numbers zero that are too small for full precision"
@@ -430,7 +430,7 @@ def find_warnings(options: Mapping[str, str]) -> Iterator[str]:
 
 
 def describe_uncompared(name: str, reason: str) -> str:
-    return f"nothing tells whether {name} changes the outputs: {reason}. Compare them yourself"
+    return f"it is unknown whether {name} changes the outputs: {reason}. Compare them yourself"
 
 
 def describe_latency_refusal(limit_ms: float) -> str:

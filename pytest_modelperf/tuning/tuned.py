@@ -376,7 +376,7 @@ class _CaseRun(Struct):
         if outputs is None or outputs.verdict is not Verdict.PASSED:
             changes = self.output_changes_of(self.winner)
             reasons = (change.difference for change in changes if change.difference is not None)
-            reason = next(reasons, "the engine does not tell the outputs of a model")
+            reason = next(reasons, "the engine does not return the outputs of a model")
             yield describe_uncompared(self.winner.name, reason)
 
     def _tried(self, lane: Lane) -> Tried:

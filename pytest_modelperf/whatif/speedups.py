@@ -70,13 +70,12 @@ def check_variants(variants: Sequence[Variant], estimates: Sequence[float]) -> N
     measured = _pruned_shares(variants)
     if estimates and not measured:
         raise UsageError(
-            "an estimate lies between measured levels of pruning: give some to prune, such as 0.5 "
-            "and 0.9."
+            "an estimate needs measured levels of pruning: give some to prune, such as 0.5 and 0.9."
         )
     for share in estimates:
         if not 0.0 <= share <= max(measured):
             raise UsageError(
-                f"an estimate at {share:g} would not lie between two levels of pruning: they are "
+                f"an estimate at {share:g} would not be between two levels of pruning: they are "
                 f"measured from 0 to {max(measured):g}. Add a pruning beyond it."
             )
         if share in {0.0, *measured}:
@@ -448,7 +447,7 @@ def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
     name = " ".join(part for part in (engine.name, engine.version) if part)
     if all(map(_is_none, speedups)):
         return (
-            f"{name} ran sparse weights at dense speed: no gain. Zeros alone save time only where "
+            f"{name} ran sparse weights at dense speed: no gain. Zeros alone save time only if "
             "kernels skip them"
         )
     return (

@@ -318,8 +318,8 @@ def _change_precision(
     options = trial.engine_options("precision", variant.form)
     if options is None:
         raise MeasureError(
-            f"{trial.setup.engine.name} knows no option for another precision than the one that a "
-            "model is stored in. Give another --engine, such as openvino."
+            f"{trial.setup.engine.name} has no option for a precision other than that of the "
+            "stored model. Give another --engine, such as openvino."
         )
     return _RunnableVariant(base.model, options, notes=(f"run with {_listed(options)}",))
 

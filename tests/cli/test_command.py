@@ -610,12 +610,12 @@ def broken() -> None:
         (["empty.onnx"], "empty.onnx is empty", "Give the path of an ONNX model"),
         (["text.onnx"], "text.onnx is not", "but a text."),
         (["truncated.onnx"], "truncated.onnx is not a complete ONNX model", "cut off"),
-        (["claims.onnx"], "claims 4,294,967,295 bytes where 0 are left", "cut off"),
+        (["claims.onnx"], "claims 4,294,967,295 bytes, but 0 are left", "cut off"),
         (["pickle.onnx"], "a pickle, perhaps a PyTorch checkpoint", "export the model to ONNX"),
         (["dims.onnx", "--dim", "seq=4"], "'w' of dims.onnx claims the shape [3000, 5]", "damaged"),
         (["opset.onnx"], "opset.onnx uses opset 999", "pip install --upgrade onnx"),
         (["cycle.onnx", "--dim", "seq=4"], "cycle: Relu 'first', Relu 'second'", ""),
-        (["external.onnx", "--dim", "seq=4", "--sparsity"], "'missing.bin'", "beside the model"),
+        (["external.onnx", "--dim", "seq=4", "--sparsity"], "'missing.bin'", "next to the model"),
         (["outside.onnx", "--dim", "seq=4", "--sparsity"], "'../../etc/passwd', outside", "folder"),
         (["absolute.onnx", "--dim", "seq=4", "--sparsity"], "'/etc/passwd', outside", "folder"),
         (["negative.onnx"], "a negative dimension: -4x3", "--input name:dtype:shape"),
@@ -677,7 +677,7 @@ def test_missing_external_data_do_not_matter_where_no_weight_is_read() -> None:
 def test_external_data_outside_of_the_folder_are_refused_even_unread(name: str) -> None:
     done = run("profile", f"{name}.onnx", "--dim", "seq=4", "--static")
     assert done.exit_code == 2
-    assert "beside it" in done.err
+    assert "next to it" in done.err
 
 
 @pytest.mark.parametrize("arguments", [["--sort", "ms"], ["--columns", "name,ms"]])

@@ -296,7 +296,7 @@ def test_doctor_says_that_the_variable_alone_traces_nothing(
     monkeypatch.setenv("MODELPERF_TRACE", "program.json")
     result = run("doctor", "m.onnx", *QUICK)
     assert result.exit_code == 0
-    assert "note: MODELPERF_TRACE alone traces nothing here" in result.err
+    assert "note: MODELPERF_TRACE alone has no effect here" in result.err
     assert "modelperf trace -- python program.py" in result.err
 
 

@@ -240,16 +240,16 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "is empty: it is no profile of ONNX Runtime"),
+        ("", "is empty: it is not a profile of ONNX Runtime"),
         ("[]", "nothing ran in it"),
         ('[{"name": "x", "ph": "X", "ts": 1, "dur": 2, "tid": 1}]', "nothing ran in it"),
         ("[\n", "nothing ran in it (the end of the file is missing"),
-        ("not json", "is no profile of ONNX Runtime"),
+        ("not json", "is not a profile of ONNX Runtime"),
         (
             '{"displayTimeUnit":"ms",\n"traceEvents":[\n',
             "nothing ran in it (the end of the file is missing",
         ),
-        ('{"schema": 1, "sides": []}', "it is no profile: it is a sweep"),
+        ('{"schema": 1, "sides": []}', "it is not a profile: it is a sweep"),
         ("{", "the file ends too early"),
     ],
 )
@@ -267,7 +267,7 @@ def test_a_trace_that_no_program_wrote_says_how_to_write_it(tmp_path: Path) -> N
     assert result.exit_code == 2
     assert "No such file" in result.err
     assert "program.json -- python program.py" in result.err
-    assert "MODELPERF_TRACE alone traces nothing here" in result.err
+    assert "MODELPERF_TRACE alone has no effect here" in result.err
 
 
 def test_a_program_without_the_dashes_is_told_where_they_go() -> None:

@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.duet_notes import (
 
 def test_a_note_of_one_side_says_which_and_one_of_both_is_said_once() -> None:
     shared = "weights are subnormal"
-    one, two = (f"only a run could tell the output shapes of {n}" for n in ("1 layer", "2 layers"))
+    one, two = (f"only a run can show the output shapes of {n}" for n in ("1 layer", "2 layers"))
     assert list(notes_of_sides((shared, one), (two, shared))) == [
         shared,
         f"before: {one}",

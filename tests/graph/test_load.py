@@ -306,7 +306,9 @@ def test_a_value_given_for_an_input_is_refused_where_its_type_lacks_it(value: st
     """A count of shapes alone makes no inputs, which would find it."""
     given = Binding(inputs=(parse_input_spec(f"s:int64:3:{value}"),))
 
-    with pytest.raises(BindingError, match=r"the value \S+ of the input 's' of .* is no int64"):
+    with pytest.raises(
+        BindingError, match=r"the value \S+ of the input 's' of .* is not a valid int64"
+    ):
         load("g (float[1] x, int64[k] s) => (y) { y = Expand (x, s) }", given)
 
 

@@ -101,7 +101,9 @@ def test_without_its_external_data_a_model_has_no_digest(
     path = _save_external(tmp_path, location)
 
     for source in (path, path.read_bytes()):
-        with pytest.raises(ModelError, match=message if source is path else "does not have beside"):
+        with pytest.raises(
+            ModelError, match=message if source is path else "does not have next to"
+        ):
             open_model(source).sha256()
 
 

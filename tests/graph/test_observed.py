@@ -256,7 +256,7 @@ def test_a_run_tells_what_the_graph_leaves_open(name: str, tmp_path: Path) -> No
     static = profiled(after)
     assert (static.macs, static.coverage, static.uncounted) == (COMPLETED[name].macs, 1.0, ())
     assert not needs_observation(after.graph)
-    assert after.notes[0].startswith("only a run could tell")
+    assert after.notes[0].startswith("only a run can show")
 
 
 def test_shapes_that_a_run_told_reach_what_no_run_named(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_cache_that_grows_although_it_is_declared_not_to_is_refused() -> None:
         load_model(open_model(proto), binding)
 
     assert (
-        "the output 'present.0.key' of the given model is 1x2x13x8 where the input "
+        "the output 'present.0.key' of the given model is 1x2x13x8 and the input "
         "'past_key_values.0.key' is 1x2x12x8, but it declares the same dimensions"
     ) in str(caught.value)
 

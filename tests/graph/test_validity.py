@@ -127,12 +127,12 @@ def test_a_node_that_makes_a_tensor_twice_is_refused() -> None:
 
 
 def test_a_tensor_that_nothing_makes_is_refused_with_who_takes_it() -> None:
-    with pytest.raises(ModelError, match=r"takes the tensor 'w' in MatMul 'mm'.*nothing makes it"):
+    with pytest.raises(ModelError, match=r"takes the tensor 'w' in MatMul 'mm'.*no node makes it"):
         load("g (float[2] x) => (float y) { [mm] y = MatMul (x, w) }")
 
 
 def test_a_body_that_takes_a_tensor_that_nothing_makes_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"takes the tensor 'w'.*nothing makes it"):
+    with pytest.raises(ModelError, match=r"takes the tensor 'w'.*no node makes it"):
         load("""g (bool cond, float[2] x) => (float[2] y) {
             y = If (cond) <
                 then_branch = t () => (float[2] a) { a = Add (x, w) },
@@ -142,7 +142,7 @@ def test_a_body_that_takes_a_tensor_that_nothing_makes_is_refused() -> None:
 
 
 def test_an_output_that_nothing_makes_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"has the output 'z', but nothing makes it"):
+    with pytest.raises(ModelError, match=r"has the output 'z', but no node makes it"):
         load("g (float[2] x) => (float[2] y, float[2] z) { y = Relu (x) }")
 
 

@@ -59,7 +59,7 @@ def test_rounds_that_vary_wildly_see_no_slowdown() -> None:
 
 def test_nothing_slower_is_an_answer_with_what_could_have_been_seen() -> None:
     assert shown(nothing_slower()) == snapshot("""\
-old.onnx -> new.onnx b8-c1: nothing is slower: +0.3 % (99.91 % interval -1.7 … +2.3 %), allowed +3 %
+old.onnx -> new.onnx b8-c1: not slower: +0.3 % (99.91 % interval -1.7 … +2.3 %), allowed +3 %
 a slowdown of 1.2 % or more would have been seen
 no file was written
 """)
@@ -70,7 +70,7 @@ def test_the_same_models_have_no_figures() -> None:
     found = replace(found, comparison=replace(found.comparison, metrics=()))
     assert shown(found).splitlines() == snapshot(
         [
-            "old.onnx -> new.onnx b8-c1: both sides are the same model on the same engine, so nothing is slower",
+            "old.onnx -> new.onnx b8-c1: both sides are the same model on the same engine, so neither is slower",
             "no file was written",
         ]
     )
@@ -168,7 +168,7 @@ All places in which the two models differ, as they were timed in place:
 
 `before.onnx` and `after.onnx` (733 B and 1.688 KiB) are cut out of the optimized graphs that the engine made, so they hold its own kernels, which need not be operators of ONNX. They run with optimizations off, and some only on processors of this kind: the engine lays out tensors by the width of the vector instructions.
 
-There are no trained weights in them. `run.py` draws others by the notes in `run.json`, the same ones for everybody, and draws the inputs by what the kernels got in the whole model.
+There are no trained weights in them. `run.py` draws others by the notes in `run.json`, the same ones for every user, and draws the inputs by what the kernels got in the whole model.
 
 The time may differ from the one with the trained weights:
 

@@ -175,7 +175,7 @@ def test_a_broken_cache_is_told_and_measured_anew(tmp_path: Path) -> None:
     found = find_rooflines(profile, Setup(), tmp_path, measure=measure)
     assert measure.cores == [1]
     (note,) = found.notes
-    assert note.endswith("they are measured anew")
+    assert note.endswith("they are measured again")
     assert find_peaks(tmp_path, profile.machine.key).note is None
 
 
@@ -183,7 +183,7 @@ def test_a_case_without_times_of_its_layers_has_no_roofline(tmp_path: Path) -> N
     measure = FakeMeasuring()
     found = find_rooflines(measured_function(), Setup(), tmp_path, measure=measure)
     assert (measure.cores, found.by_case) == ([], {})
-    assert found.notes == ("b1-c1: no roofline, for there are no times of its layers",)
+    assert found.notes == ("b1-c1: no roofline, because its layers have no times",)
 
 
 def test_layers_of_a_device_have_no_roofline(tmp_path: Path) -> None:

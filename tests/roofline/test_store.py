@@ -114,7 +114,7 @@ def test_an_entry_that_makes_no_sense_is_a_note(tmp_path: Path, changes: dict[st
     found = find_peaks(tmp_path, KEY)
     assert found.peaks == ()
     assert found.note is not None
-    assert found.note.endswith("has no peaks that can be read: they are measured anew")
+    assert found.note.endswith("has no peaks that can be read: they are measured again")
 
 
 @pytest.mark.parametrize(

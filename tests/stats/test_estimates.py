@@ -121,7 +121,9 @@ def test_percentiles_are_those_of_all_samples_together(rounds: list[list[int]]) 
 
 def test_a_percentile_that_is_not_computed_is_named_with_those_that_are() -> None:
     latency = summarize([[1, 2, 3]], batch_size=1)
-    with pytest.raises(ValueError, match=r"no percentile 75: there are 50, 90, 95, 97, 99, 99\.9"):
+    with pytest.raises(
+        ValueError, match=r"unknown percentile 75; choose one of 50, 90, 95, 97, 99, 99\.9"
+    ):
         latency.percentile(75)
 
 

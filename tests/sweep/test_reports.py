@@ -88,7 +88,7 @@ def test_one_model_at_80_columns() -> None:
 encoder.onnx: 2.808 KiB, opset 21
 best: b1-c2-s2, 1.166 k items/s at 1.715 ms (within 6 ms)
 may be within 6 ms or beyond: b8-c2 at 5.971 ms
-a larger max-seconds makes time to tell more of them apart
+a larger max-seconds makes time to separate more of them
 
 latency and throughput
 batch  cores  streams          p50 ms  p95 ms          items/s
@@ -259,8 +259,8 @@ def test_what_cannot_be_told_from_the_best_is_named() -> None:
     assert spot_lines(one_model(None, half_width=0.2)) == snapshot(
         [
             "best: b8-c2-s2, 1.436 k items/s at 11.14 ms",
-            "cannot be told from it: b8-c2, b1-c2, b1-c2-s2",
-            "a larger max-seconds makes time to tell more of them apart",
+            "indistinguishable from it: b8-c2, b1-c2, b1-c2-s2",
+            "a larger max-seconds makes time to separate more of them",
         ]
     )
 
@@ -270,7 +270,7 @@ def test_what_may_be_within_or_beyond_is_named() -> None:
         [
             "no configuration is surely within 0.92 ms; the quickest is b1-c2 at 0.9190 ms",
             "may be within 0.92 ms or beyond: b1-c2 at 0.9190 ms",
-            "a larger max-seconds makes time to tell more of them apart",
+            "a larger max-seconds makes time to separate more of them",
         ]
     )
 

@@ -91,7 +91,7 @@ def test_one_model_at_every_configuration(models: Path, extensions: Extensions) 
     )
     (plan,) = told
     assert plan == (
-        "4 configurations, up to 30.0 s each, and the best in detail: up to 2 min 30 s; more where "
+        "4 configurations, up to 30.0 s each, and the best in detail: up to 2 min 30 s; more if "
         "sessions take longer than 15.0 s to load"
     )
     # The rounds of the detail have half of the time of a configuration, and its layers the other.

@@ -409,7 +409,7 @@ def test_no_repository_is_said(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model(1))
     assert "is in no git repository" in folder.refusal("HEAD~1")
     with pytest.raises(
-        UsageError, match=r"HEAD~1 is no path that exists, and .* no git repository"
+        UsageError, match=r"HEAD~1 is not an existing path, and .* no git repository"
     ):
         check_against("HEAD~1", tmp_path)
 

@@ -730,7 +730,7 @@ def test_a_function_has_inferences_and_no_layers(tmp_path: Path) -> None:
     frames = Frames.read(store(measured_function(), tmp_path))
     assert len(frames.where("name", "inference").inferences()) == 240
     assert len(frames.layers()) == 0
-    assert frames.notes == ("b1-c1: the engine told no times of layers",)
+    assert frames.notes == ("b1-c1: the engine reported no layer times",)
 
 
 def test_the_spans_of_a_stored_profile_lie_inside_their_parents(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_an_exit_code_of_the_program_is_not_told_as_a_signal(
     assert "signal 9 ended the program" not in text
     reason = "the program did not import onnxruntime" if pythons else "the program started no Pyth"
     assert text.startswith(f"no trace was written: {reason}")
-    assert ("by signal 9, which a shell tells by the exit code 137" in text) is bool(pythons)
+    assert ("by signal 9, which a shell reports as exit code 137" in text) is bool(pythons)
 
 
 def test_totals_that_no_trace_is_there_for_are_missed(

@@ -417,8 +417,8 @@ def test_events_of_other_kinds_are_counted(tmp_path: Path) -> None:
     spans, notes = read(path)
     assert [span.name for span in of(spans, Category.LOAD)] == ["session_initialization"]
     assert notes == (
-        "nothing shows 1 event of the kind 'odd'.",
-        "nothing shows 2 events of the kind 'Kernel'.",
+        "not shown: 1 event of the kind 'odd'.",
+        "not shown: 2 events of the kind 'Kernel'.",
     )
 
 
@@ -509,7 +509,7 @@ def test_what_the_runtime_writes_is_read_at_the_first_look(nested: Path) -> None
     [
         (b"", "is empty"),
         (b"  \n ", "is empty"),
-        (b"hello", "is no profile of ONNX Runtime, which is an array of events: it starts with"),
+        (b"hello", "is not a profile of ONNX Runtime, which is an array of events: it starts with"),
         (b'{"schema": 1}', "it starts with '{\"schema\": 1}'"),
         (b"\x1b[31m", "it starts with"),
     ],

@@ -346,6 +346,6 @@ def test_a_trace_that_is_cut_anywhere_gives_what_is_there(
 
 
 def test_a_trace_of_rounds_is_refused_with_what_to_give(tmp_path: Path) -> None:
-    path = write(tmp_path / "rounds.json", [], {"rounds": "They stand where they ran."})
+    path = write(tmp_path / "rounds.json", [], {"rounds": "They are shown where they ran."})
     with pytest.raises(UsageError, match=r"rounds\.json is a trace of rounds, .*--json F"):
         open_profile(path)

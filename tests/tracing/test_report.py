@@ -77,4 +77,4 @@ def test_without_a_whole_inference_it_says_so() -> None:
         TextStyle(),
     )
     assert text.startswith("net.onnx  12 runs of operators  peak memory 2.000 KiB\n")
-    assert "the trace has no inference from its start to its end" in text
+    assert "the trace has no complete inference" in text

@@ -115,8 +115,8 @@ def test_a_winner_whose_outputs_were_not_compared_has_a_note() -> None:
     assert case.winner == OptionSet({"a": "1"})
     (note,) = case.notes
     assert note == (
-        "nothing tells whether a=1 changes the outputs: the engine does not tell the outputs of a "
-        "model. Compare them yourself"
+        "it is unknown whether a=1 changes the outputs: the engine does not return the outputs of "
+        "a model. Compare them yourself"
     )
     duets.told = {"y": ("object", (1,), None)}
     (note,) = tune(duets, "a=1").notes

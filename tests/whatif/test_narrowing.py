@@ -725,7 +725,7 @@ def test_the_data_beside_a_model_never_overwrites_that_of_another(tmp_path: Path
     model = model_of(_CHAIN, _CHAIN_WEIGHTS)
     onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="n.onnx.data")
     bound = load_model(open_model(tmp_path / "m.onnx"))
-    with pytest.raises(OutputError, match=r"n\.onnx\.data is where the weights of m\.onnx lie"):
+    with pytest.raises(OutputError, match=r"n\.onnx\.data holds the weights of m\.onnx"):
         write_narrowed(bound, tmp_path / "n.onnx", 0.5, max_file_bytes=4096)
 
 
@@ -746,7 +746,7 @@ def test_weights_keep_their_type(tmp_path: Path, dtype: npt.DTypeLike) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 2.0, float("nan")])
 def test_a_share_lies_between_nothing_and_all(tmp_path: Path, share: float) -> None:
-    with pytest.raises(ModelError, match="has to lie between 0 and 1"):
+    with pytest.raises(ModelError, match="has to be between 0 and 1"):
         write_narrowed(load(model_of(_CHAIN, _CHAIN_WEIGHTS)), tmp_path / "n.onnx", share)
 
 

@@ -416,7 +416,7 @@ def test_beyond_what_was_measured_there_is_no_estimate() -> None:
         ((pruned(-0.1),), (), "a share is 0 or more and below 1"),
         ((Variant(VariantKind.NARROWED, 0.0),), (), "Channels 0: a share is above 0 and below 1"),
         ((pruned(0.5),), (0.7,), "measured from 0 to 0.5. Add a pruning beyond it"),
-        ((pruned(0.5),), (-0.1,), "would not lie between two levels of pruning"),
+        ((pruned(0.5),), (-0.1,), "would not be between two levels of pruning"),
         ((pruned(0.5),), (0.5,), "0.5 is measured: leave it out"),
         ((pruned(0.5),), (0.0,), "0 is measured: leave it out"),
         ((Variant(INT8, form="static"),), (0.5,), "give some to prune, such as"),

@@ -324,7 +324,7 @@ class StoredProfile(Struct, frozen=True):
                 if case.measured is None
             ),
             *(
-                f"{case.case.id}: the engine told no times of layers"
+                f"{case.case.id}: the engine reported no layer times"
                 for case in self.profile.cases
                 if case.measured is not None and not place_rows(case, 0)
             ),
@@ -420,7 +420,7 @@ def read_stored_profile(path: str | Path) -> StoredProfile:
     document = file.parse(data)
     found = next((what for key, what in _OTHERS.items() if key in document), None)
     if found is not None:
-        raise file.error(f"it is no profile: it is {found}")
+        raise file.error(f"it is not a profile: it is {found}")
     file.check_schema(document, SCHEMA)
     try:
         return StoredProfile(read_profile(file.convert(document, PROFILE.json_type)))

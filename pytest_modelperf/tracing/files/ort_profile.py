@@ -175,13 +175,13 @@ class _Reading:
             count = count_of(self._shared_count, "operator")
             yield (
                 f"{count} ran on threads of a pool while several inferences did: the profile does "
-                "not tell to which of these each belongs."
+                "not show which of these each belongs to."
             )
         if self._without_count and not self._is_early:
             count = count_of(self._without_count, "operator")
             yield f"{count} ran in no inference whose end is in the profile."
         for kind, number in self._left_out.items():
-            yield f"nothing shows {count_of(number, 'event')} of the kind {printable(kind)!r}."
+            yield f"not shown: {count_of(number, 'event')} of the kind {printable(kind)!r}."
 
     def add(self, event: RawEvent) -> Iterable[Event]:
         """Return the spans and counters that this event completes."""

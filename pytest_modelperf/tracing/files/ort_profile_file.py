@@ -176,15 +176,15 @@ class ProfileFile:
     def _refuse_other_files(self) -> None:
         if not self._head.strip():
             raise UsageError(
-                f"{self._shown} is empty: it is no profile of ONNX Runtime. End its session before "
-                "the file is read: end_profiling() writes it."
+                f"{self._shown} is empty: it is not a profile of ONNX Runtime. End its session "
+                "before the file is read: end_profiling() writes it."
             )
         if _HEAD.match(self._head) is None:
             start = printable(self._head.lstrip()[:_SHOWN])
             raise UsageError(
-                f"{self._shown} is no profile of ONNX Runtime, which is an array of events: it "
-                f"starts with '{start}'. Set enable_profiling of SessionOptions, and give the file "
-                "that end_profiling() names."
+                f"{self._shown} is not a profile of ONNX Runtime, which is an array of events: "
+                f"it starts with '{start}'. Set enable_profiling of SessionOptions, and give the "
+                "file that end_profiling() names."
             )
 
     def _has_own_lines(self) -> bool:

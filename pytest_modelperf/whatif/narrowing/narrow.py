@@ -362,7 +362,7 @@ def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
     """Choose the channels to remove. Raise a ModelError for an invalid share."""
     if not 0 < share < 1:
         raise ModelError(
-            f"the share of channels to remove is {share:g}; it has to lie between 0 and 1."
+            f"the share of channels to remove is {share:g}; it has to be between 0 and 1."
         )
     related = relate(bound)
     users = (*_weight_axes(related), *_part_axes(related))
@@ -419,7 +419,7 @@ def _kept(related: RelatedGraph, selection: Selection) -> tuple[UnchangedLayer, 
         elif (sets == PINNED).any():
             kept.setdefault(made.layer, reasons.get(made.weight, ""))
         elif np.isin(sets, list(selection.uneven)).any():
-            kept.setdefault(made.layer, "its groups cannot all lose as many channels")
+            kept.setdefault(made.layer, "its groups cannot all lose the same number of channels")
         else:
             kept.setdefault(
                 made.layer, f"too few channels to lose that share: {len(np.unique(sets))}"

@@ -118,7 +118,7 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
     if rule is None:
         links.because("is an operator that is not known to work with fewer channels")
     elif unknown is not None:
-        links.because(f"uses {printable(unknown.name)!r}, whose shape only a run tells")
+        links.because(f"uses {printable(unknown.name)!r}, whose shape is known only at run time")
     else:
         with suppress(UnknownShapeError):
             rule(node, links)

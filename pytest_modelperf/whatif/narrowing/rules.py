@@ -289,7 +289,7 @@ def link_slice(node: Node, links: Links) -> None:
     data, result = node.input(0), node.output()
     ranges = slice_ranges(node)
     if ranges is None:
-        links.because("cuts it where only a run tells")
+        links.because("cuts it at places known only at run time")
         return
     links.because("takes single places of it")
     for axis in range(data.rank):
@@ -303,7 +303,7 @@ def link_pad(node: Node, links: Links) -> None:
     data, result = node.input(0), node.output()
     pads, axes = integers(node, 1, "pads"), integers(node, 3)
     if pads is None or (axes is None and node.optional_input(3) is not None):
-        links.because("pads it by what only a run tells")
+        links.because("pads it by a size known only at run time")
         return
     named = normal_axes(axes if axes is not None else range(data.rank), data.rank)
     padded = {
@@ -343,7 +343,7 @@ def link_shape(node: Node, links: Links) -> None:
 def link_fill(node: Node, links: Links) -> None:
     """Link a weight that a node makes, which becomes smaller if its shape is a constant."""
     if node.input(0).value is None:
-        links.because("fills a shape that only a run tells")
+        links.because("fills a shape known only at run time")
         return
     result = node.output()
     for axis in range(result.rank):
@@ -427,7 +427,7 @@ def link_reduction(node: Node, links: Links) -> None:
     axes = (node.attr_int("axis", 0),) if is_arg else integers(node, 1, "axes")
     if axes is None:
         if node.optional_input(1) is not None or node.attr_int("noop_with_empty_axes", 0):
-            links.because("reduces axes that only a run tells")
+            links.because("reduces axes known only at run time")
             return
         axes = ()
     reduced = normal_axes(axes, data.rank) or tuple(range(data.rank))
