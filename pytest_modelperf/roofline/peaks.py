@@ -199,8 +199,8 @@ def find_rooflines(  # noqa: PLR0913  # the cases, how to measure, and where to 
         devices = devices_of(case.measured.layer_times)
         if devices:
             finder.note(
-                f"{case.case.id}: no roofline, for its layers on {devices} have the time that it "
-                "takes to start them"
+                f"{case.case.id}: no roofline, because its layers on {devices} have the time that "
+                "it takes to start them"
             )
             continue
         place = CasePlace(case.case, number, len(profile.cases), watch)

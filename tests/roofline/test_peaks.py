@@ -198,7 +198,7 @@ def test_layers_of_a_device_have_no_roofline(tmp_path: Path) -> None:
     found = find_rooflines(replace(profile, cases=(started,)), Setup(), tmp_path, measure=measure)
     assert (measure.cores, found.by_case) == ([], {})
     assert found.notes == (
-        "b1-c1: no roofline, for its layers on CUDA have the time that it takes to start them",
+        "b1-c1: no roofline, because its layers on CUDA have the time that it takes to start them",
     )
 
 
