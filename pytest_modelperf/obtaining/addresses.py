@@ -101,7 +101,7 @@ def _other_digest(address: str, digest: str, found: Path | None = None) -> Usage
     where = "" if found is None else f" in {printable(str(found))}"
     return UsageError(
         f"the file{where} of {printable(address)} does not have the SHA-256 {digest}: the server "
-        "has another file now, or the digest has a slip. If you trust the new file, download it, "
+        "has another file now, or the digest is mistyped. If you trust the new file, download it, "
         "and write the output of `sha256sum FILE` into the address."
     )
 
@@ -109,10 +109,10 @@ def _other_digest(address: str, digest: str, found: Path | None = None) -> Usage
 def _cannot_fetch(address: str, is_of_hub: bool, error: Exception) -> str:  # noqa: FBT001
     first = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
     what = (
-        "fetch it once where there is a network, with `hf download`, and take the cache of the hub "
-        "(HF_HOME) along"
+        "fetch it on a machine with a network, with `hf download`, and copy the cache of the hub "
+        "(HF_HOME) here"
         if is_of_hub
-        else "run the test once where there is a network, and take the cache along: "
+        else "run the test on a machine with a network, and copy the cache here: "
         f"{printable(str(user_cache_folder() / 'fetched'))}"
     )
     return (

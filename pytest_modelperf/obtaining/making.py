@@ -164,8 +164,8 @@ def _find(name: str) -> Callable[[], object]:
     found: object = find_named(
         name,
         lambda module: UsageError(
-            f"there is no module {printable(module)} for {shown}: it is looked for below the "
-            "folder of the project, and as other imports are."
+            f"there is no module {printable(module)} for {shown}: it is looked for in the "
+            "folder of the project, and then on sys.path."
         ),
         lambda part, owner: UsageError(
             f"there is no {printable(part)} in {shown.partition(':')[0]}, for {shown}."

@@ -182,7 +182,7 @@ def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
     try:
         manager.register(plugin)
     except pluggy.PluginValidationError as error:
-        raise ExtensionError(f"a hook does not take what it is given: {error}") from error
+        raise ExtensionError(f"a hook has the wrong signature: {error}") from error
 
 
 def load_extensions(names: Sequence[str]) -> Extensions:

@@ -162,7 +162,7 @@ def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> i
             rig.take(1, round(setup.limit_s * 1e9))
         peak = worker.ask("memory", _FIND_OUT)["peak_rss_bytes"]
     if peak is None or resting is None:
-        raise UnknownMemoryError("this system does not tell how much memory a process takes.")
+        raise UnknownMemoryError("this system does not report how much memory a process takes.")
     return max(int(peak) - int(resting), LEAST_BYTES)
 
 
@@ -188,7 +188,7 @@ def measure_function(
     is_here = not isinstance(function, str) and is_this_python(setup.spec)
     if request.dims:
         raise UsageError(
-            f"{printable(shown)} is a function, whose dimensions have no names.",
+            f"{printable(shown)} is a function, which has no named dimensions.",
             Remedy("Leave {dims} out."),
         )
     if request.generations:
@@ -200,7 +200,7 @@ def measure_function(
         raise UsageError(
             f"{printable(shown)} exists only in this process, and cannot run through the gateway "
             f"{printable(setup.spec)!r}: define it at the top of a module that is installed there, "
-            "or give no gateway."
+            "or leave out the gateway."
         )
     sizes = [1 if size is None else size for size in request.batch_sizes]
     found: list[_MeasuredFunction] = []

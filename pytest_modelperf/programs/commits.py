@@ -217,9 +217,9 @@ def _no_commit(
         reason = f"it names the commit {stored.commit[:10]}, which this repository does not have"
     if differing:
         named = shorten_list([*map(printable, differing)], _MOST_NAMED)
-        found = f"the commit that brought this file has another {named}"
+        found = f"the commit that added this file has another {named}"
     else:
-        found = "no commit of this history brought this file"
+        found = "no commit in this history added this file"
     return BaselineError(
         f"{shown}: {reason}, and {found}. If it was recorded just now, commit it with the files "
         f"that it lists. Otherwise check out the commit to accept, and record it again with "

@@ -30,7 +30,7 @@ def top_of(folder: Path) -> Path:
         )
     if "not a git repository" in answer.words:
         raise UsageError(
-            f"{shown} is in no git repository, so there is no older version of a program. "
+            f"{shown} is not in a git repository, so there is no older version of a program. "
             "Run `git init` there, and commit the program."
         )
     raise UsageError(f"git does not find the work tree of {shown}: {answer.reason}.")

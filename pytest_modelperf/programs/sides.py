@@ -280,7 +280,7 @@ class SideStation:
                 raise self._error(f"{test} did not reach modelperf.check {where}: {reason}")
             case Failed(reason=reason):
                 raise self._error(f"{test} failed {where}:\n{reason}")
-        raise self._error(f"{test} {where}: the station gave another answer than was asked for")
+        raise self._error(f"{test} {where}: the station sent an unexpected answer")
 
     def _died(self) -> MeasureError:
         self._process.wait()

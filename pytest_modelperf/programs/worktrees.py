@@ -169,7 +169,7 @@ def _not_checked_out(commit: str, answer: GitAnswer) -> UsageError:
     short = commit[:10]
     if "lfs" in answer.words.lower():
         return UsageError(
-            f"files of the commit {short} are stored with Git LFS and cannot be had "
+            f"files of the commit {short} are stored with Git LFS and cannot be fetched "
             f"({answer.reason}). Install git-lfs if it is missing, then run "
             f"`git lfs fetch origin {commit}`."
         )

@@ -47,7 +47,7 @@ class PosixProcess:
 
     def use_processors(self, processors: Collection[int]) -> None:
         if not hasattr(os, "sched_setaffinity"):
-            raise OSError(None, "the system has no way to do it")
+            raise OSError(None, "not supported by this system")
         os.sched_setaffinity(0, processors)
 
     def siblings_of(self, processor: int) -> frozenset[int]:

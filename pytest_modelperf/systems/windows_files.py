@@ -41,7 +41,7 @@ class WindowsFiles:
 
     def take_lock(self, descriptor: int) -> bool:
         if self._msvcrt is None:
-            raise OSError(errno.ENOLCK, "this Python has no locks for files")
+            raise OSError(errno.ENOLCK, "this Python has no file locks")
         before = os.lseek(descriptor, 0, os.SEEK_CUR)
         os.lseek(descriptor, _PLACE, os.SEEK_SET)
         try:
@@ -53,7 +53,7 @@ class WindowsFiles:
         return True
 
     def share_lock(self, descriptor: int) -> None:  # noqa: ARG002  # the interface's
-        raise OSError(errno.ENOLCK, "this Python has no locks that are shared")
+        raise OSError(errno.ENOLCK, "this Python has no shared locks")
 
     def sync_folder(self, folder: Path) -> None:
         """Do nothing: NTFS journals file names, and a folder cannot be opened to flush it."""

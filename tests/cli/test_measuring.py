@@ -166,7 +166,7 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         ),
         (["--gateway", "nonsense"], 2, "the gateway 'nonsense' cannot be read"),
         (["--gateway", "socket=lab:1"], 2, "--gateway: the gateway 'socket=lab:1' cannot be read"),
-        (["--gateway", "popen//via=lab"], 2, "a gateway has no 'via'"),
+        (["--gateway", "popen//via=lab"], 2, "unknown key 'via'"),
         (["--gateway", "popen//python=/no/python"], 3, "no worker could be started"),
         (
             ["--max-seconds", "nan"],
@@ -187,7 +187,7 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         (
             ["--engine-option", "intra_op_num_threads=4"],
             2,
-            "intra_op_num_threads cannot be '4': a case has as many threads as cores, here 1",
+            "intra_op_num_threads cannot be '4': give a number from 1 to the cores of the case",
         ),
         (
             ["--engine-option", "execution_mode=no"],

@@ -106,7 +106,7 @@ def test_a_folder_without_git_is_an_error(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(repository.path.parent.resolve()))
     result = spawn("compare", "--ref", "HEAD", READ)
     assert result.exit_code == 2
-    assert "is in no git repository" in result.err
+    assert "is not in a git repository" in result.err
 
 
 @pytest.mark.parametrize(

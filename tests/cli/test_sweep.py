@@ -208,7 +208,7 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
         (("--batch", ""), "--batch takes whole numbers of 1 or more"),
         (("--cores", "-2"), "--cores takes whole numbers of 1 or more"),
         (("--against-python", "python3"), "--against-python is for the model of --against"),
-        (("--against", "a.onnx", "--against-python", "no"), "names no, which is no program that"),
+        (("--against", "a.onnx", "--against-python", "no"), "names no, which is not a program"),
         (
             ("--against", "a", "--against-python", sys.executable, "--gateway", "ssh=h"),
             "--against-python",

@@ -228,8 +228,8 @@ def test_an_interpreter_that_is_not_there_is_wrong_usage(option: str) -> None:
     refused = run("compare", "base.onnx", "slow_400us.onnx", option, "no/such/python")
     assert refused.exit_code == 2
     assert refused.err == (
-        f"Error: {option} names no/such/python, which is no program that can be run. Give the path "
-        "of a Python interpreter, such as old-venv/bin/python.\n"
+        f"Error: {option} names no/such/python, which is not a program that can be run. Give the "
+        "path of a Python interpreter, such as old-venv/bin/python.\n"
     )
 
 

@@ -416,7 +416,7 @@ def test_a_path_that_is_no_utf8_is_written_counted_and_told_of(folder: Path) -> 
     done = run("profile", name)
     assert (done.exit_code, done.err) == (3, "")
     assert (
-        f"b1-c1: failed: a worker takes no text with bytes that are no UTF-8, such as {folder}"
+        f"b1-c1: failed: a worker only takes text that is valid UTF-8, not {folder}"
         r"/m\udcff.onnx: give the file or the folder another name."
     ) in done.out
 

@@ -121,7 +121,7 @@ def test_an_address_that_cannot_be_fetched_says_what_to_take_along(
         fetch_model(read_address(f"{served}/absent.onnx#sha256={DIGEST}", "url"))
     message = str(caught.value)
     assert "404" in message
-    assert f"take the cache along: {cache / 'fetched'}" in message
+    assert f"copy the cache here: {cache / 'fetched'}" in message
 
 
 def test_a_file_of_the_hub_is_asked_for_by_repository_file_and_revision(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_function_whose_call_runs_nothing_is_refused(kind: str) -> None:
         yield 1
 
     side: Callable[[], object] = {"coroutine": coroutine, "generator": generator}[kind]
-    with pytest.raises(EngineOptionError, match=f"{kind}.*to call it runs nothing"):
+    with pytest.raises(EngineOptionError, match=f"{kind}.*calling it runs nothing"):
         compare(side, lambda: None)
 
 

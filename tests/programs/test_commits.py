@@ -151,7 +151,7 @@ def test_nothing_is_accepted_that_is_not_committed(repository: ProgramRepository
     repository.commit("first", FIRST)
     told = refusal(repository, None, seen_of(SECOND))
     assert "recorded before its files were committed" in told
-    assert "no commit of this history brought this file" in told
+    assert "no commit in this history added this file" in told
 
 
 def test_ends_of_lines_that_git_converts_are_no_difference(repository: ProgramRepository) -> None:
@@ -297,7 +297,7 @@ def test_a_folder_without_git_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolate_git(tmp_path, monkeypatch)
-    with pytest.raises(UsageError, match=r"in no git repository.*git init"):
+    with pytest.raises(UsageError, match=r"not in a git repository.*git init"):
         top_of(tmp_path)
 
 

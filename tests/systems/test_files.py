@@ -63,7 +63,7 @@ def test_a_link_is_not_followed(files: Files, path: Path, tmp_path: Path) -> Non
 
 def test_a_python_without_locks_says_so(path: Path) -> None:
     handle = os.open(path, os.O_RDWR)
-    with pytest.raises(OSError, match="has no locks for files") as refused:
+    with pytest.raises(OSError, match="has no file locks") as refused:
         WindowsFiles(None).take_lock(handle)
     assert refused.value.errno == errno.ENOLCK
     assert not WindowsFiles(None).has_locks

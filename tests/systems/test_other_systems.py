@@ -31,7 +31,7 @@ measure = "always"
 [tool.modelperf.models."dense.onnx".budget]
 peak_memory_mb = 1
 """
-UNPINNED = "not pinned to its processors: linux has no way to pin a process"
+UNPINNED = "not pinned to its processors: linux cannot pin a process"
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -126,7 +126,7 @@ def test_two_models_are_timed_in_turn_and_a_note_says_that_memory_is_not_compare
     names = {metric["name"] for metric in case["metrics"]}
     assert "latency_p50" in names
     assert "memory_bytes" not in names
-    assert "memory is not compared: this system does not tell" in done.stdout
+    assert "memory is not compared: this system does not report" in done.stdout
 
 
 @pytest.mark.parametrize("system", [sitecustomize.WINDOWS], indirect=True)

@@ -100,7 +100,7 @@ def test_a_marker_names_a_gateway(models: pytest.Pytester) -> None:
     [
         ("", ["--modelperf-gateway=other"], "there is no machine 'other'"),
         ("gateway = 'bord'", [], "there is no machine 'bord'. Did you mean 'board'?"),
-        ("machines.b = 'shs=board'", [], "a gateway has no 'shs'"),
+        ("machines.b = 'shs=board'", [], "unknown key 'shs'"),
         ("machines.b = 'board'", [], "b takes a gateway such as ssh="),
         ("static_only = true", ["--modelperf-gateway=ssh=a"], "would do nothing"),
     ],

@@ -828,7 +828,7 @@ def test_setting_providers_anew_ends_the_operators(model: Path) -> None:
         session.run(None, FEED)
     assert len(spans_of(p, "inference")) == 2
     assert len(spans_of(p, "operator")) == 2
-    assert any("its providers were set anew" in note for note in p.notes)
+    assert any("its providers were set again" in note for note in p.notes)
 
 
 def fork() -> int:

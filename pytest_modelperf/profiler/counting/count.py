@@ -118,7 +118,7 @@ class _Walk(Struct):
             self.miss(node, "its trip count is known only at run time: its body is counted once")
         times = repeats * (1 if node.trips is None else node.trips)
         if times > _MOST_RUNS:
-            self.miss(node, "no machine lives to see its last trip: its body is counted once")
+            self.miss(node, "its trip count is too large to run: its body is counted once")
             times = repeats
         carries = self.takes_gradient(node)
         holder = len(self.layers) - 1

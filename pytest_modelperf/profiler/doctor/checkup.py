@@ -82,7 +82,7 @@ def _memory_of(rig: Rig) -> int:
     told = rig.worker.ask("memory", rig.step)["rss_bytes"]
     if told is None:
         raise MeasureError(
-            "this platform does not tell how much memory a process has now, so growth cannot be "
+            "this platform does not report how much memory a process has now, so growth cannot be "
             "measured: measure it on Linux."
         )
     return int(told)

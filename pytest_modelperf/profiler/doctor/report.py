@@ -251,7 +251,7 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
     if machine.usable_cores is not None and 1 < checkup.cores >= machine.usable_cores:
         yield (
             f"a case of {checkup.cores} cores leaves none for the rest of the system: measure "
-            "one core less where you can"
+            "with one core less if you can"
         )
     ratio = checkup.ratio
     if not _may_be_one(ratio):

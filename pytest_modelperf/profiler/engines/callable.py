@@ -36,7 +36,7 @@ def describe(options: Mapping[str, str]) -> dict[str, Any]:
     if options:
         raise OptionError(
             f"the engine {NAME} takes no options, and {', '.join(sorted(options))} was given. "
-            "Set in the function's module what it needs."
+            "Set what the function needs in its module."
         )
     return {"name": NAME, "version": None, "options": {}, "providers": []}
 
@@ -150,17 +150,17 @@ def _check(function: Any, reference: str) -> None:  # noqa: ANN401
         )
     if isinstance(function, type):
         raise OptionError(
-            f"{reference!r} is a class: to call it makes an instance and runs nothing. Name a "
-            "function, or the method of an instance: package.module:instance.method."
+            f"{reference!r} is a class: calling it only creates an instance. Name a "
+            "function, or a method of an instance: package.module:instance.method."
         )
     called = (function, type(function).__call__)
     if any(map(inspect.iscoroutinefunction, called)):
         raise OptionError(
-            f"{reference!r} is a coroutine function: to call it runs nothing. Write a function "
-            "that runs it to its end, with asyncio.run, and name that."
+            f"{reference!r} is a coroutine function: calling it runs nothing. Write a function "
+            "that runs it to its end with asyncio.run, and name that one."
         )
     if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in called):
         raise OptionError(
-            f"{reference!r} is a generator function: to call it runs nothing. Write a function "
-            "that goes through all that it yields, and name that."
+            f"{reference!r} is a generator function: calling it runs nothing. Write a function "
+            "that iterates over all that it yields, and name that one."
         )

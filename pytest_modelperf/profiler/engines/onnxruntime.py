@@ -551,8 +551,8 @@ def _fewer_threads(text: str, threads: int) -> int:
     if text.isdecimal() and 1 <= int(text) <= threads:
         return int(text)
     raise OptionError(
-        f"the session option {_THREADS} cannot be {text!r}: a case has as many threads as cores, "
-        f"here {threads}, or fewer."
+        f"the session option {_THREADS} cannot be {text!r}: give a number from 1 to the cores "
+        f"of the case, here {threads}."
     )
 
 
@@ -683,7 +683,7 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
                 if next(file, None) is None:
                     break
                 raise ValueError(
-                    f"a line of the profile is not JSON, perhaps for a name in it: {text[:200]}"
+                    f"a line of the profile is not JSON, perhaps because of a name: {text[:200]}"
                 ) from None
             yield event
     raise _incomplete(path)

@@ -210,7 +210,7 @@ class SessionWatch:
             watched = self._known.get(session) if self._is_on else None
             if watched is not None and watched.folder is not None:
                 self._collect(session, watched)
-                watched.why = "its providers were set anew, which ended its profile"
+                watched.why = "its providers were set again, which ended its profile"
             return original(session, *arguments, **named)
 
         return set_providers

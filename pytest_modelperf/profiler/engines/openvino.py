@@ -126,7 +126,7 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
     device = _find_device(options)
     offered = [name for name in _FLOATS if _computes_in(device, name)]
     if precision not in offered:
-        there_are = f"There are: {', '.join(offered)}." if offered else "It does not tell in which."
+        there_are = f"There are: {', '.join(offered)}." if offered else "It names none."
         raise OptionError(
             f"openvino {_version()} does not compute in {precision} on this {device}. {there_are}"
         )
@@ -379,8 +379,8 @@ def _compile(
     wanted = chosen.get(_THREADS, "1")
     if not (wanted.isdecimal() and 1 <= int(wanted) <= threads):
         raise OptionError(
-            f"the option {_THREADS} cannot be {wanted!r}: a case has as many threads as cores, "
-            f"here {threads}, or fewer."
+            f"the option {_THREADS} cannot be {wanted!r}: give a number from 1 to the cores "
+            f"of the case, here {threads}."
         )
     properties = {**_defaults(device, threads), **chosen}
     try:

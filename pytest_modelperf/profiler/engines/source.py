@@ -67,9 +67,8 @@ def find_source(module: str) -> ModuleSource:
     file = None if spec is None or not spec.has_location else spec.origin
     if file is None or not file.endswith(".py"):
         raise ExtensionError(
-            f"the engine module {printable(module)!r} has no source that could be found. Give the "
-            "full name of a Python module that can be imported here, such as "
-            "my_package.my_engine."
+            f"the engine module {printable(module)!r} has no source file. Give the full "
+            "name of a Python module that can be imported here, such as my_package.my_engine."
         )
     try:
         with tokenize.open(file) as source:

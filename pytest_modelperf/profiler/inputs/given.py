@@ -191,9 +191,8 @@ def _stored(
     what = f"the input {printable(name)!r} of {model}"
     if dtype is None:
         raise BindingError(
-            f"{what} is no tensor but a sequence, an optional or a map, and cannot be given as an "
-            "array. Such a model cannot be measured yet: export it "
-            "with tensors alone."
+            f"{what} is a sequence, an optional or a map, and cannot be given as an array. Such "
+            "a model cannot be measured yet: export it with tensors only."
         )
     found = name_of(array.dtype)
     if found == dtype:
@@ -228,13 +227,13 @@ def _texts(name: str, array: Array, source: str) -> Array:
         texts = [text.decode() if isinstance(text, bytes) else text for text in array.reshape(-1)]
     except UnicodeDecodeError as error:
         raise BindingError(
-            f"{source} has bytes among the texts of {printable(name)!r} that are no UTF-8: "
+            f"{source} has bytes in the strings of {printable(name)!r} that are not UTF-8: "
             f"{printable(repr(error.object))}. Give an array of str."
         ) from error
     for text in texts:
         if not isinstance(text, str):
             raise BindingError(
-                f"{source} has a {type(text).__name__} among the texts of {printable(name)!r}. "
+                f"{source} has a {type(text).__name__} among the strings of {printable(name)!r}. "
                 "Give an array of str or of numbers of one type."
             )
     made = np.empty(len(texts), dtype=object)
@@ -249,7 +248,7 @@ def _as_arrays(values: Mapping[str, object], source: str) -> dict[str, Array]:
     arrays = {}
     for name, value in values.items():
         if not isinstance(name, str):
-            raise UsageError(f"{source} has the key {name!r}; inputs are named by texts.")
+            raise UsageError(f"{source} has the key {name!r}; names of inputs must be strings.")
         try:
             arrays[name] = np.asarray(value)
         except Exception as error:
@@ -280,7 +279,7 @@ def _read_npz(path: Path) -> GivenInputs:
     except Exception as error:
         # numpy, zipfile and the decompressors raise errors of many types.
         raise UsageError(
-            f"{name} is no .npz file, or a damaged one. Write it with numpy.savez(path, **inputs)."
+            f"{name} is not an .npz file, or is damaged. Write it with numpy.savez(path, **inputs)."
         ) from error
 
 
@@ -307,7 +306,8 @@ def _read_member(archive: Mapping[str, Any], key: str, name: str) -> Array:
         ) from error
     if not isinstance(value, np.ndarray):
         raise UsageError(
-            f"{name} holds {printable(key)!r}, which is no array. Write the file with numpy.savez."
+            f"{name} holds {printable(key)!r}, which is not an array. "
+            "Write the file with numpy.savez."
         )
     return value
 

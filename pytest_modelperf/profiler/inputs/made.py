@@ -114,7 +114,7 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
         raise BindingError(
             f"the input {printable(name)!r} of {model} is a sequence, an optional or a map. Only "
             "tensors can be sent to a worker, so this model cannot be measured yet; only its "
-            "static profile can be had.",
+            "static profile is possible.",
             Remedy(
                 "Ask for {static}. To measure it, export it with a tensor for each element, or "
                 "time a Python function that runs it with the engine `callable`."
@@ -131,7 +131,7 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
     if tensor.dtype != "string" and tensor.dtype not in BITS:
         raise BindingError(
             f"the input {printable(name)!r} of {model} is of the type {printable(tensor.dtype)}, "
-            "which no input can be made of. Export the model with inputs of another type."
+            "for which no input can be made. Export the model with inputs of another type."
         )
     return tensor.dtype, shape
 

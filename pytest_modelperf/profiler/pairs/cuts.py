@@ -130,8 +130,8 @@ def _saved(model: PreparedModel, setup: Setup, side: str, place: CasePlace) -> I
             saved = save_plan(rig, model.static.weight_bytes)
         if saved is None or not saved.runs_parts:
             raise MeasureError(
-                f"{model.file.name} has no plan that can be cut into parts: only ONNX Runtime's "
-                "CPU provider runs parts of one, and of models below 2 GiB. Take the parts that "
+                f"{model.file.name} has no plan that can be cut into parts: this works only "
+                "on ONNX Runtime's CPU provider, and for models below 2 GiB. Use the parts that "
                 "modelperf compare shows."
             )
         yield saved

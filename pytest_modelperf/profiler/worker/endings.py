@@ -34,8 +34,8 @@ _OWN_FRAME = re.compile(r'  File "<|Extension modules:|Current thread |\s*$')
 # The messages of errors that come from the machine, not from the model, by kind.
 _PLACE_PROBLEMS = {
     "processors": (
-        "processors were taken away {step}: {message}. Measure again when nothing changes which "
-        "processors may be used."
+        "processors were taken away {step}: {message}. Measure again when the usable "
+        "processors no longer change."
     ),
     "clocks": (
         "the clocks of the worker disagree: {message}. No time can be measured by them. Run "
@@ -108,7 +108,7 @@ def describe_end(process: subprocess.Popen[bytes], step: str, log: Path) -> str:
         ending = f"was killed by {signal_name(-status)}"
         # No process can handle this signal.
         if -status == signal.SIGKILL:
-            why = " The system kills a process so when memory runs out."
+            why = " This mostly means that memory ran out."
     else:
         ending = f"ended with status {status}"
     tail = read_tail(log)

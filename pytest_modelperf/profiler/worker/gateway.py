@@ -177,11 +177,11 @@ class ProcessWorker:
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by the caller
         if self._why_over:
-            raise MeasureError(f"the worker was no longer there {step}: {self._why_over}")
+            raise MeasureError(f"the worker had already ended {step}: {self._why_over}")
         wrong = next((text for text in _texts(arguments) if not is_utf8(text)), None)
         if wrong is not None:
             raise MeasureError(
-                f"a worker takes no text with bytes that are no UTF-8, such as {printable(wrong)}: "
+                f"a worker only takes text that is valid UTF-8, not {printable(wrong)}: "
                 "give the file or the folder another name."
             )
         limit_s = self._request.limit_s if limit_s is None else limit_s
@@ -395,7 +395,7 @@ class ProcessWorker:
             what = start if self._is_starting else f"the worker ended {step}"
             return MeasureError(f"{what}: {printable(str(last_word).rstrip('.'))}.")
         if self._is_starting:
-            silence = f"it said nothing for {limit_s:.3g} s"
+            silence = f"it did not answer for {limit_s:.3g} s"
             return self._describe_start(silence if self._is_given_up else "it ended at once")
         if self._is_given_up:
             ended = "the worker was ended" if self.is_local else "the worker was given up"
@@ -433,8 +433,8 @@ def interpreter_spec(path: str, option: str) -> str:
     """Return the spec of a Python interpreter on this machine; raise UsageError without one."""
     if shutil.which(path) is None:
         raise UsageError(
-            f"{option} names {printable(path)}, which is no program that can be run. Give the path "
-            "of a Python interpreter, such as old-venv/bin/python."
+            f"{option} names {printable(path)}, which is not a program that can be run. Give the "
+            "path of a Python interpreter, such as old-venv/bin/python."
         )
     return python_spec(path)
 
@@ -482,7 +482,7 @@ def check_form(spec: str, where: str) -> None:
     shown, known = printable(spec), {key for key in keys if not key.startswith("env:")}
     problem = ""
     if unknown := sorted(known - _SPEC_KEYS):
-        problem = f"a gateway has no {printable(unknown[0])!r}"
+        problem = f"unknown key {printable(unknown[0])!r}"
     elif len(set(keys)) < len(keys):
         problem = "it has one key twice"
     elif sum(way in known for way in _WAYS) != 1:
@@ -490,7 +490,7 @@ def check_form(spec: str, where: str) -> None:
     elif empty := [key for key, eq, value in parts if not value and (eq or key not in _FLAGS)]:
         problem = f"{printable(empty[0])} needs a value, as in {printable(empty[0])}=VALUE"
     elif {"command", "python"} <= known:
-        problem = "a command has its Python in it"
+        problem = "a command already names its Python"
     else:
         given = _read_spec(spec)
         try:

@@ -45,8 +45,8 @@ def _temporary_folder() -> Path:
         return Path(tempfile.gettempdir())
     except OSError as error:
         raise MeasureError(
-            "there is no folder that temporary files can be written to. Make room, or set TMPDIR "
-            "to a folder that can be written to."
+            "there is no writable folder for temporary files. Make room, or set TMPDIR to a "
+            "writable folder."
         ) from error
 
 

@@ -80,7 +80,7 @@ def pin(cores: int, place: int = 0) -> tuple[list[int] | None, str | None]:
     """
     allowed = OWN_PROCESS.allowed_processors()
     if allowed is None:
-        return None, f"{sys.platform} has no way to pin a process"
+        return None, f"{sys.platform} cannot pin a process"
     slow = OWN_PROCESS.slow_processors()
     wanted = choose_processors(cores, allowed, OWN_PROCESS.siblings_of, slow, place)
     try:
@@ -88,7 +88,7 @@ def pin(cores: int, place: int = 0) -> tuple[list[int] | None, str | None]:
     except OSError as error:
         return None, f"pinning failed: {error.strerror}"
     if OWN_PROCESS.allowed_processors() != wanted:
-        return None, "the system did not keep the process where it was pinned"
+        return None, "the system did not keep the process on the chosen processors"
     return wanted, None
 
 

@@ -56,7 +56,7 @@ class _PlainPickler(pickle.Pickler):
         if isinstance(value, type) and value in _PLAIN:
             return NotImplemented
         found = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TypeError(f"the engine returned {value!r}, which is a {found} and no plain value")
+        raise TypeError(f"the engine returned {value!r}, which is a {found}, not a plain value")
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -66,7 +66,7 @@ class _PlainUnpickler(pickle.Unpickler):
         for kind in _PLAIN:
             if (module, name) == ("builtins", kind.__name__):
                 return kind
-        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+        raise pickle.UnpicklingError(f"{module}.{name} is not a plain value")
 
 
 class Channel:
@@ -165,7 +165,7 @@ def _settle(chdir: str | None, nice: int, env: Mapping[str, str]) -> None:
     """Change to a folder, which may be new, and set a niceness and some variables."""
     if sys.version_info < _OLDEST:
         raise RuntimeError(
-            f"this is Python {platform.python_version()}, and a worker takes "
+            f"this is Python {platform.python_version()}, and a worker needs "
             f"{'.'.join(map(str, _OLDEST))} or newer"
         )
     os.environ.update(env)

@@ -119,8 +119,8 @@ the governor powersave changes the clock with the load: set it to performance
   (sudo cpupower frequency-set -g performance)
 this is a shared or virtual machine (container in a virtual machine): compare
   versions in one run, never times of different days
-a case of 2 cores leaves none for the rest of the system: measure one core less
-  where you can
+a case of 2 cores leaves none for the rest of the system: measure with one core
+  less if you can
 on 2 cores allow more than 3.0 %, or give each case more time (--max-seconds)
 """)
 

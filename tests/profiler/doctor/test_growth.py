@@ -96,7 +96,7 @@ def test_a_slow_model_gets_the_inferences_that_the_time_is_enough_for() -> None:
 
 
 def test_a_platform_that_does_not_tell_is_an_error() -> None:
-    with pytest.raises(MeasureError, match="does not tell how much memory"):
+    with pytest.raises(MeasureError, match="does not report how much memory"):
         found(FakeRig(leak=0, told=False))
 
 

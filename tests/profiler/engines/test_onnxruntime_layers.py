@@ -502,7 +502,7 @@ def test_a_profile_that_is_empty_or_not_there_is_the_same_error(
 def test_a_line_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text('[\n{"cat" : "Node","name" :"a"b"},\n' + json.dumps(_model_run()) + "\n]")
-    with pytest.raises(ValueError, match="not JSON, perhaps for a name"):
+    with pytest.raises(ValueError, match="not JSON, perhaps because of a name"):
         engine._Profile(1).read(path)
 
 

@@ -179,7 +179,7 @@ def test_requests_that_run_at_once_have_a_stream_each() -> None:
         ({"NO_SUCH": "1"}, "Unsupported property NO_SUCH"),
         ({"NO_SUCH": "1"}, "There are: device, .*INFERENCE_PRECISION_HINT.*PERFORMANCE_HINT"),
         ({"PERF_COUNT": "perhaps"}, "PERF_COUNT=perhaps for CPU: Wrong value perhaps"),
-        ({"INFERENCE_NUM_THREADS": "2"}, "has as many threads as cores, here 1"),
+        ({"INFERENCE_NUM_THREADS": "2"}, "give a number from 1 to the cores of the case, here 1"),
     ],
 )
 def test_an_option_that_the_runtime_does_not_take_is_named(

@@ -733,7 +733,7 @@ def test_a_sequence_is_refused_with_what_to_do() -> None:
     assert str(caught.value) == snapshot(
         "the input 's' of the model is a sequence, an optional or a map. Only tensors can "
         "be sent to a worker, so this model cannot be measured yet; only its static profile "
-        "can be had. Ask for a static profile. To measure it, export it with a tensor for each "
+        "is possible. Ask for a static profile. To measure it, export it with a tensor for each "
         "element, or time a Python function that runs it with the engine `callable`."
     )
 
@@ -877,7 +877,7 @@ def test_a_wrong_type_for_one_that_numpy_lacks_says_how_to_convert() -> None:
 def test_bytes_that_are_no_text_are_refused() -> None:
     text = "s (string[2] x) => (string[2] y) { y = Identity(x) }"
     assert failure({"x": np.array([b"a", b"\xff"])}, text) == snapshot(
-        "the mapping of inputs has bytes among the texts of 'x' that are no UTF-8: b'\\xff'. "
+        "the mapping of inputs has bytes in the strings of 'x' that are not UTF-8: b'\\xff'. "
         "Give an array of str."
     )
 
@@ -930,7 +930,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "in.npz"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"is no \.npz file, or a damaged one"):
+    with pytest.raises(UsageError, match=r"is not an \.npz file, or is damaged"):
         read_given(path)
 
 
