@@ -53,7 +53,7 @@ def _content_of(value: object, what: str) -> bytes:
     serialize: Any = getattr(value, "SerializeToString", None)
     if serialize is None:
         raise UsageError(
-            f"{what} returned {_article(type(value).__name__)}, and a model is {_TAKES}. Have it "
+            f"{what} returned {_article(type(value).__name__)}; expected {_TAKES}. Have it "
             "export the model and return that."
         )
     try:

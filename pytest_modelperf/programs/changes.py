@@ -175,7 +175,7 @@ def _distribution_changes(
     for name, version in seen.distributions.items():
         now = version_of(name)
         if now is None:
-            yield f"{printable(name)} {printable(version)} is not installed any more"
+            yield f"{printable(name)} {printable(version)} is no longer installed"
         elif now != version:
             yield f"{printable(name)} {printable(version)} -> {printable(now)}"
 

@@ -263,7 +263,7 @@ def complete_tree(tree: Path, seen: ProgramSources, top: Path) -> None:
         if not found:
             raise UsageError(
                 f"{printable(place)} is not in git, and is not the file that the program read when "
-                "it was recorded. Bring that one back, or record the test again with "
+                "it was recorded. Restore that file, or record the test again with "
                 "`pytest --modelperf --modelperf-update-baseline`."
             )
         for each in found:

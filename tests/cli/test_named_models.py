@@ -79,7 +79,7 @@ def test_functions_are_compared_with_files_and_with_each_other(project: Path) ->
     ("function", "message"),
     [
         ("broken", "broken made no model: ValueError: no checkpoint\n  File"),
-        ("nothing", "nothing() returned nothing, and a model is the path"),
+        ("nothing", "nothing() returned nothing; expected the path"),
         ("absent", "there is no absent in"),
     ],
 )

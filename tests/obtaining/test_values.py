@@ -53,7 +53,7 @@ def test_a_file_stays_where_it_is(dense: Path, tmp_path: Path, form: type) -> No
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, r"export\(\) returned nothing, and a model is the path"),
+        (None, r"export\(\) returned nothing; expected the path"),
         ({"a": 1}, r"export\(\) returned a value of the type dict"),
         ("nowhere.onnx", r"export\(\) returned the path nowhere\.onnx, and there is no such file"),
     ],

@@ -73,7 +73,7 @@ def test_versions_are_compared(top: Path) -> None:
     now = {"magika": "1.0.3", "numpy": "2.1.0"}
     assert changes(seen, top, now) == [
         "magika 1.0.2 -> 1.0.3",
-        "gone 1 is not installed any more",
+        "gone 1 is no longer installed",
     ]
 
 

@@ -161,7 +161,7 @@ def test_an_error_of_a_fixture_is_that_of_its_test_alone(run: pytest.Pytester) -
     result.stdout.fnmatch_lines(
         [
             "*LookupError: no weights here",
-            "the fixture wrong returned a value of the type dict, and a model is *",
+            "the fixture wrong returned a value of the type dict; expected *",
             "*fixture 'unknown' not found",
         ]
     )

@@ -391,7 +391,7 @@ def test_a_quantizer_that_crashes_is_told_with_its_last_words_and_leaves_nothing
     told = str(failed.value)
     assert told.startswith(
         "dynamic INT8: the worker was killed by SIGSEGV (segmentation fault) in ONNX Runtime's "
-        "quantizer. The last it wrote:\nFatal Python error: Segmentation fault\n"
+        "quantizer. Its last output:\nFatal Python error: Segmentation fault\n"
     )
     assert told.endswith("in quantize_file")
     assert [p.name for p in tmp_path.iterdir()] == ["source"]

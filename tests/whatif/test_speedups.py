@@ -329,8 +329,8 @@ def test_what_disturbed_the_model_is_said_where_its_layers_waited() -> None:
     assert describe_waiting(profile(6.0)) is None
     assert describe_waiting(disturbed(profile(6.0), 12.0)) == (
         "other processes took 60 % of its processors: layers have the times that they take "
-        'undisturbed, and the rest of each level is "waiting for a processor"; stop what else runs '
-        "here"
+        'undisturbed, and the rest of each level is "waiting for a processor"; stop other '
+        "programs"
     )
 
 

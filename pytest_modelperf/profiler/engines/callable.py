@@ -109,7 +109,7 @@ def find_named(
 def _find(reference: str) -> Any:  # noqa: ANN401
     name, _, path = reference.partition(":")
     if not name or not path:
-        raise OptionError(f"{reference!r} names no function. It must read {_FORM}.")
+        raise OptionError(f"{reference!r} does not name a function. Write it as {_FORM}.")
     return find_named(
         reference,
         lambda module: OptionError(

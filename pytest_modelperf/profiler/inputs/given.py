@@ -211,7 +211,7 @@ def _stored(
 def _conversion(name: str, dtype: str) -> str:
     shown = printable(name)
     if dtype == "string":
-        return f"Give an array of str, as of {shown}.astype(str)."
+        return f"Give an array of str, such as {shown}.astype(str)."
     if dtype in STORED_AS:
         return f"Convert it with ml_dtypes, or give its bits as an array of {STORED_AS[dtype]}."
     return f"Convert it with {shown}.astype({dtype!r})."

@@ -201,11 +201,11 @@ def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
     others = sum(noise.others_ns or 0 for noise in noises)
     if others > max(MAX_OTHERS * wall_ns, 2 * _TICK_NS) * processors:
         share = percent(others / (wall_ns * processors))
-        found[f"other processes took {share} of its processors"] = "stop what else runs here"
+        found[f"other processes took {share} of its processors"] = "stop other programs"
     switches = sum(noise.involuntary_switches or 0 for noise in noises)
     if switches > max(MAX_SWITCHES_PER_SECOND * wall_ns / 1e9, MIN_SWITCHES):
         rate = format_count(round(switches * 1e9 / wall_ns))
-        found[f"it was interrupted {rate} times a second"] = "stop what else runs here"
+        found[f"it was interrupted {rate} times a second"] = "stop other programs"
     return found
 
 

@@ -112,7 +112,7 @@ def describe_end(process: subprocess.Popen[bytes], step: str, log: Path) -> str:
     else:
         ending = f"ended with status {status}"
     tail = read_tail(log)
-    return f"the worker {ending} {step}.{why}" + (f" The last it wrote:\n{tail}" if tail else "")
+    return f"the worker {ending} {step}.{why}" + (f" Its last output:\n{tail}" if tail else "")
 
 
 def signal_name(number: int) -> str:

@@ -87,7 +87,7 @@ def _is_acquired(lock: BaseFileLock, path: Path, seconds: float) -> bool:
         reason = "it is a link" if path.is_symlink() else error.strerror or str(error)
         raise MeasureError(
             f"the lock of this machine cannot be taken at {printable(str(path))}: {reason}. Set "
-            f"{LOCK_VARIABLE} to the path of a file that is there, or of one that can be made."
+            f"{LOCK_VARIABLE} to the path of an existing file, or of one that can be created."
         ) from error
     return True
 

@@ -144,8 +144,8 @@ def test_libraries_are_told_the_number_of_threads_before_the_module_is_imported(
 @pytest.mark.parametrize(
     ("reference", "expected"),
     [
-        (MODULE, "must read package.module:function"),
-        (f"{MODULE}:", "must read package.module:function"),
+        (MODULE, "Write it as package.module:function"),
+        (f"{MODULE}:", "Write it as package.module:function"),
         ("no_such_module:run", "no module 'no_such_module'"),
         (f"{MODULE}.deeper:run", f"no module '{MODULE}.deeper'"),
         (f"{MODULE}:walk", "Functions there: async_generator, coroutine, generator, run."),

@@ -558,19 +558,17 @@ def test_what_the_platform_does_not_tell_is_no_noise() -> None:
         (
             {"others_ns": 30 * MS},
             snapshot(
-                "noise: b1-c1: other processes took 30 % of its processors; stop what else runs here"
+                "noise: b1-c1: other processes took 30 % of its processors; stop other programs"
             ),
         ),
         (
             {"involuntary_switches": 24},
-            snapshot(
-                "noise: b1-c1: it was interrupted 240 times a second; stop what else runs here"
-            ),
+            snapshot("noise: b1-c1: it was interrupted 240 times a second; stop other programs"),
         ),
         (
             {"others_ns": 30 * MS, "involuntary_switches": 24},
             snapshot(
-                "noise: b1-c1: other processes took 30 % of its processors, it was interrupted 240 times a second; stop what else runs here"
+                "noise: b1-c1: other processes took 30 % of its processors, it was interrupted 240 times a second; stop other programs"
             ),
         ),
     ],
