@@ -19,7 +19,7 @@ from pytest_modelperf.cli.output import write_report
 _INCOMPLETE = 2
 
 
-@click.command(short_help="List recorded baselines, and what changed of them.")
+@click.command(short_help="List recorded baselines, and what changed in them.")
 @project_folder_option(
     "--dir",
     "folder",
@@ -41,7 +41,7 @@ _INCOMPLETE = 2
 def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) -> None:
     """List the baselines that `pytest --modelperf --modelperf-update-baseline` recorded.
 
-    A change is no failure: the exit code is 2 if a baseline is broken, and else 0.
+    The exit code is 2 if a baseline is broken, and otherwise 0, even if baselines changed.
 
     \b
     modelperf baselines

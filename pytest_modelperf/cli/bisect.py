@@ -111,14 +111,13 @@ class RuleOptions(Struct, frozen=True):
 @click.option(
     "--good",
     metavar="VERSION",
-    help="The release of the engine that is fast; of a test, the commit.  [default for a test: the "
+    help="The fast release of the engine; for a test, the fast commit.  [default for a test: the "
     "accepted commit]",
 )
 @click.option(
     "--bad",
     metavar="VERSION",
-    help="The release of the engine that is slow; of a test, the commit.  [default for a test: "
-    "HEAD]",
+    help="The slow release of the engine; for a test, the slow commit.  [default for a test: HEAD]",
 )
 @click.option(
     "--package",
@@ -144,8 +143,8 @@ class RuleOptions(Struct, frozen=True):
     metavar="SHARE",
     is_flag=False,
     flag_value=_ROUNDING,
-    help="Search for other outputs, with nothing timed. They may differ by this share of their "
-    f"largest value.  [default if no SHARE is given: {_ROUNDING}]",
+    help="Search for changed outputs instead of a slowdown. Outputs may differ by this share of "
+    f"their largest value.  [default if no SHARE is given: {_ROUNDING}]",
 )
 @one_case_options
 @setting_option(INPUT_FILE)
@@ -181,10 +180,11 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     place: ClusterOptions,
     outputs: OutputOptions,
 ) -> None:
-    """Find the release of the engine, or the commit of MODEL, since which it is slower.
+    """Find the release of the engine, or the commit of MODEL, that made it slower.
 
-    MODEL may be a test that checks a program, as in tests/test_read.py::test_page. Then the commit
-    is found since which the program does more work or is slower, among those since it was accepted.
+    MODEL may be a test that checks a program, as in tests/test_read.py::test_page. Then bisect
+    finds the commit that made the program do more work or run slower, among those since it was
+    accepted.
 
     Each release gets an environment of its own, which is made once and kept. Each version runs in
     turn with the good one, and the range is halved until two neighbours are left. Exit code 1 if
@@ -257,7 +257,7 @@ def _check_outputs(place: ClusterOptions) -> None:
     given = [f"--{name.replace('_', '-')}" for name in timed if is_given(name)]
     if given:
         raise UsageError(
-            f"{given[0]} is about times, and --outputs compares what a model answers: leave out "
+            f"{given[0]} is about times, and --outputs compares the outputs of a model: leave out "
             "one of them. --outputs takes how far outputs may differ, as in --outputs 0.01."
         )
     if place.is_given:

@@ -270,8 +270,8 @@ def _read_baseline(
     found = BaselineStore(folder.parent).read(folder.name)
     if found is None:
         raise UsageError(
-            f"{printable(before)} is no baseline: it has no model.json. Give a model, or a folder "
-            "such as baselines/encoder."
+            f"{printable(before)} is not a baseline: it has no model.json. Give a model, or a "
+            "folder such as baselines/encoder."
         )
     return found, request_as_recorded(request, found.model, after)
 

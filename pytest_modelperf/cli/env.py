@@ -28,7 +28,7 @@ _HOURS = {"d": 24, "h": 1}
 @output_options()
 @takes_records(outputs=OutputOptions)
 def env(*, prune: str | None, outputs: OutputOptions) -> None:
-    """List the environments that --requirement and its like made, and remove unused ones.
+    """List the environments that --requirement and similar options made, and remove unused ones.
 
     They are in the cache of this user; MODELPERF_CACHE_DIR names another folder for it. Do not
     remove one while a model runs in it. --prune also removes the worktrees of older commits that

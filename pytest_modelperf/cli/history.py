@@ -81,10 +81,10 @@ def _branch_options(command: Command) -> Command:
 @click.command(short_help="Commit the lines of the folder to a branch.")
 @_branch_options
 def push(folder: str | None, branch: str, remote: str) -> None:
-    """Commit the lines of the folder to a branch that has nothing else, and push it.
+    """Commit the lines of the folder to a branch of their own, and push it.
 
-    The branch shares no commits with others, and is made if there is none. Work tree and index stay
-    as they are. Lines that others pushed meanwhile are kept.
+    The branch shares no commits with others, and is made if there is none. The work tree and the
+    index do not change. Lines that others pushed meanwhile are kept.
 
     \b
     modelperf history push
@@ -107,7 +107,7 @@ def push(folder: str | None, branch: str, remote: str) -> None:
 def pull(folder: str | None, branch: str, remote: str) -> None:
     """Add the lines that `modelperf history push` committed to a branch to the folder.
 
-    Lines that the folder has already stay as they are.
+    Lines that the folder already has do not change.
 
     \b
     modelperf history pull
@@ -192,8 +192,8 @@ class _HistoryCommand(click.Command):
     show_default=True,
     help="The figure: a percentile of the latency, a count, or a size.",
 )
-@click.option("--case", "case_id", metavar="ID", help="List this case alone, as in b1-c1.")
-@click.option("--machine", metavar="NAME", help="List this kind of machine alone.")
+@click.option("--case", "case_id", metavar="ID", help="List only this case, as in b1-c1.")
+@click.option("--machine", metavar="NAME", help="List only this kind of machine.")
 @click.option(
     "--fail-on-drift",
     "allowed_drift",

@@ -54,12 +54,10 @@ class _InitCommand(click.Command):
     _FROM,
     "is_from_program",
     is_flag=True,
-    help="Run a program, and write the sizes and session options that it uses. The program stands "
-    "after two dashes, as the last words.",
+    help="Run a program, and write the sizes and session options that it uses. Give the program "
+    "last, after two dashes.",
 )
-@click.option(
-    "--yes", "-y", "says_yes", is_flag=True, help="Write every change without a question."
-)
+@click.option("--yes", "-y", "says_yes", is_flag=True, help="Write every change without asking.")
 @click.option(
     "--tables/--no-tables",
     default=None,
@@ -96,9 +94,9 @@ def init(  # noqa: PLR0913  # each is the answer to a question
     """Find the ONNX models of a project, and write what is missing to test them.
 
     Each model gets a table in pyproject.toml, with sizes for its open dimensions. Every change is
-    shown as a diff, and made if you agree. Models that have a table stay as they are, so a second
-    run changes nothing. Without PATH the whole project is searched, but for caches, environments,
-    build folders, and what git ignores.
+    shown as a diff, and made if you agree. Models that already have a table are not changed, so a
+    second run changes nothing. Without PATH the whole project is searched, except for caches,
+    environments, build folders, and what git ignores.
 
     A PATH can be a function that returns a model (package.module:function), or an address with the
     digest of its file: then the table says where the model comes from.
@@ -274,7 +272,7 @@ def _refuse_to_write(changes: Sequence[FileChange]) -> None:
     command = " ".join(map(shell_word, ["modelperf", *typed[:place], "--yes", *typed[place:]]))
     names = ", ".join(printable(change.name) for change in changes)
     click.echo(
-        f"\nnothing was written: {names} would change, and standard input is no terminal to ask "
+        f"\nnothing was written: {names} would change, and standard input is not a terminal to ask "
         f"at. To agree, type:\n  {command}",
         err=True,
     )

@@ -122,14 +122,14 @@ def _settle_streams() -> None:
         streams["stderr"] = open(_STDERR_NUMBER, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if streams["stdout"] is None:
         raise OutputError(
-            "standard output is closed, where results go: redirect it, as in > report.txt, or to "
-            "/dev/null where only files are wanted."
+            "standard output is closed, but results go there: redirect it, as in > report.txt, or "
+            "to /dev/null if you only want files."
         )
 
 
 def _no_folder() -> UsageError:
     return UsageError(
-        "the working folder was removed: change to one that is there, as in cd .., and try again."
+        "the working folder was removed: change to one that exists, as in cd .., and try again."
     )
 
 
@@ -147,14 +147,14 @@ def _no_room(error: OSError) -> OutputError:
     if error.filename is not None:
         name = printable(str(error.filename))
     return OutputError(
-        f"cannot write {name}: {error.strerror}. Make room, or give another place; TMPDIR is that "
-        "of temporary files."
+        f"cannot write {name}: {error.strerror}. Make room, or give another place; for "
+        "temporary files, set TMPDIR."
     )
 
 
 def _too_long(error: OSError) -> UsageError:
     name = "a path" if error.filename is None else printable(str(error.filename))
-    return UsageError(f"{name} is too long for the name of a file: give a shorter one.")
+    return UsageError(f"{name} is too long for a file name: give a shorter one.")
 
 
 @contextmanager
@@ -229,7 +229,7 @@ class _Group(click.Group):
 
             with suppress(OSError):
                 traceback.print_exc()
-                click.echo("this is a fault of modelperf: report it with the above", err=True)
+                click.echo("this is a bug in modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
 
     def _at_other_sizes(self, error: ModelPerfError, context: click.Context) -> Any:  # noqa: ANN401  # the same
@@ -258,7 +258,7 @@ class _Group(click.Group):
                 if any(error.option_name in parameter.opts for parameter in each.params)
             ]
             if homes:
-                told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
+                told = f"{error.message} It belongs to modelperf {' and modelperf '.join(homes)}."
                 return click.NoSuchOption(error.option_name, told, ctx=error.ctx)
         # Click shows an unexpected word unescaped.
         return click.UsageError(printable_lines(error.format_message()), ctx=error.ctx)

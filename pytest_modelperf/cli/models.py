@@ -70,8 +70,9 @@ def obtain_model(origin: ModelOrigin, root: Path) -> Path:
         raise _failed(origin, error) from error
     if made.is_kept:
         click.echo(
-            f"{printable(origin.name)}: the model is from an earlier run, and nothing changed that "
-            f"the function read. To make it again, remove {printable(str(made.path.parent))}",
+            f"{printable(origin.name)}: reusing the model of an earlier run, as nothing that "
+            "the function read has changed. To make it again, remove "
+            f"{printable(str(made.path.parent))}",
             err=True,
         )
     return made.path

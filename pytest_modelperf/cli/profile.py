@@ -129,7 +129,7 @@ class RooflineOptions(Struct, frozen=True):
     help="Show how near each layer is to what the machine's peaks allow. The peaks are measured "
     "once, in a few seconds, and kept.",
 )
-@click.option("--measure-peaks", is_flag=True, help="As --roofline, but measure the peaks anew.")
+@click.option("--measure-peaks", is_flag=True, help="Like --roofline, but measure the peaks again.")
 @click.option(
     "--columns",
     metavar="NAME[,NAME...]",
@@ -289,7 +289,7 @@ def _check_requirement(place: ClusterOptions, *, static: bool) -> None:
     ):
         if is_given_too:
             raise UsageError(
-                f"--requirement has the model run in an environment of this machine: leave out "
+                f"--requirement runs the model in an environment on this machine: leave out "
                 f"{option} or --requirement."
             )
 

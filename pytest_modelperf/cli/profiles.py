@@ -89,7 +89,7 @@ class ActionOptions(Struct, frozen=True):
     "compared",
     nargs=2,
     metavar="A B",
-    help="Put two side by side. With flops as one of them, shares of MACs stand beside shares of "
+    help="Compare two side by side. If one is flops, shares of MACs are shown next to shares of "
     "time.",
 )
 @click.option(
@@ -125,7 +125,7 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     """List the profiles of MODEL that `modelperf profile MODEL --name NAME` kept.
 
     The list begins with flops: what is counted now, at the shapes that --batch, --dim, --input,
-    --prompt and --generate give. The page of the list has each profile beside the first.
+    --prompt and --generate give. The page of the list has each profile next to the first.
 
     \b
     modelperf profiles model.onnx

@@ -149,7 +149,7 @@ def _accepted(test: str, program: NamedProgram) -> Commit:
     stored, asked = program.state.stored, program.check
     if stored is None:
         raise UsageError(
-            f"{printable(test)} has no baseline, so no commit is known to be fast: give one by "
+            f"{printable(test)} has no baseline, so no commit is known to be fast: give one with "
             "--good, such as --good v1.0."
         )
     path = program_path(asked.baselines, asked.name)

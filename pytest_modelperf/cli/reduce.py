@@ -49,15 +49,15 @@ _UPGRADE_SECONDS = 300.0
 @click.argument("after", metavar="[B]", type=click.Path(), required=False)
 @folder_options(_FOLDER)
 @click.option(
-    "--anonymous", is_flag=True, help="Number tensors and nodes, so that no name is left."
+    "--anonymous", is_flag=True, help="Replace the names of tensors and nodes by numbers."
 )
 @slowdown_option("B")
 @one_case_options
 @setting_option(INPUT_FILE)
 @measuring_options(
     seconds=60,
-    of_seconds="the longest that the whole search may take; with two Pythons it is 300 seconds "
-    "unless given",
+    of_seconds="the longest that the whole search may take; with two Pythons the default is "
+    "300 seconds",
     is_here=True,
 )
 @interpreter_options
@@ -89,10 +89,11 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
 ) -> None:
     """Write the smallest pair of models that shows why B is slower than A.
 
-    Both run in turn. Where B is slower, the kernels that the engine made of both are tried by
-    themselves, and all that can be left out is. What remains is written without weights, with a
-    program that times it with numpy and onnxruntime alone. Without B, model A runs on two versions
-    of the engine, one of which may be the one here. Exit code 1 if B is slower than A.
+    Both run in turn. If B is slower, the kernels that the engine made of both are tried by
+    themselves, and everything that can be left out is removed. What remains is written without
+    weights, with a program that times it and needs only numpy and onnxruntime. Without B, model A
+    runs on two versions of the engine, one of which may be the installed one. Exit code 1 if B is
+    slower than A.
 
     \b
     modelperf reduce old.onnx new.onnx --batch 8 --cores 2

@@ -53,8 +53,8 @@ class SecondEngine(Struct, frozen=True):
             engine = extensions.engines.find(self.engine_b)
         if engine.name == CALLABLE_ENGINE:
             raise UsageError(
-                f"the engine {engine.name} runs Python functions, and here are only ONNX models: "
-                "give another engine."
+                f"the engine {engine.name} runs Python functions, but this command takes only ONNX "
+                "models: give another engine."
             )
         options = read_typed(ENGINE_OPTION, self.engine_option_b, "--engine-option-b")
         return replace(setup, engine=engine, options=options)
@@ -83,7 +83,7 @@ engine_option_b = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help="An option of the second engine; repeatable. With it or a second engine, --engine-option "
-    "is for the first one alone.",
+    "applies only to the first one.",
 )
 
 
@@ -105,7 +105,7 @@ def require_this_machine(option: str, requirements: Sequence[str], *, is_on_clus
     """Raise UsageError for packages on this machine if a cluster measures."""
     if requirements and is_on_cluster:
         raise UsageError(
-            f"{option} has the model run in an environment of this machine: leave out --cluster or "
+            f"{option} runs the model in an environment on this machine: leave out --cluster or "
             f"{option}."
         )
 

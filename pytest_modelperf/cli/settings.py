@@ -124,7 +124,7 @@ def parse_outputs(command: str, text: str) -> float:
     name, _, share = text.partition("=")
     if name.strip() != OUTPUTS or not share:
         raise UsageError(
-            f"--tolerance of {command} is for outputs alone, such as outputs=0.01; not {text!r}."
+            f"--tolerance of {command} applies only to outputs, such as outputs=0.01; not {text!r}."
         )
     return read_share(share, f"--tolerance: {OUTPUTS}")
 

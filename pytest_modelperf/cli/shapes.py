@@ -84,7 +84,7 @@ def shapes(
     )
     if written.left_beside:
         left = shorten_list([*map(printable, written.left_beside)], _MOST_NAMED)
-        tell(f"weights stay in {left}: put that beside the model to run it\n")
+        tell(f"weights stay in {left}: put that next to the model to run it\n")
     if written.unknown:
         named = shorten_list([*map(printable, written.unknown)], _MOST_NAMED)
         tell(f"without one: {named}\n")

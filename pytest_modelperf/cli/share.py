@@ -62,7 +62,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     measuring: MeasuringSettings,
     outputs: OutputOptions,
 ) -> None:
-    """Write MODEL without its weights, in a folder that anybody can run, and measure the likeness.
+    """Write MODEL without its weights, to a folder that anyone can run, and compare its speed.
 
     The folder holds the graph, a program that draws other weights, the settings and what was
     measured here. Its program needs numpy and onnxruntime. The shared model runs in turn with

@@ -114,7 +114,7 @@ class EnginesOptions(Struct, frozen=True):
         if len(names) > 2:
             raise UsageError(
                 f"a sweep takes at most two engines, and --engine names {len(names)}: sweep the "
-                "others apart."
+                "others separately."
             )
         if has_other:
             raise UsageError(
@@ -155,7 +155,7 @@ class SweepOptions(Struct, frozen=True):
 @click.command(short_help="Find the best batch size, cores and streams.")
 @click.argument("model", type=click.Path())
 @click.option(
-    "--against", metavar="OTHER", type=click.Path(), help="The version before; it runs in turn."
+    "--against", metavar="OTHER", type=click.Path(), help="The earlier version; both run in turn."
 )
 @click.option(
     "--against-python", metavar="PATH", help="Run OTHER in this Python.  [default: this one]"
@@ -214,11 +214,11 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
 ) -> None:
     """Measure MODEL at every batch size, core count and number of streams, and find the best.
 
-    All configurations run in turn, in random order, so the noise of the machine affects all
-    alike. The best gives the most items per second while its median latency is surely within the
-    threshold. With --against, OTHER is the version before (A) and MODEL the one now (B). With two
-    engines, MODEL runs on the first (A) and on the second (B). On a cluster, one of the machines
-    runs the whole sweep.
+    All configurations run in turn, in random order, so the noise of the machine affects all alike.
+    The best gives the most items per second while its median latency is surely within the
+    threshold. With --against, OTHER is the earlier version (A) and MODEL the current one (B). With
+    two engines, MODEL runs on the first (A) and on the second (B). On a cluster, one of the
+    machines runs the whole sweep.
 
     With --prompt and --generate, each phase of a generation is a configuration, and the best is
     found among the steps, which make one token each.

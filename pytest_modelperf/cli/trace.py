@@ -91,12 +91,12 @@ def sum_up(file: str, options: TotalsOptions) -> None:
         told = "; ".join(printable(note).rstrip(".") for note in notes)
         because = f" ({told})" if told else ""
         raise UsageError(
-            f"{printable(file)}: nothing ran in it{because}. Give the profile of a session that "
-            "made an inference, and was ended."
+            f"{printable(file)}: no operator ran in it{because}. Give the profile of a session "
+            "that ran an inference and was ended."
         )
     if grouping is Grouping.LAYER and not any(t.name for s in summaries for t in s.operators):
         raise UsageError(
-            f"{printable(file)} does not tell which layers its operators are. Measure the model: "
+            f"{printable(file)} does not show the layers of its operators. Measure the model: "
             "modelperf profile MODEL"
         )
     if not is_shown:
@@ -147,8 +147,8 @@ class _TraceCommand(click.Command):
         left = super().parse_args(context, split_program(context, args))
         if left:
             raise UsageError(
-                f"a trace is summed up of one FILE, and there is {printable(left[0])} behind it. "
-                f"A program stands after two dashes: {_EXAMPLE}"
+                f"only one FILE can be summed up, and {printable(left[0])} follows it. "
+                f"Give a program after two dashes: {_EXAMPLE}"
             )
         return left
 
@@ -170,15 +170,15 @@ class _TraceCommand(click.Command):
     "--hook",
     "hook_action",
     type=click.Choice(_HOOK_ACTIONS),
-    help="Have this environment's Python look at MODELPERF_TRACE as it starts, or no longer; or "
-    "say whether it does.",
+    help="Make this environment's Python read MODELPERF_TRACE when it starts, undo that, or "
+    "show whether it does.",
 )
 @click.option(
     "--by",
     type=click.Choice(_GROUPINGS),
     default="operator",
     show_default=True,
-    help="Sum up the times by this. A profile that ONNX Runtime wrote itself has no layers.",
+    help="Group the times by this. A profile that ONNX Runtime wrote itself has no layers.",
 )
 @click.option(
     "--sort",
@@ -219,7 +219,7 @@ def trace(
     """Trace a PROGRAM and its child processes, or sum up FILE.
 
     PROGRAM runs unchanged, with nothing installed. Its exit code is passed on. -o names the trace;
-    other processes write theirs beside it. An option for totals sums up the trace when the program
+    other processes write theirs next to it. An option for totals sums up the trace when the program
     has ended. A Python that is started with -I, -E or -S is not traced.
 
     FILE is a recorded trace, a profile of ONNX Runtime (end_profiling() names it), or what
@@ -237,8 +237,8 @@ def trace(
     program: tuple[str, ...] | None = context.obj
     if [file, program, hook_action].count(None) != 2:
         raise UsageError(
-            "give one of a FILE to sum up, a program to trace, and --hook. A program stands after "
-            f"two dashes: {_EXAMPLE}"
+            "give either a FILE to sum up, a program to trace, or --hook. Give a program after two "
+            f"dashes: {_EXAMPLE}"
         )
     if program is None and trace_file is not None:
         raise UsageError(f"-o names the trace of a program: {_EXAMPLE}")
@@ -251,7 +251,7 @@ def trace(
     if file is not None:
         if file.endswith(".py"):
             raise UsageError(
-                f"{printable(file)} is a program and no trace. A program stands after two dashes: "
+                f"{printable(file)} is a program, not a trace. Give a program after two dashes: "
                 f"modelperf trace -- python {shell_path(file)}"
             )
         sum_up(file, options)
@@ -278,7 +278,7 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
         return launch.exit_code
     if launch.traces[0] != Path(file).absolute():
         _say(
-            f"no totals were made: they are those of {file}, which no process wrote. "
+            f"no totals were made: they need {file}, which no process wrote. "
             "Type the command above with the options for totals."
         )
         return launch.exit_code

@@ -81,8 +81,8 @@ class TuningOptions(Struct, frozen=True):
 @click.option(
     "--memory",
     metavar="MB",
-    help="Recommend only what takes no more memory: what loading the model and some inferences "
-    "add to a process.",
+    help="Recommend only what takes at most this memory: what loading the model and some "
+    "inferences add to a process.",
 )
 @click.option(
     "--tolerance",
@@ -91,7 +91,7 @@ class TuningOptions(Struct, frozen=True):
 )
 @case_options
 @measuring_options(
-    seconds=120, of_seconds="the longest that all of it may take, but for the first loads"
+    seconds=120, of_seconds="the longest that the whole tuning may take, without the first loads"
 )
 @output_options(
     csv="Write the options that were tried as CSV",
@@ -114,11 +114,11 @@ def tune(  # noqa: PLR0913  # one parameter per group of options
 ) -> None:
     """Find which options of a session make MODEL faster on this machine, and print the code.
 
-    MODEL as it runs now, with the given --engine-option, is the baseline. Every other option runs
-    beside it in turn: threads, graph optimizations, spinning, memory arena and pattern, execution
-    mode, layout, denormals. What helps is tried together, and the best is confirmed on fresh
-    rounds. An option is called better only if these exclude that there is no gain, and if the
-    outputs stay the same.
+    MODEL as it runs now, with the given --engine-option, is the baseline. Every other option takes
+    turns with it: threads, graph optimizations, spinning, memory arena and pattern, execution mode,
+    layout, denormals. What helps is tried together, and the best is confirmed on fresh rounds. An
+    option is called better only if these rounds rule out that there is no gain, and if the outputs
+    stay the same.
 
     \b
     modelperf tune model.onnx --cores 2

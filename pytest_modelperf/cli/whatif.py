@@ -76,8 +76,8 @@ class VariantOptions(Struct, frozen=True):
             return None
         if not any(variant.kind in FAITHFUL for variant in variants):
             raise UsageError(
-                "--tolerance would judge nothing: outputs of pruned and narrowed variants mean "
-                "nothing. Add --quantize or --precision, or leave it out."
+                "--tolerance has no effect: the outputs of pruned and narrowed variants are not "
+                "meaningful. Add --quantize or --precision, or leave it out."
             )
         return parse_outputs("a what-if", self.tolerance)
 
@@ -169,7 +169,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     shown: ViewOptions,
     outputs: OutputOptions,
 ) -> None:
-    """Try what would make MODEL faster: make variants of it, and measure them beside MODEL.
+    """Try what would make MODEL faster: make variants of it, and measure them against MODEL.
 
     Each variant runs in turn with MODEL, so the noise of the machine affects both alike. Only
     speed is measured; accuracy is not. Without any of --prune, --prune-channels, --quantize and

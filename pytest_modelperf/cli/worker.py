@@ -28,8 +28,8 @@ def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
     ADDRESS is that of the scheduler, or the path of its scheduler file. A machine measures one
     case at a time, so start one worker on each machine.
 
-    An open Dask port runs anybody's code: keep it inside a network that you trust, or use tls://
-    with certificates in Dask's configuration. 0.0.0.0 as H listens on all interfaces.
+    Anyone who reaches an open Dask port can run code: keep it inside a network that you trust, or
+    use tls:// with certificates in Dask's configuration. 0.0.0.0 as H listens on all interfaces.
 
     \b
     modelperf worker tcp://scheduler:8786
@@ -46,14 +46,14 @@ def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
         click.echo(f"measuring for {address} at {own}", err=True)
         if not is_encrypted(own):
             click.echo(
-                f"warning: without TLS, whoever reaches {own} can run code here as this user: see "
-                f"{page_url('cluster')}#tls",
+                f"warning: without TLS, anyone who reaches {own} can run code here as this user: "
+                f"see {page_url('cluster')}#tls",
                 err=True,
             )
 
     if not serve(address, tags, host, tell):
         click.echo(
-            f"the scheduler at {address} is gone, or has closed this worker, which no longer "
-            "measures: start it again when there is a scheduler.",
+            f"the scheduler at {address} stopped, or closed this worker: start the worker again "
+            "when there is a scheduler.",
             err=True,
         )

@@ -196,7 +196,7 @@ def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) ->
     if process.returncode:
         name = "uv" if Path(command[0]).stem == "uv" else "venv" if "venv" in command else "pip"
         text = failure_of("".join(lines))
-        said = f":\n{text}" if text else f", and said nothing: exit code {process.returncode}."
+        said = f":\n{text}" if text else f" without any output: exit code {process.returncode}."
         raise EnvironmentMakingError(f"{name} failed{said}")
 
 
@@ -246,7 +246,7 @@ def read_requirements(texts: Sequence[str]) -> WantedPackages:
             )
         found[requirement.name] = requirement
     if not found:
-        raise UsageError("there is no requirement: give one, such as onnxruntime==1.22.0.")
+        raise UsageError("no requirement is given: give one, such as onnxruntime==1.22.0.")
     versions = {name: _exact_version(requirement) for name, requirement in found.items()}
     known = {name: version for name, version in versions.items() if version is not None}
     return WantedPackages(

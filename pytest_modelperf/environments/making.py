@@ -31,7 +31,7 @@ from pytest_modelperf.environments.store import (
 from pytest_modelperf.errors import EnvironmentMakingError
 
 _ADVICE = (
-    "Give a version that the package index has a wheel of for this Python, or name the Python of "
+    "Give a version that has a wheel for this Python in the package index, or name the Python of "
     "an environment of your own."
 )
 # The package that every worker imports, with any engine.
@@ -106,5 +106,5 @@ def _install(
         installer.install(unfinished, [*wanted.exactly(packages).requirements, *missed], tell)
         packages = packages_in(unfinished)
     if not python_in(unfinished).exists() or not all(name in packages for name in wanted.names):
-        raise EnvironmentMakingError(f"{installer.name} reported success and installed nothing.")
+        raise EnvironmentMakingError(f"{installer.name} reported success but installed nothing.")
     return keep_environment(folder, unfinished, wanted, packages, installer.name)

@@ -181,7 +181,7 @@ def locked_environments(
     Raises OSError if the folder cannot be written.
     """
     hangs = EnvironmentMakingError(
-        f"another process makes environments in {printable(str(folder))} for more than "
+        f"another process has been making environments in {printable(str(folder))} for more than "
         f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
     )
     step = "waiting for another process that makes an environment"

@@ -43,6 +43,6 @@ def _home() -> Path:
         return Path.home()
     except RuntimeError as error:
         raise UsageError(
-            "this user has no home folder, where caches would lie: set HOME, or "
+            "this user has no home folder to keep caches in: set HOME, or "
             f"{FOLDER_VARIABLE}, to a folder."
         ) from error

@@ -77,10 +77,10 @@ class FileAdvice(Struct, frozen=True):
 
 
 OF_BASELINE = FileAdvice(
-    broken="Restore it from version control, or record it anew with "
+    broken="Restore it from version control, or record it again with "
     "`pytest --modelperf --modelperf-update-baseline` after deleting the folder.",
-    conflict="Take one side whole, of every file in the folder: `git checkout --theirs FOLDER` or "
-    "`--ours`. Then record the model anew with `pytest --modelperf --modelperf-update-baseline`.",
+    conflict="Take one side for every file in the folder: `git checkout --theirs FOLDER` or "
+    "`--ours`. Then record the model again with `pytest --modelperf --modelperf-update-baseline`.",
 )
 _NEWER = (
     "It was written by a newer pytest-modelperf: "
@@ -154,7 +154,7 @@ class DocumentFile(Struct, frozen=True):
     def _unreadable(self, error: OSError) -> ModelPerfError:
         advice = "Make it a file that you may read."
         if isinstance(error, NotADirectoryError):
-            advice = "Give a folder, or a path where nothing is yet."
+            advice = "Give a folder, or a path that does not exist yet."
         reason = error.strerror or str(error)
         return self.error_type(f"{printable(str(self.path))} cannot be read: {reason}. {advice}")
 
@@ -233,7 +233,7 @@ class DocumentFile(Struct, frozen=True):
         if _is_cut(text, error):
             found = "the file ends too early"
         else:
-            found = f"no valid JSON, column {error.colno}: {error.msg}"
+            found = f"not valid JSON, column {error.colno}: {error.msg}"
         return self.error(found, f"line {error.lineno}")
 
 
@@ -293,7 +293,7 @@ def _float(text: str) -> float:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text}, which is no JSON")
+    raise ValueError(f"{text}, which is not JSON")
 
 
 def _name_of(value: object) -> str:

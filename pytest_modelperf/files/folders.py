@@ -31,7 +31,7 @@ def check_folder(target: str, *, may_replace: bool) -> None:
         return
     if path.exists() and not path.is_dir():
         raise OutputError(
-            f"cannot write {shown}: it is no folder. Give --output the name of a folder, or one "
+            f"cannot write {shown}: it is not a folder. Give --output the name of a folder, or one "
             f"that ends in {_ARCHIVE}."
         )
     parent = path if path.is_dir() else path.absolute().parent

@@ -41,7 +41,7 @@ def read_toml(path: Path) -> Mapping[str, object]:
         size = require_file(path)
         if size > _MAX_TOML_BYTES:
             raise UsageError(
-                f"{name} has {format_bytes(size)}: that is no pyproject.toml. Restore it."
+                f"{name} is {format_bytes(size)}, too large for a pyproject.toml. Restore it."
             )
         content: Mapping[str, object] = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:

@@ -74,8 +74,8 @@ def locked(
     while lock is None:
         if time.monotonic() > give_up:
             raise error or OutputError(
-                f"{printable(str(folder))} is being written by another process for more than "
-                f"{seconds:.0f} s. See whether a test run hangs, and end it."
+                f"another process has been writing {printable(str(folder))} for more than "
+                f"{seconds:.0f} s. If a test run hangs, end it."
             )
         time.sleep(_POLL_SECONDS)
         lock = _take_turn(path)

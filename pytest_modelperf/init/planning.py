@@ -136,7 +136,7 @@ def add_tables(text: str, tables: Mapping[str, str]) -> str:
         added = _at_the_end(plain, tables)
     if added is None:
         raise UsageError(
-            "pyproject.toml has no place where the tables of models can be added by a program. "
+            "the tables of models cannot be added to pyproject.toml automatically. "
             f"Add them by hand:\n{printable_lines(_fragment(tables))}"
         )
     return added.replace("\n", "\r\n") if is_crlf else added
@@ -266,7 +266,7 @@ def plan_setup(
                 changes += _changed(project, SetupPart.CI, path, None, made.text)
                 notes += [made.note] if made.note is not None else []
         if there is not None:
-            notes.append(f"{there} is there already: it is left as it is")
+            notes.append(f"{there} already exists; not changed")
     if wishes.gitattributes and baselines.is_relative_to(project.root):
         path = project.root / _ATTRIBUTES
         before = read_text(path)
@@ -305,6 +305,6 @@ def read_text(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is no UTF-8: save it in that encoding.") from error
+        raise UsageError(f"{name} is not UTF-8: save it in that encoding.") from error
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error

@@ -140,7 +140,7 @@ def next_report(project: Project, files: Sequence[str], baselines: str, here: Pa
 
 def noise_report(answers: Sequence[str]) -> Report:
     lines = lines_of(answers, "noise of this machine")
-    advice = Line(text="modelperf doctor says more, and what to do")
+    advice = Line(text="modelperf doctor shows more, and what to do")
     return Report(title="The noise of this machine", blocks=(Paragraph((*lines, advice)),))
 
 

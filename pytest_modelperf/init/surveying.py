@@ -85,14 +85,14 @@ def find_models(
 def why_no_model(path: Path) -> str | None:
     """Return why a file cannot be tested as a model, in one sentence, or None if it can be."""
     if not is_utf8(str(path)):
-        return "its name is no UTF-8, so no table can name it: rename it"
+        return "its name is not UTF-8, so no table can name it: rename it"
     try:
         require_file(path)
         if _is_pointer(path):
             return "it is a Git LFS pointer, not the model: run git lfs pull"
         open_model(path).beside()
     except FileNotFoundError:
-        return "it is a link to nothing"
+        return "it is a broken link"
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
     except ModelError as error:
@@ -186,7 +186,7 @@ def _check_place(given: Path, project: Project) -> Path:
         place = place.parent.resolve() / place.name
     if not place.is_relative_to(project.root):
         raise UsageError(
-            f"{name} lies outside of the project {printable(str(project.root))}. Change to the "
+            f"{name} is outside the project {printable(str(project.root))}. Change to the "
             "project that it belongs to, or copy it there: a baseline needs a path that every "
             "checkout has."
         )

@@ -48,7 +48,7 @@ def survey_used(survey: Survey, sessions: Sequence[SessionRuns]) -> Survey:
 def _read(path: Path, runs: Sequence[SessionRuns]) -> UsedModel | str:
     """Return what was used of a model, or why it gets no table."""
     if not any(run.count for run in runs):
-        return "the program loaded it, and ran no inference"
+        return "the program loaded it, but ran no inference"
     try:
         file = open_model(path)
         used = use_sizes(declared_inputs(file.proto), runs, file.name)
@@ -67,9 +67,7 @@ def _path_of(session: SessionRuns, project: Project, search: ModelSearch) -> str
                 return inner if inner in search.models else _remark(inner, search)
     name = str(session.model)
     if not session.model.resolve().is_relative_to(project.root.resolve()):
-        return Remark(
-            name, "it is outside of the project: copy it there, so that every checkout has it"
-        )
+        return Remark(name, "it is outside the project: copy it in, so that every checkout has it")
     inside = inner_path(session.model.resolve(), project.root.resolve())
     if not name.endswith(SUFFIX):
         return Remark(inside, f"its name does not end in {SUFFIX}")

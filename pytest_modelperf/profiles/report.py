@@ -113,7 +113,7 @@ def _profiles_table(found: ProfileList) -> Table:
     rows = (row for named in _all(found) for row in _profile_rows(named, found))
     captions = []
     if found.older:
-        captions.append(f"{_OLDER} measured of another model file than the present one")
+        captions.append(f"{_OLDER} measured with a different version of the model file")
     if any(_has_few_inferences(named) for named in found.kept):
         captions.append(
             f"{UNKNOWN} too few inferences to tell; a larger max-seconds makes time for more"
@@ -220,7 +220,7 @@ def named_report(
     """
     additions = roofline_additions(named.rooflines, None if view is None else view.top)
     report = profile_report(named.profile, view, named.date, additions)
-    older = "of another model file than the present one"
+    older = "of a different version of the model file"
     kept = Line(text=describe_kept(named), is_bold=True, on=On.PAGE)
     if named.date is not None:
         model = Line(text=report.subject, on=On.TEXT)

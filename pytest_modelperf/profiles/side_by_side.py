@@ -110,8 +110,8 @@ def put_beside_work(kept: NamedProfile) -> WorkAndTime:
     ]
     if not cases:
         raise UsageError(
-            f"{kept.name} has no times of layers to hold against MACs: its engine told none, or "
-            f"it is of a Python function. To see it alone: --show {kept.name}"
+            f"{kept.name} has no times of layers to compare with MACs: its engine reported none, "
+            f"or it is of a Python function. To see it alone: --show {kept.name}"
         )
     missing = tuple(case.case for case in kept.profile.cases if case not in cases)
     return WorkAndTime(kept=kept, cases=tuple(cases), without_times=missing)
@@ -223,7 +223,7 @@ def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engin
     )
     return (
         f"{none}: the peaks of {engine} on {count_of(cores, 'core')} of this machine are not "
-        f"known. Measured by: {command}"
+        f"known. To measure them: {command}"
     )
 
 
@@ -251,10 +251,10 @@ def describe_doubt(found: SideBySide) -> str:
     if not large:
         return "none of this is shown to be a change"
     if len(large) == len(found.pairs):
-        return "the difference is larger than that, and not tested"
+        return "the difference is larger than that, but not tested"
     return (
-        f"the difference of {', '.join(large)} is larger than that, and not tested; nothing else "
-        "is shown to be a change"
+        f"the difference of {', '.join(large)} is larger than that, but not tested; the rest "
+        "may be noise"
     )
 
 

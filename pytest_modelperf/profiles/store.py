@@ -88,7 +88,7 @@ def unknown_name(name: str, known: Iterable[str], command: str) -> UsageError:
     are = "There are" if FLOPS in names else "Kept are"
     there = f"{are}: {printable(', '.join(names))}." if names else "None is kept."
     return UsageError(
-        f"there is no profile {printable(name)!r}.{suggestion(name, names)} {there} Listed by: "
+        f"there is no profile {printable(name)!r}.{suggestion(name, names)} {there} To list them: "
         f"{command}"
     )
 
@@ -154,8 +154,8 @@ class ProfileStore(Struct, frozen=True):
             try:
                 if name == file:
                     raise UsageError(
-                        f"{printable(str(self.path / file))} is no profile: its name does not end "
-                        f"in {SUFFIX}. Move it to another folder."
+                        f"{printable(str(self.path / file))} is not a profile: its name does not "
+                        f"end in {SUFFIX}. Move it to another folder."
                     )
                 kept.append(self.read(name))
             except ModelPerfError as error:
@@ -194,7 +194,7 @@ class ProfileStore(Struct, frozen=True):
             if there != name and there.lower() == name.lower():
                 raise UsageError(
                     f"{printable(self.model)} has a profile {printable(there)!r}, which some file "
-                    f"systems do not tell from {name!r}. Give another --name."
+                    f"systems do not distinguish from {name!r}. Give another --name."
                 )
 
     def check_writable(self) -> None:

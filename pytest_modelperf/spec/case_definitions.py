@@ -77,8 +77,8 @@ DIMS = Setting(
 INPUTS = Setting(
     "inputs",
     "texts",
-    "type and shape of an input, and its value if that matters. A shape of `-1` holds as many "
-    "elements as there are values",
+    "type and shape of an input, and its value if that matters. A shape of `-1` takes its "
+    "length from the values",
     places=(*MODEL, Place.COMMAND),
     metavar="NAME:DTYPE:SHAPE[:VALUE]",
     example='["ids:i64:1x64", "ratio:f32:1:0.25"]',
@@ -91,7 +91,7 @@ INPUTS = Setting(
 PROMPT = Setting(
     "prompt",
     "lengths",
-    "a generation after a prompt of so many tokens: the prefill is one inference on all of them",
+    "a generation after a prompt of this many tokens: the prefill is one inference on all of them",
     places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     unit="tokens",
@@ -102,8 +102,8 @@ PROMPT = Setting(
 GENERATE = Setting(
     "generate",
     "lengths",
-    "how many tokens to generate: each step is an inference on one, with the state that the step "
-    "before it left",
+    "how many tokens to generate: each step is an inference on one, with the state that the "
+    "previous step left",
     places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     unit="tokens",
@@ -124,11 +124,11 @@ PHASE = Setting(
 STATE = Setting(
     "state",
     "state",
-    "inputs that take over an output at the next step, where the names do not tell which",
+    "inputs that take over an output at the next step, if the names do not show which",
     places=(*MODEL, Place.COMMAND),
     metavar="PAST=PRESENT",
     example='{past = "present"}',
-    typed_help="an input that takes over an output at the next step, where the names do not tell "
+    typed_help="an input that takes over an output at the next step, if the names do not show "
     "which; repeatable",
     guide="generating.md",
     is_repeatable=True,
@@ -137,7 +137,7 @@ STATE = Setting(
 INPUT_FILE = Setting(
     "input_file",
     "path",
-    "run the model on the arrays of this file of numpy, which have the names of its inputs",
+    "run the model on the arrays of this NumPy file, which have the names of its inputs",
     places=(*MODEL, Place.COMMAND),
     metavar="F.npz",
     example='"inputs.npz"',
@@ -149,7 +149,7 @@ WORKLOAD = Setting(
     places=(*MODEL, Place.COMMAND),
     metavar="PATTERN",
     example="[{dims = {seq = 16}, weight = 5}, {dims = {seq = 128}}]",
-    typed_help="run one session on all of these files of numpy in turn, as in `inputs/*.npz`",
+    typed_help="run one session on all of these NumPy files in turn, as in `inputs/*.npz`",
     guide="workloads.md",
 )
 BUDGET = Setting(
@@ -189,7 +189,7 @@ CASE_SETTINGS = (
 GUESS = Setting(
     "guess",
     "flag",
-    "give open dimensions sizes that fit, and show them: what operators want, or usual ones",
+    "give open dimensions sizes that fit, and show them: what operators need, or common ones",
     places=(Place.COMMAND,),
     guide="sizes.md",
 )

@@ -46,8 +46,8 @@ MEASURE = Setting(
 OUTPUT_SKETCH = Setting(
     "output_sketch",
     "flag",
-    "record a small sketch of the outputs in the baseline, and hold the outputs of the model "
-    "itself against it",
+    "record a small sketch of the outputs in the baseline, and compare the outputs of the model "
+    "itself with it",
     places=(*RUN, *MODEL),
     default=False,
     guide="upgrades.md#a-sketch-of-the-outputs",
@@ -65,7 +65,7 @@ MAX_SECONDS = Setting(
 WARMUP_SECONDS = Setting(
     "warmup_seconds",
     "seconds",
-    "warm up each session for at least so many seconds, within the longest time of a case",
+    "warm up each session for at least this many seconds, within the longest time of a case",
     places=(*RUN, *MODEL, Place.COMMAND),
     metavar="S",
     unit="seconds",
@@ -86,7 +86,7 @@ MIN_SECONDS = Setting(
 TIMEOUT = Setting(
     "timeout",
     "seconds",
-    "give a case up when its worker is silent for so many seconds",
+    "give up on a case when its worker is silent for this many seconds",
     places=(*RUN, Place.COMMAND),
     metavar="S",
     default=300,
@@ -125,7 +125,7 @@ GATEWAY = Setting(
 STATIC_ONLY = Setting(
     "static_only",
     "flag",
-    "only count: no engine runs, and nothing is said of latency",
+    "only count: no engine runs, and no latency is measured",
     places=(*RUN, Place.COMMAND),
     default=False,
     command="static",
@@ -159,7 +159,7 @@ BASELINE_REQUIREMENT = Setting(
 JUDGE_UPGRADES = Setting(
     "judge_engine_upgrades",
     "flag",
-    "where the engine changed since a baseline was recorded, judge also the engine: the twin on "
+    "if the engine changed since a baseline was recorded, also judge the engine: the twin on "
     "both versions",
     places=RUN,
     default=False,
@@ -189,8 +189,8 @@ UPDATE_BASELINE = Setting(
 UNCOMMITTED = Setting(
     "uncommitted",
     "flag",
-    "record programs before their files are committed: the commit that brings the baseline must "
-    "have them",
+    "record programs before their files are committed: the commit that adds the baseline must "
+    "contain them",
     places=RUN,
     default=False,
     guide="baselines.md#recording",
@@ -198,7 +198,7 @@ UNCOMMITTED = Setting(
 STRICT = Setting(
     "strict",
     "flag",
-    "fail what is inconclusive, has no baseline, or needs more cores than this machine has",
+    "fail cases that are inconclusive, have no baseline, or need more cores than this machine has",
     places=RUN,
     default=False,
     guide="ci.md#strict",
@@ -216,7 +216,7 @@ PRUNE = Setting(
 NO_CACHE = Setting(
     "no_cache",
     "flag",
-    "take nothing from earlier runs: make models that functions return, and plans, again",
+    "reuse nothing from earlier runs: make plans and the models that functions return again",
     places=RUN,
     default=False,
     guide="parts.md#what-the-next-run-takes-from-this-one",

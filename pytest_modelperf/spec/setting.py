@@ -142,6 +142,6 @@ class Setting:
         from pytest_modelperf.errors import UsageError
 
         return UsageError(
-            f"{where} can only be typed, so that no run changes baselines unasked: "
-            f"pytest --modelperf {self.flag}"
+            f"{where} can only be given on the command line, so that no run changes baselines "
+            f"unasked: pytest --modelperf {self.flag}"
         )

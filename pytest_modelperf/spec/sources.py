@@ -231,7 +231,7 @@ def check_together(settings: RunSettings) -> None:
         if settings.uses_cluster and getattr(settings, setting.field):
             raise UsageError(
                 f"{setting.flag} needs a Python of this machine, and with {run.CLUSTER.flag} "
-                "others measure. Leave one of them out."
+                "other machines measure. Leave one of them out."
             )
 
 
@@ -246,7 +246,7 @@ def _refuse(
     for setting in idle:
         is_left_out = other.key in settings.typed and setting.key not in settings.typed
         if getattr(settings, setting.field) and not is_left_out:
-            raise UsageError(f"{setting.flag} would do nothing: {reason}. {remedy}")
+            raise UsageError(f"{setting.flag} would have no effect: {reason}. {remedy}")
 
 
 # -- the settings of a run read
@@ -376,7 +376,7 @@ def _read_gateways(machines: object, place: str) -> Mapping[str, str]:
     for name, value in machines.items():
         where = f"{place}: {printable(name)}"
         if is_gateway(name) or not name.strip():
-            raise UsageError(f"{where} is no name of a machine: give one such as board.")
+            raise UsageError(f"{where} cannot name a machine: give a name such as board.")
         found[name] = read_gateway(value, where)
         if not is_gateway(found[name]):
             raise UsageError(

@@ -722,8 +722,8 @@ def _replace(old: str, new: str) -> bytes:
     [
         (b"", "line 1: the file ends too early"),
         (_replace('"macs": 900,\n', '"macs": 9,\n"macs": 9,\n'), 'found the key "macs" twice'),
-        (_replace('"macs": 900,\n', '"macs": NaN,\n'), "found NaN, which is no JSON"),
-        (_replace('"ratio": 0.998', '"ratio": Infinity'), "found Infinity, which is no JSON"),
+        (_replace('"macs": 900,\n', '"macs": NaN,\n'), "found NaN, which is not JSON"),
+        (_replace('"ratio": 0.998', '"ratio": Infinity'), "found Infinity, which is not JSON"),
         (_replace('"ratio": 0.998', '"ratio": 1e999'), "found 1e999, which is infinite"),
         (_replace('"ratio": 0.998', '"ratio": 2'), "the ratio is outside of its interval"),
         (_replace('"macs": 900,\n', '"macs": -1,\n'), r"\[...\].static.macs: expected int >= 0"),
@@ -740,7 +740,7 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"machine": "linux', '"machine": "../linux'), "expected str matching"),
         (_replace('"sha256": "6b', '"sha256": "../6b'), "expected a SHA-256 digest"),
         (_replace('"a note"', "[" * 100_000), "nested too deeply"),
-        (_replace('"a note"', "'a note'"), r"line 41: no valid JSON, column 15"),
+        (_replace('"a note"', "'a note'"), r"line 41: not valid JSON, column 15"),
         (b"[]", "expected an object, found a list"),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",

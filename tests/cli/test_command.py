@@ -467,8 +467,10 @@ def test_help_names_no_page_that_is_not_installed(command: str) -> None:
 def test_an_option_of_another_command_is_told_with_that_command() -> None:
     result = run("profile", "linear.onnx", "--streams", "2")
     assert result.exit_code == 2
-    assert result.err.endswith("Error: No such option '--streams'. It is one of modelperf sweep.\n")
-    assert "It is one of" not in run("profile", "linear.onnx", "--no-such-option").err
+    assert result.err.endswith(
+        "Error: No such option '--streams'. It belongs to modelperf sweep.\n"
+    )
+    assert "It belongs to" not in run("profile", "linear.onnx", "--no-such-option").err
 
 
 def test_an_engine_that_is_nearly_one_is_told_the_name_of_that() -> None:

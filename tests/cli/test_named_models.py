@@ -63,7 +63,7 @@ def test_a_model_of_an_earlier_run_is_used_again_and_says_so(project: Path) -> N
     first, second = run(*command), run(*command)
     assert "exporting" in first.err
     assert "exporting" not in second.err
-    assert "the model is from an earlier run" in second.err
+    assert "reusing the model of an earlier run" in second.err
     assert first.out == second.out
 
 

@@ -271,7 +271,8 @@ def test_flops_without_the_peaks_of_so_many_cores_say_what_measures_them() -> No
     done = profiles("--show", "flops", "--cores", "1,2")
     assert (
         "no roofline of b1-c2: the peaks of onnxruntime on 2 cores of this machine are not known. "
-        "Measured by: modelperf profile models/net.onnx --roofline --engine onnxruntime --cores 2"
+        "To measure them: "
+        "modelperf profile models/net.onnx --roofline --engine onnxruntime --cores 2"
     ) in " ".join(done.out.split())
     assert done.out.count("by layer, the least time") == 1
 
@@ -280,7 +281,7 @@ def test_flops_without_the_peaks_of_so_many_cores_say_what_measures_them() -> No
 def test_flops_on_more_cores_than_there_are_have_no_command_that_would_be_refused() -> None:
     done = profiles("--show", "flops", "--cores", "3")
     assert "no roofline of b1-c3: 3 cores are wanted, but the machine has 2\n" in done.out
-    assert "Measured by" not in done.out
+    assert "To measure them" not in done.out
 
 
 def test_the_roofline_of_an_engine_that_there_is_not_is_refused() -> None:
@@ -290,8 +291,8 @@ def test_the_roofline_of_an_engine_that_there_is_not_is_refused() -> None:
 
 
 def test_what_there_is_has_flops_in_it_and_what_can_be_removed_has_not() -> None:
-    assert "'c'. There are: flops, a, b. Listed by: " in profiles("--show", "c").err
-    assert "'c'. Kept are: a, b. Listed by: " in profiles("--remove", "c").err
+    assert "'c'. There are: flops, a, b. To list them: " in profiles("--show", "c").err
+    assert "'c'. Kept are: a, b. To list them: " in profiles("--remove", "c").err
 
 
 def test_flops_beside_a_profile_are_shares_of_macs_and_of_time() -> None:
@@ -352,7 +353,7 @@ def test_another_model_under_the_same_path_is_marked(project: Path) -> None:
     save(model, seed=1)
     assert document_of(model=model)["profiles"][1]["is_older_model"] is True
     assert names(profiles(model=model).out) == ["flops", "old *"]
-    assert "another model file" in profiles("--show", "old", model=model).out
+    assert "a different version of the model file" in profiles("--show", "old", model=model).out
     # What was kept of a model that is gone is still there.
     Path(model).unlink()
     listed = profiles(model=model)

@@ -241,13 +241,13 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("", "is empty: it is not a profile of ONNX Runtime"),
-        ("[]", "nothing ran in it"),
-        ('[{"name": "x", "ph": "X", "ts": 1, "dur": 2, "tid": 1}]', "nothing ran in it"),
-        ("[\n", "nothing ran in it (the end of the file is missing"),
+        ("[]", "no operator ran in it"),
+        ('[{"name": "x", "ph": "X", "ts": 1, "dur": 2, "tid": 1}]', "no operator ran in it"),
+        ("[\n", "no operator ran in it (the end of the file is missing"),
         ("not json", "is not a profile of ONNX Runtime"),
         (
             '{"displayTimeUnit":"ms",\n"traceEvents":[\n',
-            "nothing ran in it (the end of the file is missing",
+            "no operator ran in it (the end of the file is missing",
         ),
         ('{"schema": 1, "sides": []}', "it is not a profile: it is a sweep"),
         ("{", "the file ends too early"),
@@ -273,7 +273,7 @@ def test_a_trace_that_no_program_wrote_says_how_to_write_it(tmp_path: Path) -> N
 def test_a_program_without_the_dashes_is_told_where_they_go() -> None:
     result = run("trace", "python", "program.py")
     assert result.exit_code == 2
-    assert "there is program.py behind it" in result.err
+    assert "only one FILE can be summed up, and program.py follows it" in result.err
     assert "two dashes: `modelperf trace -- python program.py`" in result.err
 
 
@@ -288,7 +288,7 @@ def test_a_program_in_the_place_of_a_trace_is_told_how_to_trace_it(tmp_path: Pat
 def test_layers_that_a_profile_does_not_tell_are_refused(profile: Path) -> None:
     result = run("trace", str(profile), "--by", "layer")
     assert result.exit_code == 2
-    assert "does not tell which layers" in result.err
+    assert "does not show the layers of" in result.err
 
 
 def test_the_profile_itself_is_not_overwritten(profile: Path) -> None:

@@ -66,7 +66,7 @@ def test_sets_of_options_run_on_a_real_engine_and_what_fails_is_named(squares: s
         (["--try", "a=,b"], "--try takes an option of the engine and its values"),
         (["--latency-ms", "0"], "--latency-ms takes milliseconds above 0"),
         (["--memory", "much"], "--memory takes megabytes above 0"),
-        (["--tolerance", "p50=0.1"], "--tolerance of a tuning is for outputs alone"),
+        (["--tolerance", "p50=0.1"], "--tolerance of a tuning applies only to outputs"),
         (["--tolerance", "outputs=3"], "takes a share such as 0.03"),
         (["--engine-option", "session.force_spinning_stop=0"], "leave it out"),
         (["--try", "session.force_spinning_stop=1,0"], "leave it out"),

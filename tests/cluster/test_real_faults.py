@@ -218,7 +218,7 @@ def test_a_worker_whose_scheduler_is_gone_says_that_it_ends(
     wait_until(lambda: "measuring for " in own_processes.log)
     kill_group(scheduler)
     assert machine.wait() == 0
-    assert "is gone, or has closed this worker, which no longer measures: " in own_processes.log
+    assert "stopped, or closed this worker: start the worker again " in own_processes.log
 
 
 def test_nobody_at_an_address_is_one_error() -> None:

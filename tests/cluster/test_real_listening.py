@@ -45,6 +45,6 @@ def test_a_machine_listens_at_one_address_only(
     wait_until(lambda: "cluster/#tls\n" in own_processes.log)
     (warned,) = [line for line in own_processes.log.splitlines() if "without TLS" in line]
     assert warned == (
-        f"warning: without TLS, whoever reaches tcp://{opened}:{ports[1]} can run code here as "
+        f"warning: without TLS, anyone who reaches tcp://{opened}:{ports[1]} can run code here as "
         "this user: see https://pytest-modelperf.github.io/pytest-modelperf/cluster/#tls"
     )

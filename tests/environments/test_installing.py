@@ -56,7 +56,7 @@ def test_a_program_that_fails_is_told_by_its_output(tmp_path: Path, name: str) -
 
 def test_a_program_that_fails_in_silence_is_told_by_its_exit_code(tmp_path: Path) -> None:
     uv = write_uv(tmp_path, "#!/bin/sh\nexit 7\n")
-    with pytest.raises(EnvironmentMakingError, match="uv failed, and said nothing: exit code 7"):
+    with pytest.raises(EnvironmentMakingError, match="uv failed without any output: exit code 7"):
         uv.create(tmp_path, lambda _: None)
 
 

@@ -124,7 +124,7 @@ def test_an_installer_that_installs_nothing_is_not_believed(folder: Path) -> Non
         def install(self, *_: object) -> None:
             pass
 
-    with pytest.raises(EnvironmentMakingError, match="reported success and installed nothing"):
+    with pytest.raises(EnvironmentMakingError, match="reported success but installed nothing"):
         make_environment(["engine==1.0"], installer=Idle(), folder=folder)
     assert names_in(folder) == set()
 

@@ -66,7 +66,7 @@ def test_what_a_range_resolved_to_is_exact() -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([], "there is no requirement"),
+        ([], "no requirement is given"),
         (["onnxruntime 1.22"], "cannot be read"),
         (["--index-url=https://elsewhere"], "cannot be read"),
         (["onnxruntime==1.22.0 --index-url https://elsewhere"], "cannot be read"),

@@ -143,7 +143,7 @@ def test_the_weights_of_a_model_are_not_put_beside_a_pipe(folder: Path, pipe: Pa
     with read_from(pipe) as read:
         done = run("shapes", "in/outside.onnx", "-o", "pipe")
     assert (done.exit_code, done.err) == (0, "")
-    assert "weights stay in w.bin: put that beside the model to run it\n" in done.out
+    assert "weights stay in w.bin: put that next to the model to run it\n" in done.out
     assert onnx.load_model_from_string(read[0]).graph.initializer
     assert names(folder) == ["in", "m.onnx", "pipe"]
 
@@ -366,8 +366,8 @@ def test_a_standard_output_that_is_closed_is_told(folder: Path, numbers: str) ->
     done = spawn_closed(numbers, "profile", "--static", "m.onnx", "--json", "report")
     assert done.returncode == 2
     assert done.stderr == (
-        "Error: standard output is closed, where results go: redirect it, as in > report.txt, or "
-        "to /dev/null where only files are wanted.\n"
+        "Error: standard output is closed, but results go there: redirect it, as in > report.txt, "
+        "or to /dev/null if you only want files.\n"
     )
     assert names(folder) == ["m.onnx"]
 
@@ -402,7 +402,7 @@ def test_a_working_folder_that_was_removed_is_told(
     monkeypatch.chdir(gone)
     gone.rmdir()
     done = run(*(word.format(model=folder / "m.onnx") for word in arguments))
-    told = "the working folder was removed: change to one that is there, as in cd .., "
+    told = "the working folder was removed: change to one that exists, as in cd .., "
     assert done == (2, "", f"Error: {told}and try again.\n")
 
 

@@ -58,7 +58,7 @@ def test_a_file_is_on_the_disk_before_its_name_is_and_the_name_before_the_end(
 def test_a_lock_that_is_not_let_go_of_is_told(tmp_path: Path) -> None:
     with (
         locked(tmp_path),
-        pytest.raises(OutputError, match="is being written by another process"),
+        pytest.raises(OutputError, match="another process has been writing"),
         locked(tmp_path, seconds=0.0),
     ):
         pass

@@ -453,6 +453,6 @@ def test_the_actions_have_help_and_refuse_options_of_others(action: str) -> None
     assert "Guide: " in text
     told = run("history", action, "--since", "2026-01-01")
     assert told.exit_code == 2
-    assert "It is one of modelperf history." in told.err
+    assert "It belongs to modelperf history." in told.err
     listed = run("history", "--help").out
     assert f"  {action}  " in listed

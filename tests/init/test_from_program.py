@@ -117,7 +117,7 @@ def test_a_program_of_other_models_is_an_error_that_names_them(tmp_path: Path) -
     found = survey(session(outside))
     assert not found.used
     assert found.unused[0] == Remark(
-        str(outside), "it is outside of the project: copy it there, so that every checkout has it"
+        str(outside), "it is outside the project: copy it in, so that every checkout has it"
     )
 
 
@@ -141,7 +141,7 @@ def test_a_model_that_ran_nothing_gets_no_table(project: Path) -> None:
     found = survey(session(project / "models" / "dense.onnx", rows=0))
     assert not found.tables
     assert (
-        Remark("models/dense.onnx", "the program loaded it, and ran no inference") in found.unused
+        Remark("models/dense.onnx", "the program loaded it, but ran no inference") in found.unused
     )
 
 

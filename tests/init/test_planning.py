@@ -110,7 +110,7 @@ def test_a_workflow_of_the_user_is_not_touched(tmp_path: Path, text: str) -> Non
     path.write_text(text)
     made = plan(project_at(tmp_path))
     assert GITHUB_FILE not in names(made.changes)
-    assert made.notes == (f"{GITHUB_FILE} is there already: it is left as it is",)
+    assert made.notes == (f"{GITHUB_FILE} already exists; not changed",)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_without_git_only_tables_are_written(tmp_path: Path) -> None:
 
 def test_a_project_of_another_encoding_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".gitattributes").write_bytes(b"\xff\n")
-    with pytest.raises(UsageError, match=r"\.gitattributes is no UTF-8"):
+    with pytest.raises(UsageError, match=r"\.gitattributes is not UTF-8"):
         plan(project_at(tmp_path))
 
 

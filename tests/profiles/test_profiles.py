@@ -598,7 +598,7 @@ def test_a_name_is_taken_until_it_is_to_be_replaced(store: ProfileStore) -> None
 
 def test_names_that_differ_in_capitals_are_not_kept_both(store: ProfileStore) -> None:
     store.keep(named(timed(5)))
-    with pytest.raises(UsageError, match="some file systems do not tell from 'Baseline'"):
+    with pytest.raises(UsageError, match="some file systems do not distinguish from 'Baseline'"):
         store.check_free("Baseline", replaces=True)
 
 
@@ -629,7 +629,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(store: ProfileStore) -> No
     store.keep(named(timed(5)))
     expected = (
         "there is no profile 'baselin'. Did you mean 'baseline'? {}. "
-        "Listed by: modelperf profiles classifier.onnx"
+        "To list them: modelperf profiles classifier.onnx"
     )
     assert message_of(store, "baselin") == expected.format("There are: flops, baseline")
     with pytest.raises(UsageError) as caught:
@@ -798,7 +798,7 @@ def test_work_and_time_want_layers_with_times() -> None:
     found = put_beside_work(named(measured_cases()))
     assert [case.case.id for case in found.cases] == ["b1-c1", "b1-c2", "b8-c1", "b8-c2"]
     assert [case.id for case in found.without_times] == ["b1-c8", "b64-c2"]
-    with pytest.raises(UsageError, match="no times of layers to hold against MACs"):
+    with pytest.raises(UsageError, match="no times of layers to compare with MACs"):
         put_beside_work(named(measured_function()))
 
 
@@ -826,7 +826,7 @@ flops       always there             1                                442.5 k   
 baseline *  2026-01-31    12:05      1      1         4.990    200.4  442.5 k     618
                                      2      1        failed
 four-cores  2026-02-02    12:05      1      4         2.994    334.0  442.5 k     618
-* measured of another model file than the present one
+* measured with a different version of the model file
 
 engine: onnxruntime 1.31.1
 instruction sets: avx2 avx512f avx512_vnni
@@ -1052,8 +1052,8 @@ def test_what_a_narrow_terminal_leaves_out_is_not_explained() -> None:
     [
         (1.2, "none of this is shown to be a change\n"),
         (1 / 1.2, "none of this is shown to be a change\n"),
-        (3.0, "the difference of b1-c1 is larger than that, and not tested; nothing else"),
-        (1 / 3.0, "the difference of b1-c1 is larger than that, and not tested; nothing else"),
+        (3.0, "the difference of b1-c1 is larger than that, but not tested; the rest"),
+        (1 / 3.0, "the difference of b1-c1 is larger than that, but not tested; the rest"),
     ],
 )
 def test_only_what_differs_more_than_such_runs_do_is_set_apart(
@@ -1067,7 +1067,7 @@ def test_only_what_differs_more_than_such_runs_do_is_set_apart(
     alone = put_side_by_side(named(timed(5)), named(timed(5 * slower), "b"))
     is_large = slower > 1.28 or slower < 1 / 1.28
     assert (
-        "the difference is larger than that, and not tested\n"
+        "the difference is larger than that, but not tested\n"
         in render_side_by_side(alone, 2, PLAIN)
     ) == is_large
 

@@ -64,7 +64,7 @@ def test_a_missing_parent_is_named_with_the_command_that_makes_it(tmp_path: Path
 
 def test_a_file_in_the_place_of_a_folder_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(OutputError, match="it is no folder"):
+    with pytest.raises(OutputError, match="it is not a folder"):
         check_folder(str(tmp_path / "file"), may_replace=True)
 
 

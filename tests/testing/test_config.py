@@ -411,44 +411,44 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
     (
         {"static_only": True, "baseline_python": "python3"},
         {},
-        "--modelperf-baseline-python would do nothing: with --modelperf-static-only",
+        "--modelperf-baseline-python would have no effect: with --modelperf-static-only",
     ),
-    ({"static_only": True, "trace": "traces"}, {}, "--modelperf-trace would do nothing"),
-    ({"static_only": True, "cluster": "a"}, {}, "--modelperf-cluster would do nothing"),
+    ({"static_only": True, "trace": "traces"}, {}, "--modelperf-trace would have no effect"),
+    ({"static_only": True, "cluster": "a"}, {}, "--modelperf-cluster would have no effect"),
     ({"static_only": True}, {"cluster": "a"}, None),
     ({"cluster": "a", "against": "v1"}, {}, None),
     ({"baseline_python": "p"}, {"cluster": "a"}, "--modelperf-baseline-python needs a Python"),
     ({"cluster": "a"}, {"baseline_python": "p"}, "--modelperf-baseline-python needs a Python"),
     ({"static_only": True}, {"trace": "traces", "baseline_python": "python3"}, None),
-    ({"trace": "traces"}, {"static_only": True}, "--modelperf-trace would do nothing"),
-    ({}, {"static_only": True, "trace": "traces"}, "--modelperf-trace would do nothing"),
+    ({"trace": "traces"}, {"static_only": True}, "--modelperf-trace would have no effect"),
+    ({}, {"static_only": True, "trace": "traces"}, "--modelperf-trace would have no effect"),
     (
         {"update_baseline": "all", "against": "main"},
         {},
-        "--modelperf-against would do nothing: --modelperf-update-baseline records every case",
+        "--modelperf-against would have no effect: --modelperf-update-baseline records every case",
     ),
     (
         {"update_baseline": "all", "baseline_python": "python3"},
         {},
-        "--modelperf-baseline-python would do nothing: --modelperf-update-baseline records",
+        "--modelperf-baseline-python would have no effect: --modelperf-update-baseline records",
     ),
     ({"update_baseline": "all"}, {"against": "main"}, None),
     (
         {"against": "main", "history": "kept"},
         {},
-        "--modelperf-history would do nothing: the history has ratios to baselines",
+        "--modelperf-history would have no effect: the history has ratios to baselines",
     ),
     ({"against": "main"}, {"history": "kept"}, None),
     ({"update_baseline": "new", "against": "main", "baseline_python": "python3"}, {}, None),
     (
         {"static_only": True, "baseline_requirement": ["onnxruntime==1.22.0"]},
         {},
-        "--modelperf-baseline-requirement would do nothing: with --modelperf-static-only",
+        "--modelperf-baseline-requirement would have no effect: with --modelperf-static-only",
     ),
     (
         {"update_baseline": "all", "judge_engine_upgrades": True},
         {},
-        "--modelperf-judge-upgrades would do nothing: --modelperf-update-baseline records",
+        "--modelperf-judge-upgrades would have no effect: --modelperf-update-baseline records",
     ),
     ({"update_baseline": "all"}, {"judge_engine_upgrades": True}, None),
     (
@@ -464,7 +464,7 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
     (
         {"against": "main", "judge_engine_upgrades": True},
         {},
-        "--modelperf-judge-upgrades would do nothing: the engine of a baseline is judged",
+        "--modelperf-judge-upgrades would have no effect: the engine of a baseline is judged",
     ),
     (
         {"against": "main", "baseline_requirement": ["recorded"]},
@@ -604,7 +604,7 @@ def test_a_mode_that_is_a_test_is_told_how_to_be_one() -> None:
 @pytest.mark.parametrize("option", [o for o in RUN_SETTINGS if not o.is_in_files], ids=repr)
 def test_what_changes_baselines_can_only_be_typed(option: Setting) -> None:
     reason = (
-        "can only be typed, so that no run changes baselines unasked: "
+        "can only be given on the command line, so that no run changes baselines unasked: "
         f"pytest --modelperf {option.flag}"
     )
     hyphened = option.key.replace("_", "-")

@@ -102,7 +102,7 @@ def test_a_marker_names_a_gateway(models: pytest.Pytester) -> None:
         ("gateway = 'bord'", [], "there is no machine 'bord'. Did you mean 'board'?"),
         ("machines.b = 'shs=board'", [], "unknown key 'shs'"),
         ("machines.b = 'board'", [], "b takes a gateway such as ssh="),
-        ("static_only = true", ["--modelperf-gateway=ssh=a"], "would do nothing"),
+        ("static_only = true", ["--modelperf-gateway=ssh=a"], "would have no effect"),
     ],
 )
 def test_a_wrong_gateway_is_told_before_anything_runs(

@@ -506,7 +506,7 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
         ),
         (
             ("--modelperf-cluster=local:2", "--modelperf-static-only"),
-            "--modelperf-cluster would do nothing: with --modelperf-static-only *",
+            "--modelperf-cluster would have no effect: with --modelperf-static-only *",
         ),
     ],
 )

@@ -196,11 +196,14 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
             "no history can be written in *: * is not a folder, or cannot be written. *",
         ),
         (["--modelperf-against", "nowhere.onnx"], "*nowhere.onnx*"),
-        (["--modelperf-baseline-python=python3"], "*would do nothing: with *-static-only *"),
-        (["--modelperf-judge-upgrades"], "*would do nothing: with *-static-only *"),
+        (["--modelperf-baseline-python=python3"], "*would have no effect: with *-static-only *"),
+        (["--modelperf-judge-upgrades"], "*would have no effect: with *-static-only *"),
         (["-o", "modelperf_strict=perhaps"], "the ini key modelperf_strict takes true or false*"),
         (["-o", "modelperf_tolerence=1"], "*'modelperf_tolerence'. Did you mean modelperf_tole*"),
-        (["-o", "modelperf_prune=true"], "the ini key modelperf_prune can only be typed*"),
+        (
+            ["-o", "modelperf_prune=true"],
+            "the ini key modelperf_prune can only be given on the command line*",
+        ),
     ],
 )
 def test_a_setting_that_means_nothing_is_one_line(
@@ -256,7 +259,9 @@ def test_no_file_may_say_that_baselines_are_changed(run: pytest.Pytester, key: s
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     option = f"--modelperf-{key.replace('_', '-')}"
     command = f"pytest --modelperf {option}"
-    result.stderr.fnmatch_lines([f"ERROR: *{key} can only be typed, *: {command}"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: *{key} can only be given on the command line, *: {command}"]
+    )
 
 
 def test_a_broken_pyproject_is_told(run: pytest.Pytester) -> None:

@@ -374,15 +374,15 @@ def test_totals_that_cannot_be_made_leave_the_exit_code(folder: Path, plain_pyth
     (folder / "idle.py").write_text("import sys, onnxruntime\nsys.exit(6)\n")
     done = trace(folder, "--top", "3", "--", plain_python.executable, "idle.py")
     assert done.returncode == 6
-    assert "nothing ran in it" in done.stderr
+    assert "no operator ran in it" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give one of a FILE to sum up, a program to trace, and --hook"),
-        (("file.json", "--", "true"), "give one of a FILE to sum up"),
-        (("--hook", "status", "--", "true"), "give one of a FILE to sum up"),
+        ((), "give either a FILE to sum up, a program to trace, or --hook"),
+        (("file.json", "--", "true"), "give either a FILE to sum up"),
+        (("--hook", "status", "--", "true"), "give either a FILE to sum up"),
         (("-o", "x.json", "file.json"), "-o names the trace of a program"),
         (("-o", "-", "--", "true"), "a trace takes a file"),
         (("-o", "no/x.json", "--", "true"), "there is no folder no"),

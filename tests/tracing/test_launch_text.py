@@ -38,4 +38,4 @@ def test_totals_that_no_trace_is_there_for_are_missed(
     done = run("trace", "--json", "totals.json", "--", "sh", "-c", script)
     assert done.exit_code == 7
     assert not (tmp_path / "totals.json").exists()
-    assert "no totals were made: they are those of trace.json, which no process" in done.err
+    assert "no totals were made: they need trace.json, which no process" in done.err
