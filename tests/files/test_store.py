@@ -82,7 +82,7 @@ def test_a_lock_whose_file_was_replaced_meanwhile_is_no_lock(
 
     monkeypatch.setattr(fcntl, "flock", replace_first)
     with (
-        pytest.raises(OutputError, match="by another process"),
+        pytest.raises(OutputError, match="another process has been writing"),
         locked(tmp_path, seconds=0.0),
     ):
         pytest.fail("two hold the lock")

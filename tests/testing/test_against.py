@@ -588,7 +588,7 @@ def test_a_folder_without_the_model_says_what_it_has(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_bytes(model(1))
     said = Repository(tmp_path).refusal("old", "models/m.onnx")
-    assert "there is no models/m.onnx and no m.onnx." in said
+    assert "which does not contain models/m.onnx or m.onnx." in said
     assert f"There are: {tmp_path / 'old/n.onnx'}." in said
     assert "If you mean the branch of that name, type refs/heads/old." in said
 

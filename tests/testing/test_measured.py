@@ -1126,7 +1126,7 @@ def test_the_peak_memory_of_a_function_needs_a_process_of_its_own(
             modelperf(lambda: sum(range(1000)))
     """)
     result = models.runpytest_inprocess("--modelperf")
-    result.stdout.fnmatch_lines(["*peak_memory_mb needs a process*name it*"])
+    result.stdout.fnmatch_lines(["*peak_memory_mb needs a process*give the name*"])
 
 
 @pytest.mark.slow

@@ -698,7 +698,7 @@ def test_a_given_value_of_a_type_that_numpy_lacks_is_its_bits() -> None:
 )
 def test_a_given_value_that_the_type_cannot_hold_is_refused(dtype: str, value: str) -> None:
     text = f"f ({dtype}[2] x) => ({dtype}[2] y) {{ y = Identity(x) }}"
-    with pytest.raises(BindingError, match=rf"'x' of the given model is no {dtype}"):
+    with pytest.raises(BindingError, match=rf"'x' of the given model is not a valid {dtype}"):
         made(text, f"x:{dtype}:2:{value}")
 
 
