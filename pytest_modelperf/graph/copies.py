@@ -91,7 +91,7 @@ def write_annotated(
     write_chunks(file, target, restored_chunks(proto, file, "with its notes"))
 
 
-# -- write a copy of a model with a unique name for every node; weights stream from file to fil
+# -- write a copy of a model with a unique name for every node; weights stream from file to file
 
 
 def needs_copy(bound: BoundModel) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import starmap
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -125,14 +124,8 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
             run_table([sweep.machine], rule, made),
         ),
         sheet=Sheet(SWEEP_COLUMNS, tuple(_rows(sweep))),
-        drawn=case_drawn(partial(_page_data, sweep)),
+        drawn=case_drawn(partial(sweep_data, sweep)),
     )
-
-
-def _page_data(sweep: Sweep) -> Mapping[str, Any]:
-    # Most reports need no page, and what draws one takes time to import.
-
-    return sweep_data(sweep)
 
 
 def _model_line(label: str, side: SweepSide) -> Line:

@@ -23,7 +23,14 @@ from pytest_modelperf.profiler.shown.page_layers import fused_entries
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.units import format_ms, format_share, percent, table_decimals
 from pytest_modelperf.text.words import count_of
-from pytest_modelperf.whatif.records import WAITING, Level, WhatIf, WhatIfCase, times_as_fast
+from pytest_modelperf.whatif.records import (
+    SHORTEST_MS,
+    WAITING,
+    Level,
+    WhatIf,
+    WhatIfCase,
+    times_as_fast,
+)
 
 _NS_PER_MS = 1e6
 _NOTHING = "-"
@@ -236,8 +243,6 @@ _SHOW: Mapping[View, _Show] = {
 # -- a what-if as the data that the scripts of a page draw
 
 
-# One nanosecond, in ms. A shorter time is a remainder of a subtraction.
-_SHORTEST_MS = 1e-6
 _BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
 
 
@@ -258,7 +263,7 @@ def _with_shares(row: Mapping[str, Any], totals: Sequence[float | None]) -> Entr
     A layer that ran outside the accelerated engine has no speedup.
     """
     times, outside = row["ms"], row.get("outside", (False,) * len(totals))
-    before = times[0] if not outside[0] and (times[0] or 0.0) >= _SHORTEST_MS else None
+    before = times[0] if not outside[0] and (times[0] or 0.0) >= SHORTEST_MS else None
     return {
         **row,
         "shares": [

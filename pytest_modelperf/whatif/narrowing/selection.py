@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
     from pytest_modelperf.whatif.narrowing.dimensions import Places
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
     Table = npt.NDArray[np.int64]
 
 # At most this many channels per block may balance another one, so that the search ends.
