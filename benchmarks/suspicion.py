@@ -139,7 +139,8 @@ class Bench:
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
         order = lot.sample(self.models, len(self.models))
-        told = run_pytest(self.project, f"--modelperf-json={report}", *self.files(order))
+        options = (f"--modelperf-json={report}", "--modelperf-no-cache")
+        told = run_pytest(self.project, *options, *self.files(order))
         if not report.exists():
             raise RuntimeError(f"the models were not checked:\n{told}")
         for case in json.loads(report.read_text("utf-8"))["cases"]:
