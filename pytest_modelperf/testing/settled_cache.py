@@ -69,10 +69,13 @@ class SettledCache:
     def key(
         self, check: CaseCheck, context: CheckContext, stored: Baseline, sha256: str
     ) -> str | None:
-        """Return the key of a case. None: user code decides too, or the profile is needed."""
+        """Return the key of a case, or None if its outcome depends on more than the key holds.
+
+        User code may change, and so may what a budget limits, such as an installed distribution.
+        """
         engine = check.setup.engine
         has_user_code = engine.runs_user_code or context.extensions.operators != Operators()
-        if has_user_code or check.keeps_profile:
+        if has_user_code or check.budgets or check.keeps_profile:
             return None
         # The level depends on the number of figures in the run, which is irrelevant for a plan.
         gate = replace(check.gate, level=RUN_LEVEL)

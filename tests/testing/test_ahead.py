@@ -229,6 +229,28 @@ def test_what_is_kept_holds_for_nothing_else(
     assert started
 
 
+def test_a_case_with_a_budget_is_not_kept(
+    retrained: pytest.Pytester, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """A budget may limit what no key holds, such as the size of a distribution."""
+    retrained.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case(model="one.onnx", batch_size=64)
+        @pytest.mark.perf_budget(macs=10**9)
+        def test_model():
+            pass
+        """
+    )
+    for _ in range(2):
+        started.clear()
+        check(retrained, "test_a_case_with_a_budget_is_not_kept.py").assert_outcomes(passed=1)
+        (case,) = cases(retrained)
+        assert (case["how"], case["verdict"]) == ("plan", "passed")
+        assert started
+
+
 def test_a_broken_file_of_the_cache_is_none(retrained: pytest.Pytester) -> None:
     check(retrained, "one.onnx").assert_outcomes(passed=1)
     (path,) = Path(f"{retrained.path}-cache", "settled").iterdir()
