@@ -296,7 +296,7 @@ def _expectations(rows: Sequence[Done]) -> Iterator[Expectation]:
         if load == QUIET:
             found = statistics.median(seconds)
             yield Expectation(
-                "one retrained model beyond pytest's start and imports, median",
+                "one retrained model beyond a run that only collects it, median",
                 f"at most {MOST_ALONE:g} s",
                 f"{found:.2f} s",
                 found <= MOST_ALONE,
