@@ -18,6 +18,8 @@ from pytest_modelperf.stats.spread import percentile_of
 
 # Low percentiles hardly change if other processes hold up some of the inferences.
 _LOW_PERCENT = 5.0
+# Models that run at the same time slow each other down by 0 to 20 %, as far as they share a core.
+_COMMON_PERCENT = 25.0
 # Standard deviations of the logarithm of a slowdown: of one process from others of its model, of
 # the machine from that of the recording, and of a process for each of its processors that others
 # use, because a waiting thread holds up the other threads. docs/parts.md has the evidence.
@@ -51,11 +53,13 @@ class MachineDrift(Struct, frozen=True):
     def of(cls, others: Sequence[float]) -> MachineDrift:
         """Return the drift since a recording, by the slowdowns of other models.
 
-        It is their median, moved towards 1 if they are few. It is never below 1, because a speedup
-        of others does not explain a slowdown.
+        It is their lower quartile, moved towards 1 if they are few: what slows only some of them,
+        such as a neighbour that shares a cache, does not slow every model. It is never below 1,
+        because a speedup of others does not explain a slowdown.
         """
         weight = len(others) / (len(others) + (_PROCESSES / _MACHINES) ** 2)
-        centre = weight * math.log(typical_slowdown(others))
+        common = percentile_of(sorted(others), _COMMON_PERCENT) if others else 1.0
+        centre = weight * math.log(common)
         return cls(max(0.0, centre), _MACHINES * math.sqrt(1.0 - weight))
 
     def explains(self, look: ShortLook) -> bool:

@@ -11,7 +11,7 @@ from pytest_modelperf.stats.records import RoundSpread
 _PERCENTS = (0, 5, 25, 50, 75, 95, 100)
 
 
-def percentile_of(ordered: Sequence[int], percent: float) -> float:
+def percentile_of(ordered: Sequence[float], percent: float) -> float:
     """Return a percentile of sorted times, by linear interpolation as in numpy."""
     place = percent / 100 * (len(ordered) - 1)
     low = math.floor(place)

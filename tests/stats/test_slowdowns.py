@@ -82,6 +82,11 @@ def test_one_slow_model_among_others_is_no_drift() -> None:
     assert not MachineDrift.of([1.0, 1.02, 0.98, 2.1]).explains(ShortLook(2.0))
 
 
+def test_what_slows_only_some_models_does_not_explain_the_slowdown_of_another() -> None:
+    others = [1.0, 1.2, 1.0, 1.18, 1.2, 1.02, 1.15, 1.2]
+    assert not MachineDrift.of(others).explains(ShortLook(1.25))
+
+
 def test_a_single_other_model_explains_less_than_its_own_slowdown() -> None:
     assert 1.2 < MachineDrift.of([1.2]).most() < 1.2 * MachineDrift.of([]).most()
 
