@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -176,3 +177,17 @@ def own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # pytest-xdist sets it, and reports would be cut to it.
         patch.delenv("COLUMNS", raising=False)
         yield
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that this one starts."""
+    workers: list[subprocess.Popen[bytes]] = []
+    plain = subprocess.Popen
+
+    def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401
+        workers.append(plain(command, **options))
+        return workers[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    return workers

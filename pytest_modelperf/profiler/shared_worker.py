@@ -1,10 +1,12 @@
-"""A worker for one model after another, for work that does not judge their times."""
+"""Workers for one model after another, for work that does not judge their times."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from threading import Condition
 
 from msgspec.structs import replace
@@ -114,6 +116,10 @@ class SharedWorker:
             else:
                 _remove_models(worker)
 
+    def start(self, setup: Setup, cores: int) -> None:
+        """Start the process and load the engine, before a model is there."""
+        self._ready(setup, cores).use_engine(setup.engine, setup.options)
+
     def end(self) -> None:
         """End the process; a rig that another thread still uses fails."""
         self._is_over = True
@@ -135,6 +141,54 @@ class SharedWorker:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.end()
+
+
+class SharedWorkers:
+    """Shared workers in different places; each model has the next one that is idle.
+
+    All processes start while the first model is read, which takes about as long.
+    """
+
+    def __init__(self, places: int, time: SharedTime) -> None:
+        self._time = time
+        self._workers = [SharedWorker(place, time) for place in range(places)]
+        self._idle: SimpleQueue[SharedWorker] = SimpleQueue()
+        # Linux ends a worker with the thread that started it, and these threads stay.
+        self._threads = ThreadPoolExecutor(places, "modelperf-start")
+        self._has_started = False
+
+    def start(self, setup: Setup, cores: int) -> None:
+        """Let the workers start, unless they did; do not wait for them."""
+        if not self._has_started:
+            self._has_started = True
+            for worker in self._workers:
+                self._threads.submit(self._start, worker, setup, cores)
+
+    @contextmanager
+    def rig(self, model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
+        """Yield a rig of an idle worker; wait for one if necessary."""
+        self.start(setup, place.case.cores)
+        with self._time.waiting():
+            worker = self._idle.get()
+        try:
+            with worker.rig(model, setup, place) as rig:
+                yield rig
+        finally:
+            self._idle.put(worker)
+
+    def end(self) -> None:
+        """End all processes; a rig that another thread still uses fails."""
+        for worker in self._workers:
+            worker.end()
+        self._threads.shutdown()
+
+    def _start(self, worker: SharedWorker, setup: Setup, cores: int) -> None:
+        try:
+            # The first model that needs this worker has the same error.
+            with suppress(Exception), self._time.turn():
+                worker.start(setup, cores)
+        finally:
+            self._idle.put(worker)
 
 
 def _remove_models(worker: ProcessWorker) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
-from queue import SimpleQueue
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,9 +18,8 @@ from pytest_modelperf.errors import MeasureError, ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.machine.describe import cores_available
 from pytest_modelperf.profiler.measurements import WAITING, Progress
-from pytest_modelperf.profiler.model_in_worker import StartRig
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker
+from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorkers
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.systems.process import OWN_PROCESS
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
@@ -103,24 +101,19 @@ def _settle_group(
     available = OWN_PROCESS.available_bytes()
     time = SharedTime(None if available is None else round(_MEMORY_SHARE * available))
     with measuring_alone(lambda holder: tell(0, f"{WAITING} {holder}")), ExitStack() as stack:
-        pool = ThreadPoolExecutor(places, "modelperf-plan")
+        # While all workers are busy, one thread reads the next model.
+        pool = ThreadPoolExecutor(places + 1, "modelperf-plan")
         stack.callback(pool.shutdown, cancel_futures=True)
-        idle: SimpleQueue[SharedWorker] = SimpleQueue()
-        for place in range(places):
-            worker = SharedWorker(place, time)
-            # After an interrupt, the workers end first, so that no thread waits for one.
-            stack.callback(worker.end)
-            idle.put(worker)
+        workers = SharedWorkers(places, time)
+        # After an interrupt, the workers end first, so that no thread waits for one.
+        stack.callback(workers.end)
 
         def settle(check: CaseCheck) -> SettledCheck | None:
-            worker = idle.get()
             try:
                 with time.turn():
-                    return _settle(checker, check, worker.rig, time, cache)
+                    return _settle(checker, check, workers, time, cache)
             except Exception:  # noqa: BLE001  # its test will report it
                 return None
-            finally:
-                idle.put(worker)
 
         futures = {pool.submit(settle, check): check for check in checks}
         for done, future in enumerate(as_completed(futures), 1):
@@ -135,7 +128,7 @@ def _settle_group(
 def _settle(
     checker: Checker,
     check: CaseCheck,
-    start: StartRig,
+    workers: SharedWorkers,
     time: SharedTime,
     cache: SettledCache | None,
 ) -> SettledCheck | None:
@@ -152,7 +145,8 @@ def _settle(
         known = None if key is None else cache.read(key, check)
         if known is not None:
             return SettledCheck(known, file.seen_files)
-    found = checker.settle(check, file, start)
+    workers.start(check.setup, check.request.cores[0])
+    found = checker.settle(check, file, workers.rig)
     if cache is not None and key is not None:
         if found is None:
             cache.note_unsettled(key)

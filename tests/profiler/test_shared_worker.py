@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
-from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker
+from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker, SharedWorkers
 from tests.support.project import write_dense
 from tests.support.small_models import parse
 
@@ -122,6 +123,49 @@ def test_a_session_that_made_a_plan_and_did_not_run_is_none_of_the_next_model(
         rig.open()
         (block,) = rig.take(2, 1_000_000_000)
         assert len(block.times_ns) == 2
+
+
+# -- several workers
+
+
+def test_the_workers_start_before_a_model_is_there_and_load_the_engine(
+    model: PreparedModel, started: list[subprocess.Popen[bytes]]
+) -> None:
+    workers, place = SharedWorkers(2, TIME), CasePlace(model.case(1), 1, 1, lambda _: None)
+    try:
+        workers.start(Setup(), 1)
+        workers.start(Setup(), 1)
+        with (
+            TIME.turn(),
+            workers.rig(model, Setup(), place) as one,
+            workers.rig(model, Setup(), place) as other,
+        ):
+            pids = {pid_of(one), pid_of(other)}
+        assert pids == {process.pid for process in started}
+    finally:
+        workers.end()
+    assert all(process.poll() is not None for process in started)
+
+
+def test_workers_that_end_as_they_start_leave_no_process(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    workers = SharedWorkers(2, TIME)
+    workers.start(Setup(), 1)
+    workers.end()
+    assert all(process.poll() is not None for process in started)
+
+
+def test_a_worker_that_cannot_start_fails_with_its_first_model(model: PreparedModel) -> None:
+    setup = Setup(spec="command=false")
+    workers, place = SharedWorkers(1, TIME), CasePlace(model.case(1), 1, 1, lambda _: None)
+    workers.start(setup, 1)
+    try:
+        for _ in range(2):
+            with pytest.raises(MeasureError), TIME.turn(), workers.rig(model, setup, place):
+                pass
+    finally:
+        workers.end()
 
 
 # -- turns and memory

@@ -97,20 +97,6 @@ def checked_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tests
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """The workers that were started."""
-    workers: list[subprocess.Popen[bytes]] = []
-    plain = subprocess.Popen
-
-    def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401
-        workers.append(plain(command, **options))
-        return workers[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", start)
-    return workers
-
-
 def test_one_worker_for_each_core_settles_all_models(
     retrained: pytest.Pytester,
     checked_here: list[str],
