@@ -1,19 +1,20 @@
 """Run the benchmarks, store what they found, and write the figures of the docs from that.
 
     make evidence                              what takes about an hour
-    make evidence ARGS=--list                  what there is, what is stored, how long it takes
-    make evidence ARGS="--only static suite"   these alone
-    make evidence ARGS=--quick                 a small form of each: shown, not stored
+    make evidence ARGS=--list                  the benchmarks, what is stored, how long each takes
+    make evidence ARGS="--show static suite"   the stored tables and expectations of these
+    make evidence ARGS="--only static suite"   run these alone
+    make evidence ARGS=--quick                 a small form of each: printed, not stored
     make evidence ARGS=--full                  the long form of each, some seven hours
-    make evidence ARGS=--tables                the figures again from what is stored: no run
+    make evidence ARGS=--tables                the pages again from what is stored, without a run
 
-Each benchmark is a process of its own, one after the other, for they measure. What it found is
-stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
-stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
-it was, if it keeps what it has (`verdicts`, `real`, `newcomer`, `reduce`, `scale`, `soak`,
-`traps`, `tune`, `real_alike`, `suspicion`).
+The benchmarks measure, so each is a process of its own, one after the other. Each result is stored
+in benchmarks/results as soon as it has ended. After the last one the pages are written: the text
+between `<!-- evidence: NAME -->` and `<!-- end -->`. An interrupted benchmark continues from what
+it has kept (`verdicts`, `real`, `newcomer`, `reduce`, `scale`, `soak`, `traps`, `tune`,
+`real_alike`, `suspicion`).
 
-What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
+A missed expectation is in the tables as missed. The exit code is 1 if a benchmark could not run.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ PROGRAMS = Path(__file__).parent
 
 _BLOCK = re.compile(r"(<!-- evidence: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _MARK = "<!-- evidence:"
+# The summary names this number of missed expectations of a benchmark.
+_NAMED_MISSES = 2
 
 
 class Module(Protocol):
@@ -67,7 +70,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One program beside this. Without a usual form it runs when it is named, or all in full."""
+    """One program of this folder. Without a usual form it runs if named, or with `--full`."""
 
     name: str
     question: str
@@ -126,7 +129,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "history",
-        "how often does a history show a step where there is none?",
+        "how often does a history show a step in pure noise?",
         quick=Form("--series 60", 0.1),
         usual=Form("--series 1000", 0.3),
         full=Form("--series 10000", 3),
@@ -140,7 +143,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "static",
-        "how fast and how right is the static profile, beside its peer?",
+        "how fast and how right is the static profile, against its peer?",
         quick=Form("--quick --skip-large", 2),
         usual=Form("", 6),
         full=Form("", 6),
@@ -161,7 +164,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "verdicts",
-        "how often is a verdict right, beside two other ways to judge?",
+        "how often is a verdict right, against two other methods?",
         quick=Form("--aa 1 --slower 1 --cores 1 --quiet", 0.5),
         usual=Form("--aa 25 --slower 12", 40),
         full=Form("--aa 100 --slower 50", 110),
@@ -255,7 +258,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "tune",
-        "is an option that helps nothing called better, and is a bad one found?",
+        "is an option without effect called better, and is a bad one found?",
         quick=Form("--nothing 1 --planted 1 --seconds 5 --planted-seconds 5", 0.5),
         usual=None,
         full=Form("", 90),
@@ -317,6 +320,10 @@ def main() -> int:
     try:
         if options.list:
             print(listing())
+            return 0
+        if options.show:
+            named = [each for each in BENCHMARKS if each.name in options.show]
+            print("\n\n".join(map(shown, named)))
             return 0
         if options.tables:
             write_pages()
@@ -427,6 +434,24 @@ def blocks_of(found: Mapping[str, Result]) -> dict[str, str]:
     return blocks
 
 
+def shown(benchmark: Benchmark) -> str:
+    """Every table of a stored result, its expectations, and its time and machine."""
+    if not benchmark.stored.exists():
+        raise ResultError(
+            f"no result of {benchmark.name} is stored. "
+            f"Type: python benchmarks/evidence.py --only {benchmark.name}"
+        )
+    result = results.load(benchmark.stored)
+    blocks = {
+        **benchmark.module.tables(result),
+        f"{benchmark.name} expectations": results.expectation_table(
+            benchmark.module.expectations(result)
+        ),
+    }
+    parts = (f"{name}\n\n{text}" for name, text in blocks.items())
+    return "\n\n".join((*parts, results.conditions(result)))
+
+
 def summary(found: Mapping[str, Result], expected: Mapping[str, Sequence[Expectation]]) -> str:
     """For each benchmark how many of its expectations were met, and which were not."""
     rows = []
@@ -438,13 +463,15 @@ def summary(found: Mapping[str, Result], expected: Mapping[str, Sequence[Expecta
                 for one in expected[each.name]
                 if not one.is_met
             ]
+            if len(others) > _NAMED_MISSES:
+                others[_NAMED_MISSES:] = [f"and {len(others) - _NAMED_MISSES} more"]
             rows.append(
                 (
                     f"`{each.name}`",
                     each.question,
                     f"{outcomes.count('met')} of {len(outcomes)}",
                     "; ".join(others) or "-",
-                    results.day(found[each.name]),
+                    results.short_conditions(found[each.name]),
                 )
             )
     header = ("benchmark", "question", "met", "missed or not shown", "measured")
@@ -501,7 +528,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--list", action="store_true", help="what there is, and what is stored")
-    how.add_argument("--tables", action="store_true", help="write the pages again, run nothing")
+    how.add_argument(
+        "--show", nargs="+", choices=names, metavar="NAME", help="print stored tables without a run"
+    )
+    how.add_argument("--tables", action="store_true", help="write the pages again without a run")
     how.add_argument("--quick", action="store_true", help="small forms: shown, and not stored")
     how.add_argument("--full", action="store_true", help="long forms, some seven hours")
     return parser.parse_args()

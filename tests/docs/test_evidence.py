@@ -95,19 +95,33 @@ def test_nothing_else_is_stored() -> None:
     assert stored == {benchmark.name for benchmark in BENCHMARKS}
 
 
-def test_every_table_of_a_benchmark_is_shown_with_what_it_was_measured_on(
-    blocks: dict[str, str],
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_every_table_of_a_benchmark_can_be_shown_with_what_it_was_measured_on(
+    benchmark: Benchmark,
 ) -> None:
-    shown = {
-        name
-        for page in PAGES
-        for name in re.findall("<!-- evidence: (.+?) -->", page.read_text(encoding="utf-8"))
-    }
-    tables = {name for name in blocks if not name.endswith((" conditions", " expectations"))}
-    assert tables <= shown
+    result = results.load(benchmark.stored)
+    text = evidence.shown(benchmark)
+    for table in benchmark.module.tables(result).values():
+        assert table in text
+    assert results.expectation_table(benchmark.module.expectations(result)) in text
+    assert text.endswith(results.conditions(result))
+
+
+def test_what_is_not_stored_cannot_be_shown() -> None:
+    form = Form("", 1)
+    with pytest.raises(
+        ResultError, match=r"no result of unknown is stored\. Type: .*--only unknown"
+    ):
+        evidence.shown(Benchmark("unknown", "?", quick=form, usual=None, full=form))
+
+
+def test_the_page_of_the_benchmarks_describes_each_and_says_when_and_on_what_it_ran() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    at_a_glance, _, _ = page.partition("<!-- end -->")
     for benchmark in BENCHMARKS:
-        own = {f"{benchmark.name} conditions", f"{benchmark.name} expectations"}
-        assert own & shown, f"of {benchmark.name} no page says when and where"
+        assert f"\n`python benchmarks/{benchmark.name}.py" in page
+        (row,) = re.findall(rf"^\| `{benchmark.name}` \|.*$", at_a_glance, re.MULTILINE)
+        assert row.endswith(f"| {results.short_conditions(results.load(benchmark.stored))} |")
 
 
 def test_what_the_pages_say_beside_their_blocks_holds_no_figures() -> None:
@@ -217,12 +231,15 @@ def test_the_summary_names_what_was_missed_and_what_was_not_shown() -> None:
         Expectation("alarms", "none", "0", is_met=True),
         Expectation("found", "all", "3 of 4", is_met=False),
         Expectation("added", "1 %", "0 to 2 %", is_met=None),
+        Expectation("more", "1 s", "2 s", is_met=False),
+        Expectation("again", "1 s", "2 s", is_met=False),
     )
     text = evidence.summary({"verdicts": result_of({})}, {"verdicts": expected})
     (row,) = text.splitlines()[2:]
     assert row == (
-        "| `verdicts` | how often is a verdict right, beside two other ways to judge? | 1 of 3 | "
-        "found: 3 of 4 (missed); added: 0 to 2 % (not shown) | 2026-11-22 |"
+        "| `verdicts` | how often is a verdict right, against two other methods? | 1 of 5 | "
+        "found: 3 of 4 (missed); added: 0 to 2 % (not shown); and 2 more "
+        "| 2026-11-22, A processor, 2 cores |"
     )
 
 
