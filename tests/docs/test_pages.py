@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterable
@@ -39,6 +40,7 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.comparing.report import COMPARISON_COLUMNS
 from pytest_modelperf.comparing.time_limits import PASS_LEVEL, MissLimit
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.counting.records import (
     LayerType,
     StaticLayer,
@@ -151,7 +153,7 @@ def add_models(project: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize(
     ("name", "cases", "skipped"),
-    [("writing-tests", 14, 2), ("budgets", 7, 0), ("extending", 1, 0)],
+    [("writing-tests", 14, 2), ("budgets", 4, 0), ("extending", 1, 0)],
 )
 def test_the_examples_of_a_page_pass_where_nothing_runs(
     name: str, cases: int, skipped: int, project: pytest.Pytester
@@ -292,7 +294,7 @@ def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
 
 def yaml_blocks() -> list[tuple[str, str]]:
     found = [(name, block) for name in NAMES for block in blocks("yaml", name)]
-    assert len(found) == 9
+    assert len(found) == 8
     return found
 
 
@@ -402,6 +404,24 @@ def test_every_budget_has_a_row_and_its_unit() -> None:
     assert '`"4.1G"` is 4,100,000,000' in plain("budgets")
     (macs,) = read_budgets({"macs": "4.1G"}, "here")
     assert macs.limit == 4_100_000_000
+
+
+def test_the_budgets_that_need_another_word_are_read_as_the_page_writes_them() -> None:
+    rows = table("budgets", "Some budgets need another word:")
+    for (word,), others, (example,) in (map(quoted, row) for row in rows):
+        written = {each.arg: ast.literal_eval(each.value) for each in call_words(example)}
+        assert next(iter(written)) == word
+        assert set(written) - {word} <= set(others)
+        (budget,) = read_budgets(written, "here")
+        assert budget.figure is FIGURES[word]
+        with pytest.raises(UsageError):
+            read_budgets({word: written[word]}, "here")
+
+
+def call_words(arguments: str) -> list[ast.keyword]:
+    call = ast.parse(f"f({arguments})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    return call.keywords
 
 
 def test_the_samples_that_budgets_take_are_those_of_the_code() -> None:
