@@ -22,7 +22,7 @@ _LOW_PERCENT = 5.0
 _COMMON_PERCENT = 25.0
 # Standard deviations of the logarithm of a slowdown: of one process from others of its model, of
 # the machine from that of the recording, and of a process for each of its processors that others
-# use, because a waiting thread holds up the other threads. docs/parts.md has the evidence.
+# use, because a waiting thread holds up the other threads. docs/statistics.md has the rule.
 _PROCESSES = 0.05
 _MACHINES = 0.07
 _NEIGHBOURS = 0.15
