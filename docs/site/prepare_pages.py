@@ -33,6 +33,7 @@ OUTSIDE: Mapping[str, str] = {
 MOVED: Mapping[str, str] = {
     "benchmarks": "../benchmarks/README.md",
     "error-rates": "statistics.md#how-often-a-verdict-errs",
+    "walkthrough": "architecture.md#from-a-file-to-a-verdict",
 }
 _SOURCES = {page: source for source, page in OUTSIDE.items()}
 _BRANCH = "main"

@@ -93,7 +93,7 @@ def test_examples_import_public_names(page: Path) -> None:
 
 # The modules that settings of other programs name.
 NAMED = tuple(re.findall(rf"`({PACKAGE}\.[\w.]+)`, for", TEXT))
-ABOUT_THE_CODE = ("architecture.md", "changing.md", "statistics.md", "walkthrough.md")
+ABOUT_THE_CODE = ("architecture.md", "changing.md", "statistics.md")
 
 
 def test_the_types_of_words_are_used_by_their_public_names() -> None:
