@@ -46,12 +46,9 @@ def take_pictures(folder: Path) -> None:
     with browser() as page:
         show(page, folder / "classifier.html")
         picture(page, "types", "classifier-types")
-        picture(page, "transitions", "classifier-transitions")
         show(page, folder / "encoder.html")
-        picture(page, "types", "encoder-types")
         page.locator("#kernels tbody tr:not(.spacer)").first.click()
         picture(page, "kernels", "encoder-kernels")
-        picture(page, "depth", "encoder-depth")
         show(page, folder / "sweep.html")
         picture(page, "chart", "sweep-chart")
 

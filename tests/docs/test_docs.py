@@ -393,7 +393,7 @@ def test_the_rules_of_sampling_are_those_of_the_code() -> None:
         f"A block has {policy.min_block} to {policy.max_block} inferences",
         f"after at least {policy.min_rounds} rounds and {policy.min_samples} samples",
         f"{100 * policy.confidence:g} % interval of the median is within",
-        f"is within {100 * policy.precision:g} %; after {policy.max_rounds} rounds; or when",
+        f"is within {100 * policy.precision:g} %, after {policy.max_rounds} rounds, or when",
         f"`--max-seconds` ({policy.max_seconds:g}) are over",
         f"Each kernel ran {SamplingPolicy().min_layer_runs} to {MAX_LAYER_RUNS} times",
         f"`--timeout` seconds ({DEFAULT_LIMIT_S:g})",
