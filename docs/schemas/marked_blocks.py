@@ -14,9 +14,11 @@ def with_block(page: str, mark: str, block: str) -> str:
     return f"{before}{begin}\n{block}\n{end}{after}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, space: str = " ") -> str:
+    """A table; without a `space` at its bars it is shorter, for pages of many small ones."""
     lines = (header, ["---"] * len(header), *rows)
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+    bar = f"{space}|{space}"
+    return "".join(f"|{space}{bar.join(map(_cell, line))}{space}|\n" for line in lines)
 
 
 def code(text: str) -> str:

@@ -1,8 +1,8 @@
 """Writes what is made of types and definitions.
 
-That is: the JSON Schemas in this folder, the tables of settings in docs/configuration.md, the
-commands in docs/commands.md, the hooks in docs/extending.md, and the types of arguments in the
-package.
+That is: the JSON Schemas in this folder, the tables of their keys in docs/json.md and
+docs/baseline-files.md, the tables of settings in docs/configuration.md, the commands in
+docs/commands.md, the hooks in docs/extending.md, and the types of arguments in the package.
 
 python docs/schemas/write_schemas.py
 """
@@ -17,9 +17,11 @@ from typing import Any
 
 import commands_page
 import hooks_page
+import json_page
 import msgspec
 import settings_page
 import typed_words
+from meanings import key_meanings
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
 from pytest_modelperf.baselines.overview import BASELINE_DIFF, BASELINE_LIST
@@ -73,11 +75,28 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "whatif": WHATIF.json_type,
 }
 
+
+def document_schema(document: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return the JSON Schema of a document, with what its keys mean."""
+    schema: dict[str, Any] = _cleaned(msgspec.json.schema(document))
+    for title, record in schema["$defs"].items():
+        for key, meaning in key_meanings(title).items():
+            if key in record.get("properties", {}):
+                record["properties"][key]["description"] = meaning
+    return {"$schema": DIALECT, **schema}
+
+
+def document_schemas() -> Mapping[str, Mapping[str, Any]]:
+    """Return the JSON Schema of each document by its name."""
+    return {name: document_schema(each) for name, each in DOCUMENTS.items()}
+
+
 # The pages with blocks that are made of the code, and what writes these blocks.
 PAGES: Mapping[Path, Callable[[str], str]] = {
     settings_page.PAGE: settings_page.with_tables,
     commands_page.PAGE: commands_page.with_commands,
     hooks_page.PAGE: hooks_page.with_hooks,
+    **{page: json_page.with_keys(page, document_schemas) for page in json_page.BLOCKS},
 }
 
 
@@ -100,8 +119,7 @@ def schema_path(name: str) -> Path:
 
 
 def schema_text(document: type[msgspec.Struct]) -> str:
-    schema = {"$schema": DIALECT, **msgspec.json.schema(document)}
-    return json.dumps(_cleaned(schema), indent=2) + "\n"
+    return json.dumps(document_schema(document), indent=2, ensure_ascii=False) + "\n"
 
 
 def _cleaned(part: Any) -> Any:  # noqa: ANN401  # any part of a schema

@@ -43,7 +43,9 @@ _SCHEME = re.compile(r"\w+:")
 # They would be asked of another server by each reader of the site.
 _BADGE = re.compile(r"^\[!\[.*\]\(https://.*\n", re.MULTILINE)
 # The programs beside the pages, what they read, and the pages themselves, which are written anew.
-_NOT_COPIED = shutil.ignore_patterns("*.py", "__pycache__", "*.md", "*.txt", f"*{SUFFIX}", "site")
+_NOT_COPIED = shutil.ignore_patterns(
+    "*.py", "__pycache__", "*.md", "*.toml", "*.txt", f"*{SUFFIX}", "site"
+)
 
 
 def sources() -> dict[str, str]:

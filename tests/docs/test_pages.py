@@ -565,7 +565,11 @@ def empty_case() -> CaseOutcome:
 
 
 def test_the_page_on_json_has_every_metric() -> None:
-    named = named_in(table("json", "### Names of metrics"))
+    of_budgets = table("json", "#### Metrics of budgets")
+    named = named_in([*table("json", "### Names of metrics"), *of_budgets])
+    assert {quoted(row[0])[0] for row in of_budgets}.isdisjoint(
+        metric.name for metric in empty_case().comparison.metrics
+    )
     counted = {metric.name for metric in empty_case().comparison.metrics}
     assert counted
     assert named >= counted
