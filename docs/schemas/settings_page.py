@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from marked_blocks import code, table, with_block
@@ -16,7 +16,7 @@ from pytest_modelperf.spec.setting import Place, Setting
 
 PAGE = Path(__file__).parent.parent / "configuration.md"
 _AS_IN_RUN = "as in the run"
-_OF_RUN = "the [option](#options) of this name, for the model"
+_OF_RUN = "as the [option](#options) of this name"
 
 
 def with_tables(text: str) -> str:
@@ -35,7 +35,7 @@ def tables(
         "run": table(
             ("option", "ini key", "table key", "default", "meaning"), map(_row_of_run, of_run)
         ),
-        "model": table(("key", "default", "example", "meaning"), map(_row_of_model, in_model)),
+        "model": table(("key", "default", "example", "meaning"), _rows_of_model(in_model)),
     }
 
 
@@ -50,6 +50,15 @@ def _row_of_run(setting: Setting) -> Sequence[str]:
         return (code(typed), "", "", "", _meaning(setting))
     names = (code(typed), code(setting.ini), code(setting.table_key))
     return (*names, default, _meaning(setting))
+
+
+def _rows_of_model(settings: Sequence[Setting]) -> Iterator[Sequence[str]]:
+    """A row for each; those that only repeat an option share the last one."""
+    repeated = [each for each in settings if each.stands_in(Place.OPTION) and not each.example]
+    yield from (_row_of_model(each) for each in settings if each not in repeated)
+    if repeated:
+        keys = ", ".join(code(each.table_key) for each in repeated)
+        yield (keys, *_row_of_model(repeated[0])[1:])
 
 
 def _row_of_model(setting: Setting) -> Sequence[str]:

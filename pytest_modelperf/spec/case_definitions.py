@@ -198,8 +198,8 @@ GUESS = Setting(
 COMMAND_GATEWAY = Setting(
     "gateway",
     "text",
-    "where a model runs: `popen//python=PATH` for another interpreter, `ssh=HOST` for another "
-    "machine",
+    "the interpreter or machine of a model: `popen//python=PATH` for another interpreter, "
+    "`ssh=HOST` for another machine",
     places=(Place.COMMAND,),
     metavar="SPEC",
     usual="this machine",

@@ -115,8 +115,8 @@ ENGINE_OPTION = Setting(
 GATEWAY = Setting(
     "gateway",
     "gateway",
-    "where a model runs: a name of `[tool.modelperf.machines]`, `popen//python=PATH` for another "
-    "interpreter, `ssh=HOST` for another machine",
+    "the interpreter or machine of a model: a name of `[tool.modelperf.machines]`, "
+    "`popen//python=PATH` for another interpreter, `ssh=HOST` for another machine",
     places=(*RUN, *MODEL),
     metavar="NAME|SPEC",
     usual="this machine",
@@ -216,7 +216,7 @@ PRUNE = Setting(
 NO_CACHE = Setting(
     "no_cache",
     "flag",
-    "reuse nothing from earlier runs: make plans and the models that functions return again",
+    "do not reuse earlier runs: make plans and the models that functions return again",
     places=RUN,
     default=False,
     guide="parts.md#what-the-next-run-takes-from-this-one",
