@@ -387,7 +387,7 @@ def test_the_rules_of_sampling_are_those_of_the_code() -> None:
     for rule in (
         f"windows of at least {policy.min_window} inferences, longer for fast models",
         f"(some {1000 * policy.window_seconds:g} ms, at most {policy.max_block} inferences)",
-        f"no more than {100 * policy.steadiness:g} % below that of the window before",
+        f"at most {100 * policy.steadiness:g} % below that of the window before",
         f"given up after {policy.max_windows} windows",
         f"The first three rounds take {1000 * policy.block_seconds:g} ms",
         f"A block has {policy.min_block} to {policy.max_block} inferences",
