@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.history import find_project_root, project_folder
 from pytest_modelperf.cli.options import (
     OutputOptions,
@@ -19,7 +20,7 @@ from pytest_modelperf.cli.output import write_report
 _INCOMPLETE = 2
 
 
-@click.command(short_help="List recorded baselines, and what changed in them.")
+@click.command(cls=GroupedCommand, short_help="List recorded baselines, and what changed in them.")
 @project_folder_option(
     "--dir",
     "folder",
@@ -32,11 +33,7 @@ _INCOMPLETE = 2
     metavar="REF",
     help="Show what changed since this git ref: a line for each new, changed or removed baseline.",
 )
-@output_options(
-    csv="Write a row for each case, or each change, as CSV",
-    html="Write the list or the changes as a page",
-    markdown="Write the list or the changes in Markdown",
-)
+@output_options(csv="a row for each case, or each change,")
 @takes_records(outputs=OutputOptions)
 def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) -> None:
     """List the baselines that `pytest --modelperf --modelperf-update-baseline` recorded.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import (
     OutputOptions,
     is_given,
@@ -106,7 +107,10 @@ class RuleOptions(Struct, frozen=True):
         )
 
 
-@click.command(short_help="Find the version that made a model slower or changed its outputs.")
+@click.command(
+    cls=GroupedCommand,
+    short_help="Find the version that made a model slower or changed its outputs.",
+)
 @click.argument("model", type=click.Path())
 @click.option(
     "--good",
@@ -154,11 +158,7 @@ class RuleOptions(Struct, frozen=True):
     has_note=True,
 )
 @cluster_options
-@output_options(
-    csv="Write the steps as CSV",
-    html="Write a page with the steps as a picture",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="the steps")
 @takes_records(
     searched=RangeOptions,
     judged=RuleOptions,

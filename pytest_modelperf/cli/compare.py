@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
@@ -56,7 +57,7 @@ _NOT_MEASURED = 3
 _BASELINES = "baselines"
 
 
-@click.command(short_help="Compare two versions of a model in time and work.")
+@click.command(cls=GroupedCommand, short_help="Compare two versions of a model in time and work.")
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="[B]", type=click.Path(), required=False)
 @click.option(
@@ -73,14 +74,12 @@ _BASELINES = "baselines"
     TOLERANCE,
     help="how much slower B may be, as a share: `0.03`, or by figure, p50=0.02,macs=0.01,load=0.2",
 )
-@click.option("--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]")
+@option_of(
+    HelpGroup.ENGINE, "--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]"
+)
 @engine_option_b
 @interpreter_options
-@output_options(
-    csv="Write the figures as CSV",
-    html="Write a page for a browser",
-    markdown="Write a report in Markdown",
-)
+@output_options(csv="the figures")
 @svg_option
 @takes_records(
     cases=CaseSpec,

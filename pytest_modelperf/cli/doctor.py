@@ -9,6 +9,7 @@ from functools import partial
 import click
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import (
     OutputOptions,
     load_extensions,
@@ -27,18 +28,14 @@ from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 
 
-@click.command(short_help="Measure how noisy this machine is.")
+@click.command(cls=GroupedCommand, short_help="Measure how noisy this machine is.")
 @click.argument("model", type=click.Path(), required=False)
 @setting_option(BATCH_SIZE, metavar="N", help="batch size")
 @setting_option(CORES)
 @one_size_options
 @setting_option(INPUT_FILE)
 @measuring_options()
-@output_options(
-    csv="Write a row for each number of cores as CSV",
-    html="Write a page with charts of the rounds",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="a row for each number of cores")
 @takes_records(cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions)
 def doctor(
     *,

@@ -8,6 +8,7 @@ from functools import partial
 
 import click
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import OutputOptions, output_options, takes_records
 from pytest_modelperf.cli.output import show, show_report, write_report
 from pytest_modelperf.errors import UsageError
@@ -19,7 +20,9 @@ _AGE = re.compile(r"([0-9]{1,5})([dh])", re.ASCII)
 _HOURS = {"d": 24, "h": 1}
 
 
-@click.command(short_help="List and remove environments with other versions of engines.")
+@click.command(
+    cls=GroupedCommand, short_help="List and remove environments with other versions of engines."
+)
 @click.option(
     "--prune",
     metavar="AGE|all",

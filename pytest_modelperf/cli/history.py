@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pytest_modelperf.cli.groups import Command, GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import (
     OutputOptions,
     output_options,
@@ -17,7 +18,6 @@ from pytest_modelperf.cli.options import (
     with_options,
 )
 from pytest_modelperf.cli.output import show, write_report
-from pytest_modelperf.cli.settings import Command
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
@@ -78,7 +78,7 @@ def _branch_options(command: Command) -> Command:
     )
 
 
-@click.command(short_help="Commit the lines of the folder to a branch.")
+@click.command(cls=GroupedCommand, short_help="Commit the lines of the folder to a branch.")
 @_branch_options
 def push(folder: str | None, branch: str, remote: str) -> None:
     """Commit the lines of the folder to a branch of their own, and push it.
@@ -102,7 +102,7 @@ def push(folder: str | None, branch: str, remote: str) -> None:
         _tell(done, f"nothing to push: {there.title} has all lines of the folder")
 
 
-@click.command(short_help="Add the lines of a branch to the folder.")
+@click.command(cls=GroupedCommand, short_help="Add the lines of a branch to the folder.")
 @_branch_options
 def pull(folder: str | None, branch: str, remote: str) -> None:
     """Add the lines that `modelperf history push` committed to a branch to the folder.
@@ -154,7 +154,7 @@ _FORMATS = ("otava", "github-action-benchmark", "bencher")
 _DRIFTED = 1
 
 
-class _HistoryCommand(click.Command):
+class _HistoryCommand(GroupedCommand):
     """A command that lists a history, unless its first word is an action, which it then runs."""
 
     def make_context(
@@ -201,18 +201,16 @@ class _HistoryCommand(click.Command):
     help="Exit with 1 if a case is shown to cost more than this above its first point or the last "
     "tag, as in 10% or 0.1.",
 )
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--format",
     "other_format",
     type=click.Choice(_FORMATS),
     help="Print what another tool reads: one series as CSV for otava, or the last point of each.",
 )
-@output_options(
-    csv="Write a row for each point as CSV",
-    html="Write a page with the curves",
-    markdown="Write the listing in Markdown",
-)
-@click.option(
+@output_options(csv="a row for each point")
+@option_of(
+    HelpGroup.OUTPUT,
     "--commit-url",
     metavar="TEMPLATE",
     help="Address of a commit for the links of the page, as in "

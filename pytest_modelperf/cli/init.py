@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.models import obtain_model, origin_of, table_line
 from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
@@ -36,7 +37,7 @@ _ENGINE = "onnxruntime"
 _MOST_COMMITTED = 10
 
 
-class _InitCommand(click.Command):
+class _InitCommand(GroupedCommand):
     """A command that keeps the program after `--from --` as the object of the context."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:

@@ -17,7 +17,8 @@ import click
 from click.core import ParameterSource
 from msgspec import UNSET, Struct
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING, Command, Option, setting_option
+from pytest_modelperf.cli.groups import Command, HelpGroup, Option, option_of
+from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import (
     BATCH_SIZE,
@@ -199,7 +200,8 @@ def _model_options(command: Command, of_several: str) -> Command:
         setting_option(INPUTS),
         # The group of commands handles it.
         setting_option(GUESS, is_taken=False),
-        click.option(
+        option_of(
+            HelpGroup.ENGINE,
             "--plugin",
             "plugins",
             multiple=True,
@@ -260,7 +262,8 @@ def measuring_options(
 
 def slowdown_option(of: str) -> Option:
     """Return the option for how much slower the median may be, if only the median is judged."""
-    return click.option(
+    return option_of(
+        HelpGroup.MEASURING,
         "--tolerance",
         metavar="SHARE",
         default="0.03",
@@ -269,7 +272,8 @@ def slowdown_option(of: str) -> Option:
     )
 
 
-top_option = click.option(
+top_option = option_of(
+    HelpGroup.OUTPUT,
     "--top",
     type=click.IntRange(min=0),
     metavar="N",
@@ -279,12 +283,14 @@ top_option = click.option(
 )
 
 
-def output_options(
-    *, csv: str | None = None, html: str | None = None, markdown: str | None = None
-) -> Option:
-    """Return the options for output files: JSON, and each format for which a help is given."""
-    helps = {"json": "Write everything as JSON", "csv": csv, "html": html, "markdown": markdown}
-    options = [_output_option(kind, told) for kind, told in helps.items() if told is not None]
+def output_options(*, csv: str | None = None) -> Option:
+    """Return the options for output files: JSON, and with a text for CSV the reports too."""
+    helps = {"json": "Write everything as JSON"}
+    if csv is not None:
+        helps["csv"] = f"Write {csv} as CSV"
+        helps["html"] = "Write a page for a browser"
+        helps["markdown"] = "Write a report in Markdown"
+    options = [_output_option(kind, text) for kind, text in helps.items()]
     return lambda command: with_options(command, *options)
 
 
@@ -306,15 +312,19 @@ def folder_options(default: str) -> Option:
     """Return the options for the folder to write, and for replacing one that exists."""
     return lambda command: with_options(
         command,
-        click.option(
+        option_of(
+            HelpGroup.OUTPUT,
             "-o",
             "--output",
             metavar="PLACE",
             help="The folder to write, or an archive whose name ends in .zip.  "
             f"[default: {default}]",
         ),
-        click.option(
-            "--force", is_flag=True, help="Replace the files of a folder or archive that exists."
+        option_of(
+            HelpGroup.OUTPUT,
+            "--force",
+            is_flag=True,
+            help="Replace the files of a folder or archive that exists.",
         ),
     )
 
@@ -339,7 +349,13 @@ class FolderOptions(Struct, frozen=True):
 
 
 def _output_option(kind: str, of_file: str) -> Option:
-    return click.option(f"--{kind}", f"{kind}_file", metavar="F", help=f"{of_file}; - for stdout.")
+    return option_of(
+        HelpGroup.OUTPUT,
+        f"--{kind}",
+        f"{kind}_file",
+        metavar="F",
+        help=f"{of_file}; - for stdout.",
+    )
 
 
 def with_options(command: Command, *options: Option) -> Command:

@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
@@ -114,7 +115,7 @@ class RooflineOptions(Struct, frozen=True):
         return "--roofline" if self.roofline else None
 
 
-@click.command(short_help="Measure what a model costs, in total and by layer.")
+@click.command(cls=GroupedCommand, short_help="Measure what a model costs, in total and by layer.")
 @click.argument("model", type=click.Path())
 @setting_option(STATIC_ONLY)
 @case_options
@@ -130,38 +131,39 @@ class RooflineOptions(Struct, frozen=True):
     "once, in a few seconds, and kept.",
 )
 @click.option("--measure-peaks", is_flag=True, help="Like --roofline, but measure the peaks again.")
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--columns",
     metavar="NAME[,NAME...]",
     help="Columns of the layer table, as in name,type,ms,macs%; 'all' for every one. The error "
     "for an unknown name lists them.",
 )
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--sort",
     metavar="COLUMN",
     help="Column that sorts the layer table.  [default: ms (macs with --static), or graph order "
     "with --top 0]",
 )
 @top_option
-@output_options(
-    csv="Write the layers as CSV",
-    html="Write a page for a browser",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="the layers")
 @svg_option
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--node-data",
     "node_data_file",
     metavar="F",
     help="Write the figures of the nodes for Model Explorer, as its node data; - for stdout.",
 )
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--annotated",
     "annotated_file",
     metavar="F",
     help="Write a copy of the model whose nodes carry their figures, which Netron shows.",
 )
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--trace",
     "trace_file",
     metavar="F",

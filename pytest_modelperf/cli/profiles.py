@@ -8,6 +8,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import (
     OutputOptions,
     generation_options,
@@ -81,7 +82,7 @@ class ActionOptions(Struct, frozen=True):
             )
 
 
-@click.command(short_help="List, show, compare and remove kept profiles.")
+@click.command(cls=GroupedCommand, short_help="List, show, compare and remove kept profiles.")
 @click.argument("model", type=click.Path())
 @click.option("--show", metavar="NAME", help="Show one profile in full; flops shows the counts.")
 @click.option(
@@ -105,11 +106,7 @@ class ActionOptions(Struct, frozen=True):
 @model_options
 @generation_options
 @top_option
-@output_options(
-    csv="Write what is shown as CSV",
-    html="Write a page for a browser",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="what is shown")
 @profile_dir_option
 @takes_records(action=ActionOptions, cases=CaseSpec, outputs=OutputOptions)
 def profiles(  # noqa: PLR0913  # one parameter per group of options

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import (
     FolderOptions,
     OutputOptions,
@@ -44,7 +45,7 @@ _WORSE = 1
 _UPGRADE_SECONDS = 300.0
 
 
-@click.command(short_help="Reduce a slowdown to the kernels that show it.")
+@click.command(cls=GroupedCommand, short_help="Reduce a slowdown to the kernels that show it.")
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="[B]", type=click.Path(), required=False)
 @folder_options(_FOLDER)
@@ -61,11 +62,7 @@ _UPGRADE_SECONDS = 300.0
     is_here=True,
 )
 @interpreter_options
-@output_options(
-    csv="Write the steps as CSV",
-    html="Write the report as a page",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="the steps")
 @takes_records(
     folder=FolderOptions,
     cases=CaseSpec,

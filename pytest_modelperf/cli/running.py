@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.groups import Command, HelpGroup, Option, option_of
 from pytest_modelperf.cli.options import with_options
 from pytest_modelperf.cli.output import shown_progress
-from pytest_modelperf.cli.settings import Command, Option, parse_interpreter, setting_option
+from pytest_modelperf.cli.settings import parse_interpreter, setting_option
 from pytest_modelperf.errors import EngineError, UsageError
 from pytest_modelperf.spec.run_definitions import CLUSTER, ENGINE_OPTION, MACHINE
 from pytest_modelperf.text.quoting import shell_word
@@ -78,7 +78,8 @@ class SecondEngine(Struct, frozen=True):
             raise EngineError(f"{error.message} {hint}", error.remedy) from error
 
 
-engine_option_b = click.option(
+engine_option_b = option_of(
+    HelpGroup.ENGINE,
     "--engine-option-b",
     multiple=True,
     metavar="KEY=VALUE",
@@ -92,7 +93,8 @@ engine_option_b = click.option(
 
 def requirement_option(name: str, runs: str) -> Option:
     """Return a repeatable option for requirements. `runs` names what runs with them."""
-    return click.option(
+    return option_of(
+        HelpGroup.ENGINE,
         name,
         multiple=True,
         metavar="REQ",
@@ -190,11 +192,17 @@ def interpreter_options(command: Command) -> Command:
     """Add the options whose values `InterpreterOptions` takes."""
     return with_options(
         command,
-        click.option(
-            "--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]"
+        option_of(
+            HelpGroup.ENGINE,
+            "--python-a",
+            metavar="PATH",
+            help="Run A in this Python.  [default: this one]",
         ),
-        click.option(
-            "--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]"
+        option_of(
+            HelpGroup.ENGINE,
+            "--python-b",
+            metavar="PATH",
+            help="Run B in this Python.  [default: this one]",
         ),
         requirement_option("--requirement-a", "A"),
         requirement_option("--requirement-b", "B"),

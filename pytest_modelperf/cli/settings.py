@@ -5,29 +5,57 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 import click
 from click.core import ParameterSource
 from msgspec import UNSET
 
+from pytest_modelperf.cli.groups import GroupedOption, HelpGroup, Option
 from pytest_modelperf.errors import UsageError, Wording
-from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, DIMS, INPUTS, STATE
+from pytest_modelperf.spec.case_definitions import (
+    BATCH_SIZE,
+    COMMAND_GATEWAY,
+    CORES,
+    DIMS,
+    GENERATE,
+    GUESS,
+    INPUT_FILE,
+    INPUTS,
+    PROMPT,
+    STATE,
+    WORKLOAD,
+)
 from pytest_modelperf.spec.run_definitions import (
+    CLUSTER,
+    ENGINE,
     ENGINE_OPTION,
+    MACHINE,
     MAX_SECONDS,
+    MIN_SECONDS,
     STATIC_ONLY,
     TIMEOUT,
     TOLERANCE,
+    WARMUP_SECONDS,
 )
 from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.text.quoting import shell_word
 
-Command: TypeAlias = Callable[..., None]
-Option: TypeAlias = Callable[[Command], Command]
 # Kinds of settings with a list of values. If such an option is given twice, click would keep the
 # last list, and drop the others silently.
 _LISTS = frozenset({"lengths", "sizes", "tolerance"})
+# Settings by their heading in the help, by the field that has the value.
+_GROUPS: Mapping[str, HelpGroup] = {
+    each.field: group
+    for group, settings in {
+        HelpGroup.SIZES: (
+            *(BATCH_SIZE, CORES, DIMS, INPUTS, GUESS, PROMPT, GENERATE, STATE),
+            *(INPUT_FILE, WORKLOAD),
+        ),
+        HelpGroup.ENGINE: (ENGINE, ENGINE_OPTION, COMMAND_GATEWAY, CLUSTER, MACHINE),
+        HelpGroup.MEASURING: (MAX_SECONDS, WARMUP_SECONDS, MIN_SECONDS, TIMEOUT, TOLERANCE),
+    }.items()
+    for each in settings
+}
 
 
 def setting_option(  # noqa: PLR0913  # what a command can change
@@ -50,6 +78,8 @@ def setting_option(  # noqa: PLR0913  # what a command can change
     return click.option(
         setting.command_flag,
         setting.field,
+        cls=GroupedOption,
+        group=_GROUPS.get(setting.field),
         is_flag=setting.metavar is None,
         multiple=setting.is_repeatable or setting.kind in _LISTS,
         type=bool if setting.metavar is None else click.UNPROCESSED,

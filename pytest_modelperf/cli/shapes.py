@@ -6,6 +6,7 @@ from functools import partial
 
 import click
 
+from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import (
     load_extensions,
     one_size_options,
@@ -24,9 +25,12 @@ from pytest_modelperf.text.words import shorten_list
 _MOST_NAMED = 5
 
 
-@click.command(short_help="Show the shape of every tensor, or write it into a model.")
+@click.command(
+    cls=GroupedCommand, short_help="Show the shape of every tensor, or write it into a model."
+)
 @click.argument("model", type=click.Path())
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "-o",
     "--output",
     metavar="OUT",
@@ -34,7 +38,8 @@ _MOST_NAMED = 5
 )
 @setting_option(BATCH_SIZE, metavar="N", help="batch size")
 @one_size_options
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--names",
     metavar="NAME[,NAME...]",
     help="Hidden tensors to make outputs of OUT; repeat the option for a name with a comma.",

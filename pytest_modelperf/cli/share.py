@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import (
     FolderOptions,
     OutputOptions,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _UNLIKE, _UNDECIDED = 1, 3
 
 
-@click.command(short_help="Share a model without its weights.")
+@click.command(cls=GroupedCommand, short_help="Share a model without its weights.")
 @click.argument("model", type=click.Path())
 @folder_options("MODEL-shared")
 @click.option(

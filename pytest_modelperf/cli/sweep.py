@@ -15,6 +15,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import (
     OutputOptions,
     generation_options,
@@ -152,16 +153,20 @@ class SweepOptions(Struct, frozen=True):
         return None if given is None else parse_threshold("--latency-threshold", given)
 
 
-@click.command(short_help="Find the best batch size, cores and streams.")
+@click.command(cls=GroupedCommand, short_help="Find the best batch size, cores and streams.")
 @click.argument("model", type=click.Path())
 @click.option(
     "--against", metavar="OTHER", type=click.Path(), help="The earlier version; both run in turn."
 )
-@click.option(
-    "--against-python", metavar="PATH", help="Run OTHER in this Python.  [default: this one]"
+@option_of(
+    HelpGroup.ENGINE,
+    "--against-python",
+    metavar="PATH",
+    help="Run OTHER in this Python.  [default: this one]",
 )
 @size_options
-@click.option(
+@option_of(
+    HelpGroup.SIZES,
     "--streams",
     metavar="N[,N...]",
     default="1",
@@ -184,11 +189,7 @@ class SweepOptions(Struct, frozen=True):
     of_seconds="the longest that the rounds of a configuration may take",
 )
 @cluster_options
-@output_options(
-    csv="Write the configurations as CSV",
-    html="Write a page with charts",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="the configurations")
 @takes_records(
     before=AgainstOptions,
     engines=EnginesOptions,

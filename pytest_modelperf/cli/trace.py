@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import OutputOptions, is_given, split_program, takes_records
 from pytest_modelperf.cli.output import show, write_report
 from pytest_modelperf.cli.settings import COMMAND_WORDING
@@ -139,7 +140,7 @@ _HOOK_ACTIONS = ("install", "remove", "status")
 _EXAMPLE = "`modelperf trace -- python program.py`"
 
 
-class _TraceCommand(click.Command):
+class _TraceCommand(GroupedCommand):
     """A command that keeps the program after `--`, with its arguments, as the context's object."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
@@ -180,14 +181,16 @@ class _TraceCommand(click.Command):
     show_default=True,
     help="Group the times by this. A profile that ONNX Runtime wrote itself has no layers.",
 )
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--sort",
     type=click.Choice(_ORDERS),
     default="total",
     show_default=True,
     help="Order of the operators.",
 )
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--top",
     type=click.IntRange(min=0),
     metavar="N",
@@ -195,16 +198,33 @@ class _TraceCommand(click.Command):
     show_default=True,
     help="How many operators to show; 0 for all.",
 )
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--chrome",
     "chrome_file",
     metavar="F",
     help="Write a trace for ui.perfetto.dev or chrome://tracing, with self times; - for stdout.",
 )
-@click.option("--json", "json_file", metavar="F", help="Write all totals as JSON; - for stdout.")
-@click.option("--csv", "csv_file", metavar="F", help="Write the operators as CSV; - for stdout.")
-@click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write the totals in Markdown; - for stdout."
+@option_of(
+    HelpGroup.OUTPUT,
+    "--json",
+    "json_file",
+    metavar="F",
+    help="Write all totals as JSON; - for stdout.",
+)
+@option_of(
+    HelpGroup.OUTPUT,
+    "--csv",
+    "csv_file",
+    metavar="F",
+    help="Write the operators as CSV; - for stdout.",
+)
+@option_of(
+    HelpGroup.OUTPUT,
+    "--markdown",
+    "markdown_file",
+    metavar="F",
+    help="Write the totals in Markdown; - for stdout.",
 )
 @takes_records(options=TotalsOptions)
 @click.pass_context

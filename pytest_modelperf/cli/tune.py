@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
+from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -64,7 +65,7 @@ class TuningOptions(Struct, frozen=True):
         return TuningTerms(TuningLimits(latency_ms, memory), allowed)
 
 
-@click.command(short_help="Find the session options that make a model faster.")
+@click.command(cls=GroupedCommand, short_help="Find the session options that make a model faster.")
 @click.argument("model", type=click.Path())
 @click.option(
     "--try",
@@ -84,7 +85,8 @@ class TuningOptions(Struct, frozen=True):
     help="Recommend only what takes at most this memory: what loading the model and some "
     "inferences add to a process.",
 )
-@click.option(
+@option_of(
+    HelpGroup.MEASURING,
     "--tolerance",
     metavar="outputs=SHARE",
     help="How far outputs may differ, as a share of their largest value.  [default: outputs=0.001]",
@@ -93,11 +95,7 @@ class TuningOptions(Struct, frozen=True):
 @measuring_options(
     seconds=120, of_seconds="the longest that the whole tuning may take, without the first loads"
 )
-@output_options(
-    csv="Write the options that were tried as CSV",
-    html="Write a page with the options and their intervals",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="the options that were tried")
 @takes_records(
     named=TuningOptions, cases=CaseSpec, measuring=MeasuringSettings, outputs=OutputOptions
 )

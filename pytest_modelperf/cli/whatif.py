@@ -14,6 +14,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import (
     OutputOptions,
     load_extensions,
@@ -95,7 +96,7 @@ class ViewOptions(Struct, frozen=True):
         return WhatIfView(self.top or None, View(self.view))
 
 
-@click.command(short_help="Try what would make a model faster.")
+@click.command(cls=GroupedCommand, short_help="Try what would make a model faster.")
 @click.argument("model", type=click.Path())
 @click.option(
     "--prune",
@@ -122,7 +123,8 @@ class ViewOptions(Struct, frozen=True):
     metavar="SHARE[,SHARE...]",
     help="Estimate these shares of pruning from the measured ones around them: 0.7.",
 )
-@click.option(
+@option_of(
+    HelpGroup.MEASURING,
     "--tolerance",
     metavar="outputs=SHARE",
     help="Mark variants whose outputs differ by more: outputs=0.01 is 1 % of the largest value. "
@@ -136,18 +138,15 @@ class ViewOptions(Struct, frozen=True):
 )
 @cluster_options
 @top_option
-@click.option(
+@option_of(
+    HelpGroup.OUTPUT,
     "--view",
     type=click.Choice(["ms", "percent", "speedup"]),
     default="ms",
     show_default=True,
     help="What the layer tables show: times, shares of the whole model, or speedups.",
 )
-@output_options(
-    csv="Write levels and layers as CSV",
-    html="Write a page with charts",
-    markdown="Write the report in Markdown",
-)
+@output_options(csv="levels and layers")
 @takes_records(
     named=VariantOptions,
     cases=CaseSpec,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.text.site import page_url
 
 
-@click.command(short_help="Measure on this machine for a cluster.")
+@click.command(cls=GroupedCommand, short_help="Measure on this machine for a cluster.")
 @click.argument("address")
 @click.option(
     "--tag",

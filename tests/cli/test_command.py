@@ -464,6 +464,20 @@ def test_help_names_no_page_that_is_not_installed(command: str) -> None:
     assert ".md" not in run(command, "--help").out
 
 
+@pytest.mark.parametrize("command", ["profile", "compare", "sweep", "tune", "whatif"])
+def test_help_groups_options_under_headings(command: str) -> None:
+    text = run(command, "--help").out
+    headings = ["Options:", "Sizes and inputs:", "Engine and machine:", "Measuring:", "Output:"]
+    found = [line for line in text.splitlines() if line in headings]
+    assert found == headings
+    options = {"--batch": 1, "--engine": 2, "--max-seconds": 3, "--json": 4, "--help": 0}
+    parts = re.split(r"^(?:Options|Sizes and inputs|Engine and machine|Measuring|Output):$", text,
+                     flags=re.MULTILINE)  # fmt: skip
+    for option, place in options.items():
+        assert [re.search(rf"^  (?:-\w, )?{option}\b(?!-)", part, re.MULTILINE) is not None
+                for part in parts].index(True) == place + 1  # fmt: skip
+
+
 def test_an_option_of_another_command_is_told_with_that_command() -> None:
     result = run("profile", "linear.onnx", "--streams", "2")
     assert result.exit_code == 2

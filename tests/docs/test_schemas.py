@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 import typed_words
-from commands_page import all_commands
+from commands_page import all_commands, shared_options
 from json_page import BLOCKS
 from meanings import meanings, record_name
 from write_schemas import (
@@ -38,6 +38,7 @@ PAGES = "\n".join(
     )
 )
 
+COMMANDS = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 
 # The sections that describe a document: its own, then those of the parts that it shares.
@@ -126,15 +127,25 @@ def test_a_page_that_is_made_of_definitions_is_up_to_date(
     assert text == written(text), "run `make schemas`"
 
 
-def test_the_page_of_commands_names_every_option_of_each() -> None:
-    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+def test_the_page_of_commands_has_every_option_of_each_once() -> None:
+    text, _, shared = COMMANDS.partition("\n## Shared options\n")
+    rows = [row.split(" | ") for row in shared.splitlines() if row.startswith("| `")]
     for name, command in all_commands().items():
         section, _, _ = text.partition(f"\n## modelperf {name}\n")[2].partition("\n## ")
-        flags = re.findall(r"`(-[\w-]+)(?:, (-[\w-]+))?[ `]", section.partition("```\n\n")[2])
-        told = [flag for pair in flags for flag in pair if flag]
+        own = re.findall(r"^- `(.+?)`: ", section, re.MULTILINE)
+        taken = [row[0].strip("| `") for row in rows if f"`{name}`" in row[-1]]
+        listed = [flag for each in (*own, *taken) for flag in re.findall(r"(?<!\S)-[\w-]+", each)]
         options = [each for each in command.params if isinstance(each, click.Option)]
-        for option in options:
-            assert not {*option.opts}.isdisjoint(told), f"{name} {option.opts}"
+        flags = [flag for each in options for flag in (*each.opts, *each.secondary_opts)]
+        assert sorted(listed) == sorted(flags), name
+        assert own == sorted(own)
+
+
+def test_an_option_is_shared_by_two_commands_or_more_with_the_same_words() -> None:
+    rows = shared_options(all_commands())
+    assert all(len(names) > 1 for names in rows.values())
+    sections = COMMANDS.partition("\n## Shared options\n")[0]
+    assert not [row for row in rows if f"- {row[0]}: {row[1]}\n" in sections]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
