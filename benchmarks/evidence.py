@@ -458,11 +458,12 @@ def summary(found: Mapping[str, Result], expected: Mapping[str, Sequence[Expecta
     for each in BENCHMARKS:
         if each.name in found:
             outcomes = [one.outcome for one in expected[each.name]]
-            others = [
-                f"{one.what}: {one.found} ({one.outcome})"
-                for one in expected[each.name]
-                if not one.is_met
-            ]
+            # What was missed comes before what was not shown.
+            unmet = sorted(
+                (one for one in expected[each.name] if not one.is_met),
+                key=lambda one: one.is_met is None,
+            )
+            others = [f"{one.what}: {one.found} ({one.outcome})" for one in unmet]
             if len(others) > _NAMED_MISSES:
                 others[_NAMED_MISSES:] = [f"and {len(others) - _NAMED_MISSES} more"]
             rows.append(

@@ -238,7 +238,7 @@ def test_the_summary_names_what_was_missed_and_what_was_not_shown() -> None:
     (row,) = text.splitlines()[2:]
     assert row == (
         "| `verdicts` | how often is a verdict right, against two other methods? | 1 of 5 | "
-        "found: 3 of 4 (missed); added: 0 to 2 % (not shown); and 2 more "
+        "found: 3 of 4 (missed); more: 2 s (missed); and 2 more "
         "| 2026-11-22, A processor, 2 cores |"
     )
 
