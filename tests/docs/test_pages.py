@@ -409,7 +409,7 @@ def test_every_budget_has_a_row_and_its_unit() -> None:
 def test_the_budgets_that_need_another_word_are_read_as_the_page_writes_them() -> None:
     rows = table("budgets", "Some budgets need another word:")
     for (word,), others, (example,) in (map(quoted, row) for row in rows):
-        written = {each.arg: ast.literal_eval(each.value) for each in call_words(example)}
+        written = {str(each.arg): ast.literal_eval(each.value) for each in call_words(example)}
         assert next(iter(written)) == word
         assert set(written) - {word} <= set(others)
         (budget,) = read_budgets(written, "here")
