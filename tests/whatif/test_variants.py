@@ -485,10 +485,10 @@ def page() -> str:
 
 
 def test_the_page_has_the_figures_of_the_code(asked: FakeAsking) -> None:
-    assert f"within {100 * core._NO_DIFFERENCE:g} %, or after `--max-seconds` (10)" in page()
+    assert f"within {100 * core._NO_DIFFERENCE:g} %, or for `--max-seconds` (10)" in page()
     asked.run("whatif", "model.onnx")
     assert asked.request.model.setup.policy.max_seconds == 10
-    assert "Without any of these options, `--prune 0.5,0.9 --quantize int8` is tried" in page()
+    assert "Without these, `--prune 0.5,0.9 --quantize int8` is tried" in page()
 
 
 def test_the_page_names_every_column_of_the_csv() -> None:
