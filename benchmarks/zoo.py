@@ -259,6 +259,8 @@ def tables(result: Result) -> Mapping[str, str]:
     if recorded:
         shown = f"{statistics.fmean(recorded):.1f} a case"
         lines.append((QUIET, RECORDING, str(len(recorded)), shown, "mean"))
+    order = (RECORDING, RETRAINED, AGAIN, ONE_SLOWER, ALONE)
+    lines.sort(key=lambda line: (line[0] != QUIET, order.index(line[1])))
     table = markdown(("load", "run", "models", "s", "verdicts"), lines, "llrrl")
     return {"zoo": table, f"zoo{results.SHORT}": table}
 
