@@ -313,7 +313,7 @@ class Trace:
         self.frames().print_executions(top)
 
     def print_operators(
-        self, by: str = "name", sort: str = "total", top: int | None = _TOP
+        self, by: str = "op_type", sort: str = "total", top: int | None = _TOP
     ) -> None:
         self.frames().print_operators(by, sort, top)
 

@@ -600,12 +600,12 @@ warm up          0  main    0.000080  0.000050  0.000030
 warm up          1  main    0.000060  0.000050  0.000010
                  2  8       0.000040
 
-operators by name, in ms
-name   op_type   average  count     total   share
-─────────────────────────────────────────────────
-Conv1  Conv     0.000040      2  0.000080  80.0 %
-Loop1  Loop     0.000010      1  0.000010  10.0 %
-Relu1  Relu     0.000010      1  0.000010  10.0 %
+operators by op_type, in ms
+op_type   average  count     total   share
+──────────────────────────────────────────
+Conv     0.000040      2  0.000080  80.0 %
+Loop     0.000010      1  0.000010  10.0 %
+Relu     0.000010      1  0.000010  10.0 %
 
 operator calls, in ms
 inference_id  operator_index  name   op_type  thread     start       dur      self

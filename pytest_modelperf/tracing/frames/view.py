@@ -221,7 +221,7 @@ class Frames:
         _show(_with_thread(self.executions()), Heading("executions, in ms", columns), top)
 
     def print_operators(
-        self, by: str = "name", sort: str = "total", top: int | None = _TOP
+        self, by: str = "op_type", sort: str = "total", top: int | None = _TOP
     ) -> None:
         found = self.operators(by, sort)
         _show(found, Heading(f"operators by {by}, in ms", tuple(found.columns)), top)
