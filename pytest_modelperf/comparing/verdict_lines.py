@@ -215,12 +215,12 @@ _WHERE_BUDGETS_ARE = (
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     """Return the judged tails that were not awaited and that stayed open."""
-    found = (m for m in _not_shown(case) if m.name.startswith(LATENCY))
+    found = (m for m in _not_decided(case) if m.name.startswith(LATENCY))
     # A tolerance cannot name a member of a workload.
     return tuple(m for m in found if not m.name.startswith(MEMBER))
 
 
-def _not_shown(case: CaseComparison) -> Iterator[Metric]:
+def _not_decided(case: CaseComparison) -> Iterator[Metric]:
     return (m for m in case.metrics if m.gated and not m.awaited and m.is_open)
 
 
@@ -244,7 +244,7 @@ def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str
     """
     if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
         return
-    found = [m for m in _not_shown(case) if m.name in _WORDS]
+    found = [m for m in _not_decided(case) if m.name in _WORDS]
     for allowed in dict.fromkeys(map(format_allowed, found)):
         alike = [metric for metric in found if format_allowed(metric) == allowed]
         changes = ", ".join(f"{metric_title(m.name)} {format_change(m)}".rstrip() for m in alike)
@@ -283,7 +283,7 @@ def _tolerance_word(metric: Metric) -> str:
 def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:
     """Yield a line for each judged tail that stayed open.
 
-    `p95 not shown: +2.1 %, this run could see +14.0 % or more, about 40 rounds would decide; ...`
+    `p95 not decided: +2.1 %, this run could see +14.0 % or more, about 40 rounds would decide; ...`
     """
     if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
         return
@@ -299,7 +299,7 @@ def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]
         if metric.rounds_needed is not None:
             known.append(f"about {metric.rounds_needed:,} rounds would decide")
         waiting = naming(case, [metric], wording)
-        yield f"{name} not shown: {', '.join(known)}; {waiting} waits for it"
+        yield f"{name} not decided: {', '.join(known)}; {waiting} waits for it"
 
 
 def describe_method(case: CaseComparison) -> str | None:

@@ -140,12 +140,12 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
             models_table([ModelRow("", tuning.model, "" if engine is None else engine.label)]),
             run_table([machine], rule, made),
         ),
-        sheet=_sheet(tuning),
+        sheet=option_sheet(tuning),
         drawn=Drawn(_DRAWINGS, partial(tuning_data, tuning)),
     )
 
 
-def _sheet(tuning: Tuning) -> Sheet:
+def option_sheet(tuning: Tuning) -> Sheet:
     """Return a row for each set of options of each case."""
     return Sheet(
         _SHEET_COLUMNS,
@@ -255,7 +255,7 @@ def _tried_table(case: TunedCase, least_gain: float) -> Table:
     gain = f"{100 * least_gain:g} %"
     caption = (
         f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
-        "open: neither is shown"
+        "open: not decided"
     )
     table = table_of(
         "options tried",

@@ -128,7 +128,7 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
             models_table([ModelRow("", whatif.model, "" if engine is None else engine.label)]),
             run_table([machine], rule, made),
         ),
-        sheet=_sheet(whatif),
+        sheet=level_sheet(whatif),
         drawn=Drawn(_DRAWINGS, partial(whatif_data, whatif)),
     )
 
@@ -238,7 +238,7 @@ def _legend(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
     if any(_interval(level) == UNKNOWN for level in shown):
         yield f"{UNKNOWN} too few rounds to tell; a larger max-seconds makes time for more"
     if any(verdict_of(level) == _NEITHER for level in shown):
-        yield f"{_NEITHER}: not shown to be faster or slower"
+        yield f"{_NEITHER}: not decided whether it is faster or slower"
 
 
 def verdict_of(level: Level) -> str:
@@ -400,7 +400,7 @@ def _outputs_table(case: WhatIfCase) -> Table | None:
 # -- the sheet
 
 
-def _sheet(whatif: WhatIf) -> Sheet:
+def level_sheet(whatif: WhatIf) -> Sheet:
     """Return all levels of all cases. `row` shows if a row is for a model, layer type or layer."""
     rows = tuple(
         (*_case_cells(case), *_level_cells(level), *cells)

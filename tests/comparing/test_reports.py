@@ -757,7 +757,18 @@ def test_a_tail_that_lacks_samples_has_a_row_only_where_it_was_asked_for() -> No
     assert "p95 latency" not in shown
     assert re.search(r"^p99 latency +\? .* inconclusive$", shown, re.MULTILINE)
     passed = replace(case, metrics=(OPEN.metrics[0], unknown))
-    assert "tail: p95 not shown: too few samples, about 15 rounds would decide" in text(passed)
+    assert "tail: p95 not decided: too few samples, about 15 rounds would decide" in text(passed)
+
+
+def test_a_figure_that_is_not_decided_has_its_word_and_a_legend() -> None:
+    load = Metric(
+        "load_ms", 7.3, 8.5, Verdict.INCONCLUSIVE, interval=(0.9, 1.4), allowed=0.15, awaited=False
+    )
+    case = replace(SLOWER, metrics=(*SLOWER.metrics, load))
+    shown = text(case, width=80)
+    assert re.search(r"^load .* not decided$", shown, re.MULTILINE)
+    assert shown.count("not decided: it may be worse or not") == 1
+    assert "not decided:" not in text(SLOWER, width=80).partition("load")[0]
 
 
 def test_the_change_of_an_operator_that_cannot_be_counted_is_unknown() -> None:

@@ -52,7 +52,7 @@ enable_mem_pattern=0            x0.80  0.75 … 0.86       9  slower
 late=1                                                      not tried
 no_such=1                                                   not possible
 faster, slower: shown, by more than 2 %; no gain: shown to gain less than 2 %;
-open: neither is shown
+open: not decided
 
 fast_math=1: its outputs differ by 25 % of their largest value, allowed 0.1 %
 no_such=1: onnxruntime has no session option 'no_such'

@@ -130,7 +130,7 @@ def test_the_levels_are_a_table_that_says_in_words_what_was_shown() -> None:
         "Pruned 0.9 4.762 210.0 x1.41 1.38 … 1.44 faster 6.000 M",
         "INT8 dynamic 7.217 138.6 x0.93 0.91 … 0.95 slower 6.000 M",
         "INT8 static failed",
-        "interval: 99 %, of the speedup neither: not shown to be faster or slower",
+        "interval: 99 %, of the speedup neither: not decided whether it is faster or slower",
     ):
         assert row in text
 

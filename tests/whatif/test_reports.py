@@ -84,7 +84,7 @@ Pruned 0.9             6.000 M  12.00 k  46.88 KiB  90.0 %
 INT8 dynamic           6.000 M  12.00 k  46.88 KiB   0.0 %
 INT8 static
 interval: 99 %, of the speedup
-neither: not shown to be faster or slower
+neither: not decided whether it is faster or slower
 INT8 static: INT8 static needs an operator that this engine does not have:
   QLinearConv
 
@@ -179,7 +179,7 @@ Pruned 0.9                    4.762    210.0    x1.41  1.38 … 1.44  faster   6
 INT8 dynamic                  7.217    138.6    x0.93  0.91 … 0.95  slower   6.000 M  12.00 k  46.88 KiB   0.0 %
 INT8 static                                                         failed
 interval: 99 %, of the speedup
-neither: not shown to be faster or slower
+neither: not decided whether it is faster or slower
 INT8 static: INT8 static needs an operator that this engine does not have: QLinearConv
 
 by layer type, in ms

@@ -69,8 +69,9 @@ def layer_counts(change: LayerTypeChange) -> str:
 # A metric's title is cut to no less than this.
 _LEAST_TITLE = 11
 _LEAST_VERDICT = 12
-# The word for a judged tail that is open but not awaited by the verdict.
-_NOT_SHOWN = "not shown"
+# The word for a judged figure that is open but not awaited by the verdict.
+_NOT_DECIDED = "not decided"
+_LEGEND = f"{_NOT_DECIDED}: it may be worse or not, and the verdict does not wait for it"
 
 
 def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]:
@@ -116,7 +117,8 @@ def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) 
         )
         for metric in shown
     )
-    return drop_blank_columns(Table("", columns, rows))
+    is_undecided = any(row[-1] == _NOT_DECIDED for row in rows)
+    return drop_blank_columns(Table("", columns, rows, caption=_LEGEND if is_undecided else ""))
 
 
 def is_measured(case: CaseComparison) -> bool:
@@ -139,7 +141,7 @@ def _is_shown(metric: Metric) -> bool:
 
 def _verdict(metric: Metric) -> str:
     if metric.gated and metric.is_open and not metric.awaited:
-        return _NOT_SHOWN
+        return _NOT_DECIDED
     return metric.verdict.value if metric.gated else ""
 
 
