@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -67,15 +66,26 @@ def show_report(
 
 
 def write_report(
-    report: Report, document: Callable[[], str], outputs: OutputOptions, *, is_shown: bool
+    report: Report,
+    document: Callable[[], str],
+    outputs: OutputOptions,
+    *,
+    is_shown: bool,
+    has_details: bool = True,
 ) -> None:
     """Show a report, and write the requested files.
 
-    It is not shown if a file goes to standard output. `document` makes the JSON.
+    It is not shown if a file goes to standard output. `document` makes the JSON. The files have the
+    details even if the terminal does not.
     """
+    from pytest_modelperf.report.model import On
     from pytest_modelperf.report.render import render_report
 
-    show_report(partial(render_report, report), outputs.markdown_file, is_shown=is_shown)
+    def render(style: PageStyle) -> str:
+        shows_details = has_details or style.face is not On.TERMINAL
+        return render_report(report, style, has_details=shows_details)
+
+    show_report(render, outputs.markdown_file, is_shown=is_shown)
     if outputs.json_file is not None:
         write(outputs.json_file, document())
     if outputs.csv_file is not None:

@@ -90,7 +90,11 @@ class LayerOptions(Struct, frozen=True):
         )
 
         if self.columns == "all":
-            return tuple(LAYER_COLUMNS if static else ALL_COLUMNS)
+            # Columns that do not fit are left out from the right, so the usual ones come first.
+            first, known = (
+                (DEFAULT_COLUMNS, LAYER_COLUMNS) if static else (MEASURED_COLUMNS, ALL_COLUMNS)
+            )
+            return tuple(dict.fromkeys((*first, *known)))
         if self.columns is not None:
             return tuple(name.strip() for name in self.columns.split(","))
         usual = DEFAULT_COLUMNS if static else MEASURED_COLUMNS
@@ -146,6 +150,15 @@ class RooflineOptions(Struct, frozen=True):
     "with --top 0]",
 )
 @top_option
+@option_of(
+    HelpGroup.OUTPUT,
+    "-v",
+    "--verbose",
+    "is_verbose",
+    is_flag=True,
+    help="Show the percentiles, counts and layers of each of several cases. So does an option "
+    "about layers or rooflines.",
+)
 @output_options(csv="the layers")
 @svg_option
 @option_of(
@@ -189,6 +202,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
     static_only: bool,
+    is_verbose: bool,
     plugins: tuple[str, ...],
     cases: CaseSpec,
     measuring: MeasuringSettings,
@@ -261,7 +275,10 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
                 result = asked.run(extensions, progress)
         found = _find_rooflines(result, setup, rooflines)
     view = layers.view(static=static_only)
-    _show_profile(model, result, found, view, outputs, is_shown=is_shown)
+    has_details = (
+        is_verbose or rooflines.is_shown or any(map(is_given, LayerOptions.__struct_fields__))
+    )
+    _show_profile(model, result, found, view, outputs, is_shown=is_shown, has_details=has_details)
     if not static_only:
         if kept is not None:
             show(f"{kept.keep(result, found)}\n", err=not is_shown)
@@ -321,6 +338,7 @@ def _show_profile(  # noqa: PLR0913  # the results, and the files for them
     outputs: OutputOptions,
     *,
     is_shown: bool,
+    has_details: bool,
 ) -> None:
     from pytest_modelperf.profiler.shown.report import profile_report
 
@@ -338,7 +356,8 @@ def _show_profile(  # noqa: PLR0913  # the results, and the files for them
 
         additions.append(roofline_additions(rooflines, view.top))
     report = profile_report(result, view, dt.datetime.now(dt.timezone.utc), *additions)
-    write_report(report, document, outputs, is_shown=is_shown)
+    has_details |= len(result.cases) == 1
+    write_report(report, document, outputs, is_shown=is_shown, has_details=has_details)
     if outputs.svg_file is not None:
         from pytest_modelperf.profiler.shown.page_data import render_profile_svg
 

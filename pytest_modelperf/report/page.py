@@ -11,6 +11,7 @@ from msgspec import Struct
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.model import On
 from pytest_modelperf.report.tables import (
+    BAR,
     GAP,
     Table,
     column_widths,
@@ -18,6 +19,7 @@ from pytest_modelperf.report.tables import (
     map_texts,
     split_table,
     table_width,
+    with_bars,
 )
 from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import encodable
@@ -138,6 +140,11 @@ class Page:
     def width(self) -> int:
         return self._style.width or UNLIMITED_WIDTH
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the width is that of a terminal."""
+        return self._style.width is not None
+
     def table(
         self,
         *tables: Table,
@@ -153,7 +160,10 @@ class Page:
         shown = [map_texts(table, show) for table in tables]
         chosen = next((table for table in shown if table_width(table) <= width), shown[-1])
         for part in split_table(chosen, width):
-            self._write_table(fit_table(part, width), row_styles)
+            fitted = fit_table(part, width)
+            if self.is_bounded and self._encodable(BAR) == BAR:
+                fitted = with_bars(fitted, width)
+            self._write_table(fitted, row_styles)
         self._is_below_table = True
 
     def _write_table(self, fitted: Table, row_styles: Sequence[str]) -> None:

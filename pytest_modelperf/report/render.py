@@ -17,7 +17,7 @@ from pytest_modelperf.report.model import (
     Tone,
 )
 from pytest_modelperf.report.page import Page, PageStyle
-from pytest_modelperf.report.tables import map_texts, transpose_table
+from pytest_modelperf.report.tables import map_texts, transpose_table, without_extras
 from pytest_modelperf.text.escaping import indented_lines, printable
 
 _DETAILS = "Details"
@@ -123,7 +123,8 @@ class _Writer:
         match block:
             case Rows():
                 styles = [COLORS[tone] for tone in block.tones]
-                table = map_texts(block.table, printable)
+                table = block.table if page.is_bounded else without_extras(block.table)
+                table = map_texts(table, printable)
                 tables = [table, transpose_table(table), table] if block.may_turn else [table]
                 page.table(*tables, row_styles=styles)
             case Paragraph():

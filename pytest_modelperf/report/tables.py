@@ -27,7 +27,9 @@ class Column(Struct, frozen=True):
     below `least`. Columns with a rank are dropped silently, before any text is cut, and the largest
     rank goes first; one with a rank below 0 is dropped only if cutting texts is not enough. A page
     shows verdicts as pills. `is_order` means that the rows are sorted by this column. A table with
-    repeated columns that is too wide for a terminal is split, and each part has these columns.
+    repeated columns that is too wide for a terminal is split, and each part has these columns. An
+    extra column is only for a terminal that has room for it. Such a terminal also draws bars next
+    to the first column that has them.
     """
 
     title: str
@@ -38,6 +40,8 @@ class Column(Struct, frozen=True):
     is_verdict: bool = False
     is_order: bool = False
     is_repeated: bool = False
+    is_extra: bool = False
+    has_bars: bool = False
 
     @property
     def holds_text(self) -> bool:
@@ -85,6 +89,9 @@ def table_of(
 
 # Blanks between two columns.
 GAP = 2
+# The least and the largest width of the bars next to a column of shares.
+_SHORTEST_BAR, _LONGEST_BAR = 20, 40
+BAR = "█"
 
 
 def column_widths(table: Table) -> tuple[int, ...]:
@@ -142,6 +149,43 @@ def drop_blank_columns(table: Table) -> Table:
     lines = [*table.rows, *([] if table.total is None else [table.total])]
     after_first = range(1, len(table.columns))
     return select_columns(table, [0, *(at for at in after_first if any(row[at] for row in lines))])
+
+
+def without_extras(table: Table) -> Table:
+    """Return the table without the columns that are only for a terminal with room."""
+    columns = enumerate(table.columns)
+    return select_columns(table, [at for at, column in columns if not column.is_extra])
+
+
+def with_bars(table: Table, width: int) -> Table:
+    """Draw bars after the first column of shares that has them, if there is room in `width`.
+
+    The longest bar is that of the largest share.
+    """
+    at = next((at for at, column in enumerate(table.columns, 1) if column.has_bars), None)
+    length = min(width - table_width(table) - GAP, _LONGEST_BAR)
+    if at is None or length < _SHORTEST_BAR:
+        return table
+    shares = [_share_in(row[at - 1]) for row in table.rows]
+    most = max(shares, default=0.0)
+    if not most:
+        return table
+    bars = [BAR * round(length * share / most) for share in shares]
+    rows = zip(table.rows, bars, strict=True)
+    return replace(
+        table,
+        columns=(*table.columns[:at], Column("", is_text=True), *table.columns[at:]),
+        rows=tuple((*row[:at], bar, *row[at:]) for row, bar in rows),
+        total=None if table.total is None else (*table.total[:at], "", *table.total[at:]),
+    )
+
+
+def _share_in(cell: str) -> float:
+    """Return the number in a cell such as `12.3 %`, or 0 if there is none."""
+    try:
+        return float(cell.removesuffix("%"))
+    except ValueError:
+        return 0.0
 
 
 def transpose_table(table: Table) -> Table:

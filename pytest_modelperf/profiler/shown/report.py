@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.shown.tables.cases import (
     layer_type_time_table,
     member_table,
     performance_table,
+    top_types_table,
 )
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     DEFAULT_COLUMNS,
@@ -101,13 +102,14 @@ def profile_report(
         tiles=tuple(_all_tiles(cases)),
         blocks=(
             *_measured_blocks(cases),
+            *_brief_blocks(cases, shown_view, additions),
             *_sections(cases, shown_view, additions),
         ),
         facts=(
             models_table([ModelRow("", profile.model, labels)]),
             run_table([profile.machine], asked, made),
         ),
-        sheet=_sheet(profile, shown_view.columns),
+        sheet=layer_sheet(profile, shown_view.columns),
         drawn=case_drawn(partial(_page_data, profile), additions),
     )
 
@@ -133,7 +135,7 @@ def _where(profile: Profile, engines: Sequence[str]) -> Iterator[Line]:
     yield from (Line(text=text, on=On.TEXT) for text in engines)
 
 
-def _sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
+def layer_sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
     """Return all layers of all cases in graph order, with the times that belong to no layer.
 
     The times of a case add up to its median latency. The default columns of a measured profile are
@@ -156,19 +158,31 @@ def _sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
 def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
     """Yield how fast each case was, and how certain that is."""
     measured = [place for place, case in enumerate(cases) if case.measured is not None]
+    has_several = len(cases) > 1
     if measured:
         choices = tuple(Choice(0, place) for place in measured)
-        yield Rows(performance_table(cases), (), choices)
+        yield Rows(performance_table(cases), (), choices, on=On.MARKDOWN | On.PAGE)
+        yield Rows(performance_table(cases, has_tail=has_several), on=On.TERMINAL)
     yield from map(Failure, unmeasured_reasons(cases))
     if measured:
-        yield Rows(latency_table(cases), may_turn=True)
+        yield Rows(latency_table(cases), may_turn=True, is_detail=has_several)
     for case in cases:
         if case.workload is not None:
-            yield Rows(member_table(case.case.id, case.workload))
+            yield Rows(member_table(case.case.id, case.workload), is_detail=has_several)
     yield Paragraph(lines_of(doubt_lines(cases), tone=Tone.UNSURE))
     generation = generation_table(cases)
     if generation is not None:
         yield Rows(generation, may_turn=True)
+
+
+def _brief_blocks(
+    cases: Sequence[CaseProfile], view: LayerView, additions: CaseAdditions
+) -> Iterator[ReportBlock]:
+    """Yield what a terminal shows of several cases instead of a section for each."""
+    if len(cases) > 1:
+        shown = [cases[place] for place in _worth_showing(cases, additions)]
+        yield Rows(top_types_table(shown), is_brief=True)
+        yield Paragraph((Line(text=view.for_details, tone=Tone.DIM),), is_brief=True)
 
 
 # -- one case
@@ -194,6 +208,7 @@ def _sections(
             tone=Tone.PLAIN if case.outcome is not Outcome.FAILED else Tone.BAD,
             blocks=tuple(_case_blocks(case, view, additions, is_counted=is_counted)),
             is_open=False,
+            is_detail=len(cases) > 1,
             choice=Choice(0, place),
             on=On.TEXT if is_counted else On.ALL,
         )

@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.shown.tables.layer_columns import (
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.report.model import Tone
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals
 from pytest_modelperf.text.words import display_width
 from tests.support.facts import make_engine
@@ -160,6 +161,135 @@ total                             6.708         100.0 %   0.066
 """)
 
 
+def in_brief(profile: Profile, width: int | None) -> str:
+    return render_report(profile_report(profile), TextStyle(width), has_details=False)
+
+
+def test_several_cases_in_brief_at_80_columns() -> None:
+    assert in_brief(measured_cases(), 80) == snapshot("""\
+classifier.onnx: 2.808 KiB, opset 21
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
+  avx512_vnni; container in a virtual machine
+engine onnxruntime 1.31.1: CPUExecutionProvider,
+  graph_optimization_level=extended
+
+performance
+case   batch  cores     ms per batch  items/s  load ms  first ms  peak memory
+─────────────────────────────────────────────────────────────────────────────
+b1-c1      1      1   0.1234 ± 0.6 %  8.104 k    21.30     9.400    113.0 MiB
+b1-c2      1      2  0.07087 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB
+b8-c1      8      1   0.9871 ± 0.6 %  8.105 k    21.30     9.400    113.0 MiB
+b8-c2      8      2   0.5669 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB
+ms per batch: the median ± its 99 % interval
+load, first: a session's creation and first inference, medians over rounds
+
+b1-c8: skipped: the machine has 2 processors
+b64-c2: failed: the worker was ended by SIGKILL in round 3
+
+interval: b1-c2 ± 1.2 %, b8-c2 ± 1.2 %, wider than 1 %; max-seconds 6 may narrow
+  it
+
+the 5 most expensive layer types of each case, by ms
+case   layer type         count       ms   share
+────────────────────────────────────────────────────────────────────────────────
+b1-c1  Conv                   1   0.1111  90.0 %  ██████████████████████████████
+       layout                     0.0049   4.0 %  █
+       GlobalAveragePool      1   0.0025   2.0 %  █
+       runtime overhead           0.0025   2.0 %  █
+       Gemm                   1   0.0024   2.0 %  █
+b1-c2  Conv                   1  0.06379  90.0 %  ██████████████████████████████
+       layout                    0.00283   4.0 %  █
+       GlobalAveragePool      1  0.00142   2.0 %  █
+       runtime overhead          0.00142   2.0 %  █
+       Gemm                   1  0.00138   1.9 %  █
+b8-c1  Conv                   1   0.8884  90.0 %  ██████████████████████████████
+       layout                     0.0395   4.0 %  █
+       GlobalAveragePool      1   0.0197   2.0 %  █
+       runtime overhead           0.0197   2.0 %  █
+       Gemm                   1   0.0192   1.9 %  █
+b8-c2  Conv                   1   0.5102  90.0 %  ██████████████████████████████
+       layout                     0.0227   4.0 %  █
+       GlobalAveragePool      1   0.0113   2.0 %  █
+       runtime overhead           0.0113   2.0 %  █
+       Gemm                   1   0.0111   1.9 %  █
+
+-v shows the percentiles, counts and layers of each case
+""")
+
+
+def test_several_cases_in_brief_at_160_columns() -> None:
+    assert in_brief(measured_cases(), 160) == snapshot("""\
+classifier.onnx: 2.808 KiB, opset 21
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
+engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
+
+performance
+case   batch  cores     ms per batch  items/s  load ms  first ms  peak memory   p95 ms
+──────────────────────────────────────────────────────────────────────────────────────
+b1-c1      1      1   0.1234 ± 0.6 %  8.104 k    21.30     9.400    113.0 MiB   0.1281
+b1-c2      1      2  0.07087 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB  0.07356
+b8-c1      8      1   0.9871 ± 0.6 %  8.105 k    21.30     9.400    113.0 MiB    1.025
+b8-c2      8      2   0.5669 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB   0.5884
+ms per batch: the median ± its 99 % interval
+load, first: a session's creation and first inference, medians over rounds
+
+b1-c8: skipped: the machine has 2 processors
+b64-c2: failed: the worker was ended by SIGKILL in round 3
+
+interval: b1-c2 ± 1.2 %, b8-c2 ± 1.2 %, wider than 1 %; max-seconds 6 may narrow it
+
+the 5 most expensive layer types of each case, by ms
+case   layer type         count       ms   share
+──────────────────────────────────────────────────────────────────────────────────────────
+b1-c1  Conv                   1   0.1111  90.0 %  ████████████████████████████████████████
+       layout                     0.0049   4.0 %  ██
+       GlobalAveragePool      1   0.0025   2.0 %  █
+       runtime overhead           0.0025   2.0 %  █
+       Gemm                   1   0.0024   2.0 %  █
+b1-c2  Conv                   1  0.06379  90.0 %  ████████████████████████████████████████
+       layout                    0.00283   4.0 %  ██
+       GlobalAveragePool      1  0.00142   2.0 %  █
+       runtime overhead          0.00142   2.0 %  █
+       Gemm                   1  0.00138   1.9 %  █
+b8-c1  Conv                   1   0.8884  90.0 %  ████████████████████████████████████████
+       layout                     0.0395   4.0 %  ██
+       GlobalAveragePool      1   0.0197   2.0 %  █
+       runtime overhead           0.0197   2.0 %  █
+       Gemm                   1   0.0192   1.9 %  █
+b8-c2  Conv                   1   0.5102  90.0 %  ████████████████████████████████████████
+       layout                     0.0227   4.0 %  ██
+       GlobalAveragePool      1   0.0113   2.0 %  █
+       runtime overhead           0.0113   2.0 %  █
+       Gemm                   1   0.0111   1.9 %  █
+
+-v shows the percentiles, counts and layers of each case
+""")
+
+
+def test_a_case_alone_and_a_pipe_have_everything() -> None:
+    """Only a terminal draws bars, and leaves out the details of several cases."""
+    alone = measured_classifier()
+    assert in_brief(alone, 80) == render_profile(alone, LayerView(MEASURED_COLUMNS), TextStyle(80))
+    assert "█" not in in_brief(measured_cases(), None)
+    assert "p95 ms" not in in_brief(measured_cases(), None)
+    assert "█" not in render_report(
+        profile_report(measured_cases()), TextStyle(160, encoding="ascii")
+    )
+
+
+def test_static_cases_in_brief_have_their_types_by_flops() -> None:
+    shown = in_brief(static_classifier((1, 8)), 80)
+    assert "the 5 most expensive layer types of each case, by FLOPs" in shown
+    assert re.search(r"^b8-c1 +Conv +1 +7\.209 M +96\.5 %", shown, re.MULTILINE)
+
+
+def test_a_figure_that_takes_more_samples_has_its_legend_in_the_table_of_cases() -> None:
+    few = make_measurement(rounds=[make_round([5 * MS])])
+    shown = in_brief(replace(one_case(few), cases=one_case(few).cases * 2), 80)
+    assert "(11)" in shown
+    assert shown.count("(n): it takes n samples to tell") == 1
+
+
 def test_a_measured_case_at_160_columns_in_graph_order() -> None:
     assert render_profile(measured_classifier(), IN_ORDER, TextStyle(160)) == snapshot("""\
 classifier.onnx: 2.808 KiB, opset 21
@@ -191,31 +321,31 @@ activations      128.2 KiB  peak 128.0 KiB
 layers                   5  100.0 % counted
 
 by layer type
-layer type         count     ms   share     MACs  GMAC/s  params
-────────────────────────────────────────────────────────────────
-Conv                   1  6.037  90.0 %  442.4 k   0.073     448
-layout                    0.268   4.0 %
-GlobalAveragePool      1  0.134   2.0 %        0               0
-runtime overhead          0.134   2.0 %
-Gemm                   1  0.131   1.9 %      160   0.001     170
-Flatten                1  0.003   0.1 %        0               0
-Relu                   1                       0               0
+layer type         count     ms   share                                               MACs  GMAC/s  params
+──────────────────────────────────────────────────────────────────────────────────────────────────────────
+Conv                   1  6.037  90.0 %  ████████████████████████████████████████  442.4 k   0.073     448
+layout                    0.268   4.0 %  ██
+GlobalAveragePool      1  0.134   2.0 %  █                                               0               0
+runtime overhead          0.134   2.0 %  █
+Gemm                   1  0.131   1.9 %  █                                             160   0.001     170
+Flatten                1  0.003   0.1 %                                                  0               0
+Relu                   1                                                                 0               0
 
-total                  5  6.708          442.5 k   0.066     618
+total                  5  6.708                                                    442.5 k   0.066     618
 no ms: it runs in the kernels of other layers, or not at all
 
 by layer, in graph order
-name              type                  ms      ±    share     MACs  GMAC/s  fused                output
-────────────────────────────────────────────────────────────────────────────────────────────────────────────
-stem_convolution  Conv               6.037  0.2 %   90.0 %  442.4 k   0.073  + Relu               1x16x32x32
-stem_relu         Relu                                            0          in stem_convolution  1x16x32x32
-pool              GlobalAveragePool  0.134   10 %    2.0 %        0                               1x16x1x1
-flatten           Flatten            0.003  400 %    0.1 %        0                               1x16
-classifier        Gemm               0.131   10 %    1.9 %      160   0.001                       1x10
+name              type                  ms      ±    share     MACs  GMAC/s  fused                output      params     memory  input
+───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+stem_convolution  Conv               6.037  0.2 %   90.0 %  442.4 k   0.073  + Relu               1x16x32x32     448  65.75 KiB  1x3x32x32
+stem_relu         Relu                                            0          in stem_convolution  1x16x32x32       0  64.00 KiB  1x16x32x32
+pool              GlobalAveragePool  0.134   10 %    2.0 %        0                               1x16x1x1         0       64 B  1x16x32x32
+flatten           Flatten            0.003  400 %    0.1 %        0                               1x16             0       64 B  1x16x1x1
+classifier        Gemm               0.131   10 %    1.9 %      160   0.001                       1x10           170      720 B  1x16
 ReorderInput      layout             0.268  5.0 %    4.0 %
 (no kernel)       runtime overhead   0.134           2.0 %
 
-total                                6.708         100.0 %  442.5 k   0.066
+total                                6.708         100.0 %  442.5 k   0.066                                      618  130.6 KiB
 """)
 
 
@@ -324,7 +454,7 @@ def test_no_number_is_cut(width: int) -> None:
     # What stands there only when there is no room for intervals beside it is taken from them.
     for line in render_profile(measured_cases(), BY_TIME, TextStyle(width)).splitlines():
         for word in line.split() if "left out" not in line else ():
-            assert "…" in word or re.fullmatch("─+", word) or word in whole
+            assert "…" in word or re.fullmatch("─+|█+", word) or word in whole
 
 
 def test_the_default_columns_fit_a_terminal_without_a_word_about_what_is_left_out() -> None:

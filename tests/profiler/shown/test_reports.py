@@ -1,5 +1,7 @@
 """The texts that users read: what stands in them at any width, and how they look."""
 
+# ruff: noqa: E501  # what a wide terminal shows is wider than code
+
 from __future__ import annotations
 
 import csv
@@ -183,16 +185,16 @@ not counted    count  share of layers  because
 my.ops::Blend      1           16.7 %  no rule for this operator
 
 by layer type
-layer type         count     MACs  elementwise    FLOPs  FLOPs %  params    outputs
-───────────────────────────────────────────────────────────────────────────────────
-Conv                   1  442.4 k      16.38 k  901.1 k   96.5 %     448  64.00 KiB
-GlobalAveragePool      1        0      16.45 k  16.45 k    1.8 %       0       64 B
-Relu                   1        0      16.38 k  16.38 k    1.8 %       0  64.00 KiB
-Gemm                   1      160           10      330    0.0 %     170       40 B
-Flatten                1        0            0        0    0.0 %       0       64 B
-my.ops::Blend          1        ?            ?        ?        ?       0          ?
+layer type         count     MACs  elementwise    FLOPs  FLOPs %                                            params    outputs
+─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+Conv                   1  442.4 k      16.38 k  901.1 k   96.5 %  ████████████████████████████████████████     448  64.00 KiB
+GlobalAveragePool      1        0      16.45 k  16.45 k    1.8 %  █                                              0       64 B
+Relu                   1        0      16.38 k  16.38 k    1.8 %  █                                              0  64.00 KiB
+Gemm                   1      160           10      330    0.0 %                                               170       40 B
+Flatten                1        0            0        0    0.0 %                                                 0       64 B
+my.ops::Blend          1        ?            ?        ?        ?                                                 0          ?
 
-total                  6  442.5 k      49.23 k  934.3 k              618  128.2 KiB
+total                  6  442.5 k      49.23 k  934.3 k                                                        618  128.2 KiB
 
 by layer, sorted by sparsity
 name              type     MACs  sparsity  pattern  block sparsity  effective MACs
@@ -240,7 +242,7 @@ why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 ->
 why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 -> 1x24): +80 MACs
 why: 1 my.ops::Blend became Exp (first: blend)
 and 3 more reasons, as the table shows
-""")  # noqa: E501  # a line is as long as its terminal
+""")  # a line is as long as its terminal
 
 
 def test_a_comparison_at_80_columns() -> None:

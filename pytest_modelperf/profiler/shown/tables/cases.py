@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
+from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.generation import (
     NamedFigures,
     WholeGeneration,
@@ -20,7 +22,7 @@ from pytest_modelperf.profiler.rows import (
     WorkloadFigures,
 )
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
-from pytest_modelperf.profiler.shown.tables.layers import shared_params_line
+from pytest_modelperf.profiler.shown.tables.layers import costliest_first, shared_params_line
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.records import Percentile, Slope
 from pytest_modelperf.text.escaping import printable
@@ -36,14 +38,20 @@ from pytest_modelperf.text.units import (
 )
 
 # The end of an id has the dimensions of the case, so only little of it may be cut off.
+_SHARE = Column("share", has_bars=True)
 CASE_COLUMN = Column("case", is_name=True, least=24)
+_TAIL_COLUMN = Column("p95 ms", rank=1, is_extra=True)
 _NS_PER_MS = 1e6
+_NEEDED = "(n): it takes n samples to tell; a larger max-seconds makes time for more"
+# How many layer types of each case a report of several cases shows.
+_MOST_TYPES = 5
 
 
-def performance_table(cases: Sequence[CaseProfile]) -> Table:
+def performance_table(cases: Sequence[CaseProfile], *, has_tail: bool = False) -> Table:
     """Return a row per measured case: median with interval, throughput, start, memory.
 
-    A workload has the mean of its pass, because no single inference of it is typical.
+    A workload has the mean of its pass, because no single inference of it is typical. With
+    `has_tail`, a terminal with room shows a percentile of the tail, too.
     """
     measured = [case for case in cases if case.measured is not None]
     caption = "load, first: a session's creation and first inference, medians over rounds"
@@ -55,6 +63,10 @@ def performance_table(cases: Sequence[CaseProfile]) -> Table:
     if any(map(_late, measured)):
         caption += "\nlate: inferences that ended after the next one had arrived"
     show = format_percentile if confidence is None else _with_interval
+    if any(case.typical.value_ns is None for case in measured):
+        caption += f"\n{_NEEDED}"
+    if has_tail and any(_tail(case).value_ns is None for case in measured):
+        caption += f"\n{_TAIL_COLUMN.title}: (n) takes n samples to tell"
     table = table_of(
         "performance",
         measured,
@@ -67,9 +79,14 @@ def performance_table(cases: Sequence[CaseProfile]) -> Table:
         (Column("load ms"), lambda case: format_ms(case.load_ms * _NS_PER_MS)),
         (Column("first ms"), lambda case: format_ms(case.first_inference_ms * _NS_PER_MS)),
         (Column("peak memory"), lambda case: format_bytes(case.peak_rss_bytes)),
+        *([(_TAIL_COLUMN, lambda case: format_percentile(_tail(case)))] if has_tail else []),
         caption=caption,
     )
     return drop_blank_columns(table)
+
+
+def _tail(case: CaseProfile) -> Percentile:
+    return case.latency.percentile(95.0)
 
 
 def _late(case: CaseProfile) -> str:
@@ -90,7 +107,7 @@ def latency_table(cases: Sequence[CaseProfile]) -> Table:
     if confidence is not None:
         captions.insert(0, f"± is the larger side of the {confidence} interval")
     if any(p.value_ns is None for case in measured for p in case.latency.percentiles):
-        captions.append("(n): it takes n samples to tell; a larger max-seconds makes time for more")
+        captions.append(_NEEDED)
     return table_of(
         "latency in ms",
         measured,
@@ -140,12 +157,57 @@ def _confidence(cases: Sequence[CaseProfile]) -> str | None:
     return f"{100 * found[0]:.4g} %" if found else None
 
 
-def layer_type_time_table(case: CaseProfile) -> Table:
-    """Return a row per operator and per kind of time without a layer, the longest first."""
-    kinds = sorted(
+def top_types_table(cases: Sequence[CaseProfile]) -> Table:
+    """Return the most expensive layer types of each case: by time, or else by FLOPs."""
+    has_times = any(case.has_layer_times for case in cases)
+    rows = []
+    for case in cases:
+        made = _types_by_time(case) if case.has_layer_times else _types_by_flops(case)
+        cells = list(islice(made, _MOST_TYPES))
+        names = [case.case.id, *[""] * (len(cells) - 1)]
+        rows += [(name, *row) for name, row in zip(names, cells, strict=True)]
+    columns = (
+        CASE_COLUMN,
+        Column("layer type", is_name=True),
+        Column("count"),
+        Column("ms"),
+        Column("FLOPs"),
+        _SHARE,
+    )
+    of = "ms" if has_times else "FLOPs"
+    title = f"the {_MOST_TYPES} most expensive layer types of each case, by {of}"
+    return drop_blank_columns(Table(title, columns, tuple(rows)))
+
+
+def _types_by_time(case: CaseProfile) -> Iterator[tuple[str, ...]]:
+    total_ns = layer_total_ns(case)
+    decimals = table_decimals(total_ns)
+    for kind in _longest_first(case):
+        if kind.ns is not None:
+            count = str(kind.count) if kind.count else ""
+            figures = format_ms(kind.ns, decimals), "", format_share(kind.ns, total_ns)
+            yield (kind.qualified_op, count, *figures)
+
+
+def _types_by_flops(case: CaseProfile) -> Iterator[tuple[str, ...]]:
+    counted = case.counted
+    if counted is None:
+        return
+    for kind in costliest_first(counted):
+        figures = "", format_count(kind.flops), format_share(kind.flops, counted.flops)
+        yield (kind.qualified_op, str(kind.count), *figures)
+
+
+def _longest_first(case: CaseProfile) -> list[LayerType]:
+    return sorted(
         case.layer_types.values(),
         key=lambda kind: (kind.ns is None, -(kind.ns or 0.0), kind.qualified_op),
     )
+
+
+def layer_type_time_table(case: CaseProfile) -> Table:
+    """Return a row per operator and per kind of time without a layer, the longest first."""
+    kinds = _longest_first(case)
     rates = _rates(case.layers)
     counted = case.counted
     total_ns = layer_total_ns(case)
@@ -169,7 +231,7 @@ def layer_type_time_table(case: CaseProfile) -> Table:
         (Column("layer type", is_name=True), lambda kind: kind.qualified_op),
         (Column("count"), lambda kind: str(kind.count) if kind.count else ""),
         (Column("ms"), lambda kind: "" if kind.ns is None else format_ms(kind.ns, decimals)),
-        (Column("share"), lambda kind: "" if kind.ns is None else format_share(kind.ns, total_ns)),
+        (_SHARE, lambda kind: "" if kind.ns is None else format_share(kind.ns, total_ns)),
         (Column("MACs"), lambda kind: format_count(kind.macs) if kind.count else ""),
         (Column("GMAC/s"), lambda kind: _rate(rates.get(kind.qualified_op))),
         (Column("params"), lambda kind: format_count(kind.params) if kind.count else ""),

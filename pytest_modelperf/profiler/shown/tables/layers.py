@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.profiler.counting.records import StaticProfile
+from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
 from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
@@ -80,12 +80,15 @@ def _inputs_note(case: CaseProfile) -> str:
     return ", ".join(f"{name}={size}" for name, size in case.case.dims)
 
 
+def costliest_first(static: StaticProfile) -> list[LayerType]:
+    """Return the layer types, the one with the most FLOPs first."""
+    return sorted(
+        static.layer_types.values(), key=lambda kind: (-(kind.flops or 0), kind.qualified_op)
+    )
+
+
 def layer_type_table(static: StaticProfile) -> Table:
     """Return a table with a row per operator, the one with the most FLOPs first."""
-    types = sorted(
-        static.layer_types.values(),
-        key=lambda t: (-(t.flops or 0), t.qualified_op),
-    )
     total = (
         "total",
         str(len(static.layers)),
@@ -98,14 +101,14 @@ def layer_type_table(static: StaticProfile) -> Table:
     )
     return table_of(
         "by layer type",
-        types,
+        costliest_first(static),
         (Column("layer type", is_name=True), lambda kind: kind.qualified_op),
         (Column("count"), lambda kind: str(kind.count)),
         (Column("MACs"), lambda kind: format_count(kind.macs)),
         # The first column to drop if space is short, because it follows from its neighbours.
         (Column("elementwise", rank=1), lambda kind: format_count(kind.elementwise_ops)),
         (Column("FLOPs"), lambda kind: format_count(kind.flops)),
-        (Column("FLOPs %"), lambda kind: format_share(kind.flops, static.flops)),
+        (Column("FLOPs %", has_bars=True), lambda kind: format_share(kind.flops, static.flops)),
         (Column("params"), lambda kind: format_count(kind.params)),
         (Column("outputs"), lambda kind: format_bytes(kind.output_bytes)),
         total=total,
@@ -145,15 +148,19 @@ _LEAST = {"type": 12}
 # Columns that are shown by default if there is space. Next to times, the rate shows what the MACs
 # would.
 _SPARE, _SPARE_WITH_TIMES = ("output",), ("macs", "output")
+# Columns after the default ones, for a terminal that has room for them.
+_EXTRAS, _EXTRAS_WITH_TIMES = ("weights", "input"), ("params", "memory", "input")
+_SHARES = ("ms%", "flops%")
 
 
 class LayerView(Struct, frozen=True):
-    """The layers that a report shows: columns, order, number, and a hint on how to see all."""
+    """The layers that a report shows: columns, order, number, and hints on how to see more."""
 
     columns: Sequence[str] = DEFAULT_COLUMNS
     sort: str | None = None
     top: int | None = None
     for_all: str = "--top 0 shows all"
+    for_details: str = "-v shows the percentiles, counts and layers of each case"
 
 
 def layer_table(case: CaseProfile, view: LayerView) -> Table:
@@ -162,7 +169,9 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
     With `top`, only that many rows are kept.
     """
     has_times = case.has_layer_times
-    chosen = find_columns(_column_names(case, view, has_times=has_times))
+    is_default = tuple(view.columns) in {DEFAULT_COLUMNS, MEASURED_COLUMNS}
+    extras = (_EXTRAS_WITH_TIMES if has_times else _EXTRAS) if is_default else ()
+    chosen = find_columns((*_column_names(case, view, has_times=has_times), *extras))
     context = LayerContext.of(case)
     layers: Sequence[LayerRow] = case.layers
     sort = _order(view.sort, has_times=has_times)
@@ -175,7 +184,6 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
     notes = [f"{count_of(hidden, noun)}: {view.for_all}" if hidden else ""]
     if case.counted is not None and "params" in dict(chosen):
         notes.append(shared_params_line(case.counted))
-    is_default = tuple(view.columns) in {DEFAULT_COLUMNS, MEASURED_COLUMNS}
     spare = _SPARE_WITH_TIMES if has_times else _SPARE
     return Table(
         "by layer, in graph order" if sort is None else f"by layer, sorted by {sort}",
@@ -185,8 +193,10 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
                 column.is_text,
                 column.is_name,
                 _LEAST.get(name),
-                rank=int(is_default and name in spare),
+                rank=2 if name in extras else int(is_default and name in spare),
                 is_order=name == sort,
+                is_extra=name in extras,
+                has_bars=name in _SHARES,
             )
             for name, column in chosen
         ),
