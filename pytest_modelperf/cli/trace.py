@@ -38,6 +38,7 @@ class TotalsOptions(Struct, frozen=True):
     json_file: str | None
     csv_file: str | None
     markdown_file: str | None
+    html_file: str | None
 
     def targets(self) -> dict[str, str | None]:
         """Return the files to write by their options."""
@@ -46,11 +47,15 @@ class TotalsOptions(Struct, frozen=True):
             "--json": self.json_file,
             "--csv": self.csv_file,
             "--markdown": self.markdown_file,
+            "--html": self.html_file,
         }
 
     def outputs(self) -> OutputOptions:
         return OutputOptions(
-            json_file=self.json_file, csv_file=self.csv_file, markdown_file=self.markdown_file
+            json_file=self.json_file,
+            csv_file=self.csv_file,
+            markdown_file=self.markdown_file,
+            html_file=self.html_file,
         )
 
 
@@ -79,6 +84,11 @@ def sum_up(file: str, options: TotalsOptions) -> None:
 
     if not Path(file).exists():
         raise _missing(file)
+    page = None
+    if options.html_file is not None:
+        from pytest_modelperf.tracing.page_data import TracePage
+
+        page = TracePage(Path(file).name)
     grouping = Grouping(options.by)
     source = open_profile(file)
     summarizer = TraceSummarizer(grouping)
@@ -86,6 +96,8 @@ def sum_up(file: str, options: TotalsOptions) -> None:
         for event in source.events:
             summarizer.add(event)
             add_to_chrome(event)
+            if page is not None:
+                page.add(event)
     summaries = summarizer.finish(Order(options.sort))
     notes = (*source.notes(), *summarizer.notes())
     if not summaries:
@@ -107,7 +119,7 @@ def sum_up(file: str, options: TotalsOptions) -> None:
     from pytest_modelperf.tracing.report import TraceView, trace_report
     from pytest_modelperf.tracing.totals import TraceTotals, dump_trace_totals
 
-    report = trace_report(summaries, notes, TraceView(grouping, options.top or None))
+    report = trace_report(summaries, notes, TraceView(grouping, options.top or None), page)
     totals = TraceTotals(by=grouping, notes=tuple(notes), traces=tuple(summaries))
     document = partial(dump_trace_totals, totals)
     write_report(report, document, options.outputs(), is_shown=is_shown)
@@ -226,6 +238,12 @@ class _TraceCommand(GroupedCommand):
     metavar="F",
     help="Write the totals in Markdown; - for stdout.",
 )
+@click.option(
+    "--html",
+    "html_file",
+    metavar="F",
+    help="Write a page with the totals and a timeline of all spans; - for stdout.",
+)
 @takes_records(options=TotalsOptions)
 @click.pass_context
 def trace(
@@ -252,6 +270,7 @@ def trace(
     modelperf trace -o program.json --by layer --top 5 -- python program.py --steps 3
     modelperf trace program.json --by type --sort mean --top 0
     modelperf trace onnxruntime_profile__2026-01-31_12-00-00.json --chrome trace.json
+    modelperf trace program.json --html trace.html
     modelperf trace --hook install
     """  # noqa: D301  # click: keep the lines of the paragraph
     program: tuple[str, ...] | None = context.obj
@@ -263,6 +282,10 @@ def trace(
     if program is None and trace_file is not None:
         raise UsageError(f"-o names the trace of a program: {_EXAMPLE}")
     has_totals_option = any(map(is_given, TotalsOptions.__struct_fields__))
+    if options.html_file is not None:
+        from pytest_modelperf.report.html.render import check_html_extra
+
+        check_html_extra("--html")
     if hook_action is not None:
         if has_totals_option:
             raise UsageError("--hook takes no other option: leave the others out.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -10,6 +11,7 @@ from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.profiler.shown.tables.cases import format_percentile
 from pytest_modelperf.report.model import (
     Line,
+    On,
     Paragraph,
     Report,
     ReportBlock,
@@ -17,12 +19,16 @@ from pytest_modelperf.report.model import (
     Section,
     Sheet,
     Tone,
+    lines_of,
 )
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_ms, format_share
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
+
+if TYPE_CHECKING:
+    from pytest_modelperf.tracing.page_data import TracePage
 
 _NS_PER_MS = 1e6
 _MEDIAN = 50.0
@@ -39,21 +45,34 @@ class TraceView(Struct, frozen=True):
 
 
 def trace_report(
-    summaries: Sequence[TraceSummary], notes: Sequence[str], view: TraceView
+    summaries: Sequence[TraceSummary],
+    notes: Sequence[str],
+    view: TraceView,
+    page: TracePage | None = None,
 ) -> Report:
-    """Return a section for each process or session that ran something."""
+    """Return a section for each process or session that ran something.
+
+    A page has the timeline of the spans in `page`, too.
+    """
     sections = [
         Section(title=_describe(summary), blocks=tuple(_blocks(summary, view)))
         for summary in summaries
     ]
     is_single = len(sections) == 1
     return Report(
-        title="trace",
+        title="trace" if page is None else f"{page.name}: trace",
         subject=sections[0].title if is_single else "",
         blocks=sections[0].blocks if is_single else tuple(sections),
-        closing=tuple(Line(word="note", text=note, tone=Tone.UNSURE) for note in notes),
+        closing=(*lines_of(notes, "note", Tone.UNSURE), *_timeline_lines(page)),
         sheet=Sheet(_COLUMNS, tuple(_sheet_rows(summaries))),
+        drawn=None if page is None else page.drawn(),
     )
+
+
+def _timeline_lines(page: TracePage | None) -> Iterator[Line]:
+    if page is not None and page.left_out:
+        text = f"the timeline leaves out the last {count_of(page.left_out, 'span')} of the file"
+        yield Line(text=text, word="note", tone=Tone.UNSURE, on=On.PAGE)
 
 
 def _describe(summary: TraceSummary) -> str:

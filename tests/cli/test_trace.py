@@ -311,3 +311,18 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_read(
     result = run("trace", str(profile), "--chrome", str(tmp_path / "no" / "folder.json"))
     assert result.exit_code == 2
     assert "cannot write" in result.err
+
+
+def test_a_page_has_the_totals_and_the_timeline(profile: Path, tmp_path: Path) -> None:
+    page = tmp_path / "trace.html"
+    result = run("trace", str(profile), "--html", str(page))
+    assert result.exit_code == 0
+    assert "by operator" in result.out
+    html = page.read_text("utf-8")
+    assert "<title>profile.json: trace</title>" in html
+    assert '<section id="trace"' in html
+    assert "by operator" in html
+    # A timeline is drawn without the library of charts.
+    assert 'id="plotly"' not in html
+    alone = run("trace", str(profile), "--html", "-")
+    assert alone.out == html

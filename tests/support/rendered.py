@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +29,10 @@ from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.report import MAX_BYTES, outcome_report, run_report
+from pytest_modelperf.tracing.page_data import MOST_SPANS, TracePage
+from pytest_modelperf.tracing.records import Event
+from pytest_modelperf.tracing.report import TraceView, trace_report
+from pytest_modelperf.tracing.totals import Grouping, Order, TraceSummarizer
 
 
 def render_case_page(
@@ -37,6 +41,15 @@ def render_case_page(
 ) -> str:
     """The page of a report, and what the scripts draw of the data."""
     return render_page(replace(report, drawn=case_drawn(lambda: data)))
+
+
+def render_trace_page(events: Iterable[Event], most: int = MOST_SPANS) -> str:
+    page, summarizer = TracePage("program.json", most), TraceSummarizer(Grouping.OPERATOR)
+    for event in events:
+        page.add(event)
+        summarizer.add(event)
+    summaries = summarizer.finish(Order.TOTAL)
+    return render_page(trace_report(summaries, (), TraceView(Grouping.OPERATOR, None), page))
 
 
 def render_profile(

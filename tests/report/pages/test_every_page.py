@@ -17,11 +17,13 @@ from tests.report.pages.conftest import render_data, without_charts
 from tests.support.comparisons import FASTER, SLOWER, compared
 from tests.support.histories import make_case, make_history
 from tests.support.profiles import MACHINE, measured_cases
+from tests.support.recorded_spans import recorded_spans
 from tests.support.rendered import (
     render_comparison_page,
     render_profile_page,
     render_run_page,
     render_sweep_page,
+    render_trace_page,
 )
 from tests.support.run_reports import ALL, outcome, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
@@ -48,6 +50,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "sweep": lambda: render_sweep_page(_sweep()),
     "whatif": lambda: render_whatif_page(make_whatif(make_whatif_case(make_layers()))),
     "history": lambda: render_page(history_report(make_history(make_case()), allowed_drift=0.5)),
+    "trace": lambda: render_trace_page(recorded_spans()),
     # All parts that scripts draw, of two sides.
     "parts": lambda: render_data(sample_data.comparison()),
 }
