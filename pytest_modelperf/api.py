@@ -41,8 +41,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.report.model import Report
-from pytest_modelperf.report.notebook import report_of
+from pytest_modelperf.report.notebook import Views, views_of
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
@@ -76,6 +75,12 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.spec.case_spec import TestedModel
     from pytest_modelperf.spec.case_words import CaseWords
+
+from pytest_modelperf.comparing.views import comparison_views
+from pytest_modelperf.profiler.shown.views import profile_views
+from pytest_modelperf.sweep.views import sweep_views
+from pytest_modelperf.tuning.views import tuning_views
+from pytest_modelperf.whatif.views import whatif_views
 
 __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 
@@ -314,31 +319,33 @@ def whatif(  # noqa: PLR0913  # the arguments of a call
         return WhatIfRequest(run, spec.request(), variants, shares).run(known, watch)
 
 
-@report_of.register
-def _profile_report(shown: Profile) -> Report:
+@views_of.register
+def _profile_views(shown: Profile) -> Views:
     has_run = any(case.measured is not None for case in shown.cases)
     columns, order = (MEASURED_COLUMNS, "ms") if has_run else (DEFAULT_COLUMNS, "macs")
-    return profile_report(shown, LayerView(columns, order, _SHOWN_LAYERS, _OF_CASE))
+    view = LayerView(columns, order, _SHOWN_LAYERS, _OF_CASE)
+    return profile_views(shown, lambda: profile_report(shown, view))
 
 
-@report_of.register
-def _comparison_report(shown: Comparison) -> Report:
-    return comparison_report(shown, _WORDING)
+@views_of.register
+def _comparison_views(shown: Comparison) -> Views:
+    return comparison_views(shown, lambda: comparison_report(shown, _WORDING))
 
 
-@report_of.register
-def _sweep_report(shown: Sweep) -> Report:
-    return sweep_report(shown, _WORDING)
+@views_of.register
+def _sweep_views(shown: Sweep) -> Views:
+    return sweep_views(shown, lambda: sweep_report(shown, _WORDING))
 
 
-@report_of.register
-def _tuning_report(shown: Tuning) -> Report:
-    return tuning_report(shown)
+@views_of.register
+def _tuning_views(shown: Tuning) -> Views:
+    return tuning_views(shown, lambda: tuning_report(shown))
 
 
-@report_of.register
-def _whatif_report(shown: WhatIf) -> Report:
-    return whatif_report(shown, WhatIfView(_SHOWN_LAYERS, for_all=_OF_LEVELS))
+@views_of.register
+def _whatif_views(shown: WhatIf) -> Views:
+    view = WhatIfView(_SHOWN_LAYERS, for_all=_OF_LEVELS)
+    return whatif_views(shown, lambda: whatif_report(shown, view))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from pytest_modelperf.errors import (
     Remedy,
     UsageError,
 )
-from pytest_modelperf.report.notebook import Shown, report_of
+from pytest_modelperf.report.notebook import Shown, views_of
 from pytest_modelperf.spec.case_words import CaseWords
 from tests.support.small_models import ones, parse
 
@@ -99,8 +99,10 @@ def test_a_sweep_and_a_what_if_have_what_was_asked_for(model: Path) -> None:
     assert [point.configuration.case.batch_size for point in swept.sides[0].points] == [1, 2]
     asked = api.whatif(model, prune=0.5, batch_size=1, max_seconds=0.2)
     assert len(asked.cases[0].levels) == 2
-    assert swept._repr_html_() is not None
-    assert asked._repr_html_() is not None
+    for shown in (swept, asked):
+        assert "<svg" in (shown._repr_html_() or "")
+        assert len(shown.frame("layers"))
+        assert shown.figure() is not None
 
 
 def test_a_python_function_is_profiled_and_nothing_else() -> None:
@@ -366,6 +368,40 @@ def test_a_notebook_shows_the_report_with_names_escaped() -> None:
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert html.count("<table>") == html.count("</table>") == 3
+    # The chart is first, and what a terminal shows is folded below it.
+    assert html.startswith("<div><svg")
+    assert html.index("</svg><details>") < html.index("<table>")
+
+
+def test_a_record_is_a_frame_a_figure_and_a_page(model: Path) -> None:
+    found = api.profile(model, static=True, batch_size=[1, 2])
+    layers = found.frame("layers")
+    assert layers["name"].tolist() == ["dense", "act"] * 2
+    assert layers["macs"].tolist() == [64, 0, 128, 0]
+    assert found.frame().equals(layers)
+    assert found.frame("cases")["macs"].tolist() == [64, 128]
+    assert list(found.figure("layers").data[0]["x"]) == [64, 0]
+    assert found.html().startswith("<!doctype html>")
+    with pytest.raises(UsageError, match="Did you mean 'layers'"):
+        found.frame("layer")
+    with pytest.raises(UsageError, match="There are: layer types, layers, cases"):
+        found.figure("metrics")
+
+
+def test_a_comparison_has_its_metrics_and_both_sides_of_its_layers(model: Path) -> None:
+    wider = parse(
+        "g (float[n,8] x) => (float[n,16] y) { [dense] h = MatMul(x, w) [act] y = Relu(h) }",
+        weights={"w": ones(8, 16)},
+    )
+    found = api.compare(model, wider, static=True, batch_size=1)
+    metrics = found.frame().set_index("metric")
+    assert metrics.loc["macs", ["before", "after", "verdict"]].tolist() == [64, 128, "regressed"]
+    types = found.frame("layer types").set_index("op_type")
+    assert types.loc["MatMul", ["before_macs", "now_macs"]].tolist() == [64, 128]
+    assert list(found.frame("layers").columns)[:3] == ["case", "id_before", "id_now"]
+    before, now = found.figure("layer types").data
+    assert (before["name"], now["name"]) == ("before", "now")
+    assert "macs" in (found._repr_html_() or "").lower()
 
 
 def test_a_notebook_names_no_option_of_the_command() -> None:
@@ -378,5 +414,7 @@ def test_a_notebook_names_no_option_of_the_command() -> None:
 
 
 def test_other_objects_have_no_report() -> None:
-    assert report_of(object()) is None
+    assert views_of(object()) is None
     assert Shown()._repr_html_() is None
+    with pytest.raises(UsageError, match=r"import pytest_modelperf\.api first"):
+        Shown().frame()

@@ -135,7 +135,7 @@ def comparison_report(
             for note in dict.fromkeys(note for case in quiet for note in case.notes)
         ),
         facts=(models_table(models), run_table([machine], rule, made)),
-        sheet=_sheet(comparison),
+        sheet=metric_sheet(comparison),
         drawn=case_drawn(partial(_page_data, comparison)),
     )
 
@@ -170,7 +170,7 @@ def _took(comparison: Comparison) -> str:
     return f"{comparison.rounds}" if seconds is None else f"{comparison.rounds} in {seconds:.1f} s"
 
 
-def _sheet(comparison: Comparison) -> Sheet:
+def metric_sheet(comparison: Comparison) -> Sheet:
     """Return all metrics of all cases, with names and units as in the JSON.
 
     A case that failed has no verdict, and one row if it has no metrics. A metric that is not gated

@@ -1,33 +1,115 @@
-"""Records that show their report in a notebook, by the method that Jupyter calls."""
+"""Records that show themselves in a notebook, as tables, as charts and as pages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import suggestion
+
 if TYPE_CHECKING:
-    from pytest_modelperf.report.model import Report
+    import pandas as pd
+
+    from pytest_modelperf.report.charts import BarChart
+    from pytest_modelperf.report.model import Report, Sheet
+
+T = TypeVar("T")
+
+
+class Views(Struct, frozen=True):
+    """The ways to look at a record: its report, and tables and charts by their names.
+
+    The first of each is the usual one. A chart may have no bars.
+    """
+
+    report: Callable[[], Report]
+    sheets: Mapping[str, Callable[[], Sheet]]
+    charts: Mapping[str, Callable[[], BarChart]]
 
 
 @singledispatch
-def report_of(record: object) -> Report | None:  # noqa: ARG001  # the registered functions read it
-    """Return the report of a record, or None if no function is registered for its type."""
+def views_of(record: object) -> Views | None:  # noqa: ARG001  # the registered functions read it
+    """Return the views of a record, or None if no function is registered for its type."""
     return None
 
 
 class Shown(Struct, frozen=True):
-    """A record that a notebook shows as its report."""
+    """A record that a notebook shows as a chart, with its report folded below.
+
+    `pytest_modelperf.api` knows the views of all records, so import it first.
+    """
+
+    def frame(self, of: str | None = None) -> pd.DataFrame:
+        """Return a table as a data frame of pandas, such as `"layers"`; by default the first.
+
+        Raises UsageError for another name, which lists all, or if pandas is not installed.
+        """
+        from pytest_modelperf.report.figures import make_frame
+
+        return make_frame(_named(self, self._views().sheets, "table", of)())
+
+    def figure(self, of: str | None = None) -> Any:  # noqa: ANN401  # of a library without types
+        """Return a chart, such as `"layers"`, as a figure of plotly or matplotlib.
+
+        Raises UsageError for another name, which lists all, or if neither is installed.
+        """
+        from pytest_modelperf.report.figures import make_figure
+
+        return make_figure(_named(self, self._views().charts, "chart", of)())
+
+    def html(self) -> str:
+        """Return the page for a browser, as `--html` writes it.
+
+        Raises UsageError if what it needs is not installed.
+        """
+        from pytest_modelperf.report.html.render import check_html_extra, render_page
+
+        check_html_extra("html()")
+        return render_page(self._views().report())
 
     def _repr_html_(self) -> str | None:
-        """Return the report as HTML, or None if no function is registered for its type."""
-        report = report_of(self)
-        if report is None:
+        """Return the first chart with bars, and the report folded below, or None without views."""
+        views = views_of(self)
+        if views is None:
             return None
         # Imported here: every module of records imports this one, and few records are shown in a
         # notebook.
+        from pytest_modelperf.report.charts import draw_chart
         from pytest_modelperf.report.markup_page import MarkupStyle
         from pytest_modelperf.report.render import render_report
 
-        return render_report(report, MarkupStyle())
+        made = (make() for make in views.charts.values())
+        first = next((chart for chart in made if chart.names), None)
+        report = views.report()
+        text = render_report(report, MarkupStyle())
+        if first is None:
+            return text
+        subject = ": ".join(filter(None, (report.title, report.headline)))
+        folded = f"<details><summary>{escape(printable(subject))}</summary>{text}</details>"
+        return f"<div>{draw_chart(first)}{folded}</div>\n"
+
+    def _views(self) -> Views:
+        views = views_of(self)
+        if views is None:
+            raise UsageError(
+                f"a {type(self).__name__} has no table and no chart yet: import "
+                "pytest_modelperf.api first."
+            )
+        return views
+
+
+def _named(record: object, known: Mapping[str, T], what: str, name: str | None) -> T:
+    if name is None:
+        name = next(iter(known))
+    if name not in known:
+        raise UsageError(
+            f"a {type(record).__name__.lower()} has no {what} {printable(str(name))!r}."
+            f"{suggestion(str(name), known)} There are: {', '.join(known)}."
+        )
+    return known[name]

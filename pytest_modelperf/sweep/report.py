@@ -123,9 +123,14 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
             ),
             run_table([sweep.machine], rule, made),
         ),
-        sheet=Sheet(SWEEP_COLUMNS, tuple(_rows(sweep))),
+        sheet=configuration_sheet(sweep),
         drawn=case_drawn(partial(sweep_data, sweep)),
     )
+
+
+def configuration_sheet(sweep: Sweep) -> Sheet:
+    """Return a row for each configuration of each side."""
+    return Sheet(SWEEP_COLUMNS, tuple(_rows(sweep)))
 
 
 def _model_line(label: str, side: SweepSide) -> Line:

@@ -1,0 +1,136 @@
+"""Bar charts of results, each described once for a notebook and for the libraries that draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from html import escape
+from typing import TypeVar
+
+from msgspec import Struct
+
+from pytest_modelperf.text.cutting import cut_middle
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_count
+
+T = TypeVar("T")
+
+# Colours that are readable on both white and black.
+COLORS = ("#2a7ab8", "#d2691e", "#3f8a2a", "#9a5fb5", "#8a7a00", "#777777")
+_WIDTH, _BAR, _GAP, _HEAD = 860, 14, 8, 24
+# The width of a letter of 12 pixels, and the most letters of a name.
+_LETTER, _MOST_LETTERS = 7.0, 40
+_LABEL, _TAIL = 290, 80
+# From here on, a number has a prefix.
+_LARGE = 10_000
+
+
+class BarSeries(Struct, frozen=True):
+    """Bars of one colour: an amount for each name, or None, and perhaps intervals."""
+
+    name: str
+    amounts: tuple[float | None, ...]
+    intervals: tuple[tuple[float, float] | None, ...] = ()
+
+    def interval(self, place: int) -> tuple[float, float] | None:
+        return self.intervals[place] if self.intervals else None
+
+
+class BarChart(Struct, frozen=True):
+    """Horizontal bars, with the names from top to bottom. Names may be equal."""
+
+    title: str
+    unit: str
+    names: tuple[str, ...]
+    series: tuple[BarSeries, ...]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest value or bound, and 0. It is never empty."""
+        known = [0.0]
+        for series in self.series:
+            known += [value for value in series.amounts if value is not None]
+            known += [bound for interval in series.intervals for bound in interval or ()]
+        low, high = min(known), max(known)
+        return low, high if high > low else low + 1.0
+
+
+def series_of(
+    name: str,
+    records: Iterable[T],
+    amount: Callable[[T], float | None],
+    interval: Callable[[T], tuple[float, float] | None] = lambda _: None,
+) -> BarSeries:
+    """Make a series with a bar for each record."""
+    shown = tuple(records)
+    return BarSeries(name, tuple(map(amount, shown)), tuple(map(interval, shown)))
+
+
+# -- the drawing for a notebook, which needs no library and no script
+
+
+def draw_chart(chart: BarChart) -> str:
+    """Return the chart as SVG, whose texts have the colour of the text around it."""
+    has_legend = len(chart.series) > 1
+    row = _BAR * len(chart.series) + _GAP
+    top = _HEAD * (2 if has_legend else 1)
+    height = top + row * len(chart.names)
+    title = f"{chart.title}, {chart.unit}"
+    parts = [_text(0, 14, title, "font-weight:bold"), *(_legend(chart) if has_legend else ())]
+    for place, name in enumerate(map(printable, chart.names)):
+        y = top + row * place
+        shown = cut_middle(name, _MOST_LETTERS)
+        parts.append(
+            f"<g><title>{escape(name)}</title>"
+            f"{_text(_LABEL - 8, y + (row - _GAP) / 2 + 4, shown, 'text-anchor:end')}</g>"
+        )
+        for at, series in enumerate(chart.series):
+            parts += _bar(chart, series, place, (y + at * _BAR, COLORS[at % len(COLORS)]))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-label="{escape(printable(title))}" '
+        f'style="max-width:{_WIDTH}px;width:100%;font:12px sans-serif">{"".join(parts)}</svg>'
+    )
+
+
+def _legend(chart: BarChart) -> list[str]:
+    parts, x = [], 0.0
+    for series, color in zip(chart.series, COLORS * len(chart.series), strict=False):
+        parts.append(f'<rect x="{x:.0f}" y="{_HEAD + 2}" width="12" height="12" fill="{color}"/>')
+        name = cut_middle(printable(series.name), _MOST_LETTERS)
+        parts.append(_text(x + 18, _HEAD + 12, name))
+        x += 36 + _LETTER * len(name)
+    return parts
+
+
+def _bar(chart: BarChart, series: BarSeries, place: int, look: tuple[float, str]) -> list[str]:
+    value = series.amounts[place]
+    if value is None:
+        return []
+    low, high = chart.range
+    y, color = look
+
+    def x(at: float) -> float:
+        return _LABEL + (at - low) / (high - low) * (_WIDTH - _LABEL - _TAIL)
+
+    left, right = sorted((x(0.0), x(value)))
+    size = f'width="{max(0.5, right - left):.1f}" height="{_BAR - 2}"'
+    parts = [f'<rect x="{left:.1f}" y="{y}" {size} fill="{color}"/>']
+    end = right
+    interval = series.interval(place)
+    if interval is not None:
+        bounds = [x(bound) for bound in interval]
+        line = f"M{bounds[0]:.1f} {y + _BAR / 2 - 1}H{bounds[1]:.1f}"
+        parts.append(f'<path d="{line}" stroke="currentColor" stroke-width="1.5"/>')
+        end = max(end, *bounds)
+    return [*parts, _text(end + 5, y + 10, _number(value))]
+
+
+def _number(value: float) -> str:
+    return format_count(round(value)) if abs(value) >= _LARGE else f"{value:.4g}"
+
+
+def _text(x: float, y: float, text: str, style: str = "") -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" fill="currentColor" style="{style}">'
+        f"{escape(printable(text))}</text>"
+    )
