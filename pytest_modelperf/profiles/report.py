@@ -314,7 +314,7 @@ def _work_and_time_table(case: CaseProfile) -> Table:
         (Column("share of MACs"), lambda kind: format_share(kind.macs, macs) if kind.count else ""),
         (Column("ms"), lambda kind: "" if kind.ns is None else format_ms(kind.ns, decimals)),
         (
-            Column("share of time"),
+            Column("share of time", has_bars=True),
             lambda kind: "" if kind.ns is None else format_share(kind.ns, total_ns),
         ),
         total=total,

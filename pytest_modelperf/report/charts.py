@@ -20,6 +20,7 @@ _WIDTH, _BAR, _GAP, _HEAD = 860, 14, 8, 24
 # The width of a letter of 12 pixels, and the most letters of a name.
 _LETTER, _MOST_LETTERS = 7.0, 40
 _LABEL, _TAIL = 290, 80
+_MINUS = "\N{MINUS SIGN}"
 # From here on, a number has a prefix.
 _LARGE = 10_000
 
@@ -126,7 +127,9 @@ def _bar(chart: BarChart, series: BarSeries, place: int, look: tuple[float, str]
 
 
 def _number(value: float) -> str:
-    return format_count(round(value)) if abs(value) >= _LARGE else f"{value:.4g}"
+    return (
+        format_count(round(value)) if abs(value) >= _LARGE else f"{value:.4g}".replace("-", _MINUS)
+    )
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:

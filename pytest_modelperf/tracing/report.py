@@ -163,7 +163,7 @@ def _operator_table(summary: TraceSummary, view: TraceView) -> Table:
         *(types if view.grouping is not Grouping.TYPE else ()),
         *(calls if not is_single else ()),
         (Column("ms" if is_single else "total ms"), lambda time: format_ms(time.total_ns)),
-        (Column("share"), lambda time: format_share(time.total_ns, whole_ns)),
+        (Column("share", has_bars=True), lambda time: format_share(time.total_ns, whole_ns)),
         *(of_each_call if not is_single else ()),
         (Column("precision", is_text=True), lambda time: time.precision or ""),
         (Column("provider", is_text=True), lambda time: provider_name(time.provider or "")),

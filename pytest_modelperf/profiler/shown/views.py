@@ -115,12 +115,16 @@ def _layer_chart(profile: Profile) -> BarChart:
         found = read(row)
         return None if found is None or isinstance(found, str) else found
 
-    name = ALL_COLUMNS["name"].read
     title = f"layers of {profile.model.name} at {case.case.id}"
     bars = series_of(case.case.id, rows, amount, _interval if has_times else lambda _: None)
-    return BarChart(
-        title, _unit(has_times=has_times), tuple(str(name(row)) for row in rows), (bars,)
-    )
+    return BarChart(title, _unit(has_times=has_times), tuple(map(_name, rows)), (bars,))
+
+
+def _name(row: LayerRow) -> str:
+    """Return the name of the layer or kernel, or else the kind of time."""
+    has_kernel = row.time is not None and not row.time.kind.is_outside_kernels
+    is_named = row.static is not None or has_kernel
+    return str(ALL_COLUMNS["name"].read(row)) if is_named else row.qualified_op
 
 
 def _interval(row: LayerRow) -> tuple[float, float] | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
+from pytest_modelperf.tracing.records import Span
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits
 from tests.support.recorded_spans import recorded_spans
@@ -106,6 +108,16 @@ def test_a_drag_moves_and_with_shift_marks(page: Page) -> None:
 def test_a_long_trace_says_what_its_page_leaves_out(open_page: OpenPage) -> None:
     page = open_page(render_trace_page(recorded_spans(), most=5))
     assert "the timeline leaves out the last 8 spans" in page.locator("#overview").inner_text()
+
+
+def test_names_are_text_and_may_be_long(open_page: OpenPage) -> None:
+    evil = "<img src=x onerror=alert(1)>" + "/block" * 20
+    spans = [replace(each, name=evil) for each in recorded_spans(1) if isinstance(each, Span)]
+    page = open_page(render_trace_page(spans))
+    page.get_by_label("Find spans").fill(evil[:20])
+    page.get_by_role("button", name="Next").click()
+    assert evil in page.locator("#trace dl").inner_text()
+    assert_fits(page)
 
 
 def test_it_is_not_wider_than_its_window(page: Page) -> None:
