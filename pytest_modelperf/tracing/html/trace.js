@@ -57,7 +57,6 @@
     const kinds = new Set(spans.map(({ of }) => of.kind));
     const length = () => view.high - view.low;
     let [frame, moved] = [0, 0];
-
     function show(low, wanted = length()) {
       const shown = Math.min(end, Math.max(SHORTEST, wanted));
       view.low = Math.max(0, Math.min(end - shown, low));
@@ -185,7 +184,6 @@
     const shareAt = ({ clientX }) => (clientX - box.getBoundingClientRect().left) / box.clientWidth;
     const timeAt = (event) => view.low + shareAt(event) * length();
     const pointers = new Map();
-
     function onMove(event) {
       const last = pointers.get(event.pointerId);
       if (!last) return;
