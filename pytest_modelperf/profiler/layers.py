@@ -269,10 +269,7 @@ class LayerTable:
         ns = overhead.ns if rows else latency_ns
         times.append(
             LayerTime(
-                kind=RowKind.OVERHEAD,
-                kernel="",
-                ns=ns,
-                doubts_ns=overhead.doubts(LAYER_CONFIDENCE),
+                kind=RowKind.OVERHEAD, kernel="", ns=ns, doubts_ns=overhead.doubts(LAYER_CONFIDENCE)
             )
         )
         waited = latency_ns - math.fsum(time.ns for time in times)

@@ -20,13 +20,7 @@ from pytest_modelperf.files.documents import (
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.report.codec import JsonObject
-from pytest_modelperf.stats.records import (
-    Latency,
-    PartTurns,
-    Percentile,
-    RoundSpread,
-    Turns,
-)
+from pytest_modelperf.stats.records import Latency, PartTurns, Percentile, RoundSpread, Turns
 from pytest_modelperf.stats.slowdowns import low_time
 from pytest_modelperf.text.escaping import printable
 

@@ -14,11 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
-from pytest_modelperf.files.documents import (
-    Count,
-    Digest,
-    Positive,
-)
+from pytest_modelperf.files.documents import Count, Digest, Positive
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.counting.records import (
     LAYER_TYPE,
@@ -28,12 +24,7 @@ from pytest_modelperf.profiler.counting.records import (
     _layer_type,
 )
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
-from pytest_modelperf.profiler.measurements import (
-    ENGINE,
-    LATENCY,
-    ROUND,
-    Measurement,
-)
+from pytest_modelperf.profiler.measurements import ENGINE, LATENCY, ROUND, Measurement
 from pytest_modelperf.profiler.rows import (
     GENERATION,
     LAYER,

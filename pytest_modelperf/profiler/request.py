@@ -19,12 +19,7 @@ from pytest_modelperf.graph.load import (
     declared_outputs,
     load_model,
 )
-from pytest_modelperf.graph.model_file import (
-    ModelFile,
-    ModelSource,
-    open_model,
-    require_inside,
-)
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model, require_inside
 from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
 from pytest_modelperf.graph.state import find_state
@@ -298,9 +293,7 @@ def _with_arrays(binding: Binding, given: GivenInputs | None, file: ModelFile) -
 
 
 def profile_model(
-    source: ModelSource,
-    request: ProfileRequest | None = None,
-    operators: Operators | None = None,
+    source: ModelSource, request: ProfileRequest | None = None, operators: Operators | None = None
 ) -> Profile:
     """Return the static profile of every case of a model."""
     return _profile_file(open_model(source), request or ProfileRequest(), operators or Operators())

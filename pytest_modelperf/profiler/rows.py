@@ -15,14 +15,8 @@ from pytest_modelperf.files.documents import (
     SignedMs,
     Sum,
 )
-from pytest_modelperf.profiler.counting.records import (
-    SPARSITY,
-    StaticLayer,
-)
-from pytest_modelperf.profiler.measurements import (
-    LayerTime,
-    RowKind,
-)
+from pytest_modelperf.profiler.counting.records import SPARSITY, StaticLayer
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.report.codec import JsonObject
 from pytest_modelperf.stats.records import Percentile, Slope
 

@@ -7,11 +7,7 @@ from msgspec import Struct
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, Noise
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
-from pytest_modelperf.stats.records import (
-    Growth,
-    LatencySpread,
-    Ratio,
-)
+from pytest_modelperf.stats.records import Growth, LatencySpread, Ratio
 
 
 class Outlook(Struct, frozen=True, kw_only=True):

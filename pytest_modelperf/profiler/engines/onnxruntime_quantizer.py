@@ -65,10 +65,7 @@ def quantize_file(  # noqa: PLR0913  # what, into what, how, by which inputs, an
     """
     ort.set_default_logger_severity(_ERROR)
     prepared, notes = _prepare(Path(source), Path(folder), is_large=is_large)
-    common: dict[str, Any] = {
-        "weight_type": QuantType.QInt8,
-        "use_external_data_format": is_large,
-    }
+    common: dict[str, Any] = {"weight_type": QuantType.QInt8, "use_external_data_format": is_large}
     if form == "dynamic":
         quantize_dynamic(prepared, Path(target), **common)
     else:

@@ -20,11 +20,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from pytest_modelperf.profiler.engines.onnxruntime_methods import (
-    RUNS,
-    WrappedMethods,
-    make_way,
-)
+from pytest_modelperf.profiler.engines.onnxruntime_methods import RUNS, WrappedMethods, make_way
 from pytest_modelperf.profiler.engines.watched import (
     PLAN_FILE,
     InputShape,

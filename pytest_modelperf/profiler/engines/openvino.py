@@ -263,11 +263,7 @@ class _ProfiledSession(_Session):
     """
 
     def __init__(
-        self,
-        compiled: ov.CompiledModel,
-        model: ov.Model,
-        nodes: _Nodes,
-        device: str,
+        self, compiled: ov.CompiledModel, model: ov.Model, nodes: _Nodes, device: str
     ) -> None:
         super().__init__(compiled)
         self._model = model

@@ -315,10 +315,7 @@ def read_sysctl() -> dict[str, str]:
     """Return the values of the names that are read here, without those that this machine lacks."""
     try:
         run = subprocess.run(  # noqa: S603  # a fixed program with fixed arguments
-            ["/usr/sbin/sysctl", "-i", *_MACOS_NAMES],
-            capture_output=True,
-            check=False,
-            timeout=10,
+            ["/usr/sbin/sysctl", "-i", *_MACOS_NAMES], capture_output=True, check=False, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
         return {}

@@ -248,10 +248,7 @@ def _time_plans(planned: _Planned, place: CasePlace) -> Sequence[KernelRun] | No
 
 
 def _place_kernels(
-    planned: _Planned | None,
-    before: RanSide,
-    after: RanSide,
-    runs: Sequence[KernelRun] | None,
+    planned: _Planned | None, before: RanSide, after: RanSide, runs: Sequence[KernelRun] | None
 ) -> ChangedPlans | None:
     """Return the kernels of both plans with the layers that they run, once all shapes are known."""
     if planned is None or planned.sides is None or runs is None:
@@ -334,12 +331,7 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
     )
     with closing(SplitDuet(*starters)) as duet:
         rounds = take_rounds(
-            duet,
-            pair.after_setup,
-            rule,
-            place,
-            rigs,
-            pass_inferences=pair.after.pass_inferences,
+            duet, pair.after_setup, rule, place, rigs, pass_inferences=pair.after.pass_inferences
         )
     is_detailed = wanted.wants_details(rounds, rigs)
     reads_outputs = wanted.reads_outputs(has_details=is_detailed)
@@ -381,11 +373,7 @@ def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool
             difference = find_plan_difference(model.plan, twin.plan)
             by_data = model.plan.find_data()
             found = TwinRun(
-                (),
-                knows_plans=True,
-                difference=difference,
-                plan=model.plan.digest,
-                by_data=by_data,
+                (), knows_plans=True, difference=difference, plan=model.plan.digest, by_data=by_data
             )
             if difference is None and by_data is None and trusts_plans:
                 return found

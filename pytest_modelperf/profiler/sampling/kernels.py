@@ -10,9 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.measurements import (
-    KernelRun,
-)
+from pytest_modelperf.profiler.measurements import KernelRun
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 
 # The most runs of the profiled sessions of a fast model.

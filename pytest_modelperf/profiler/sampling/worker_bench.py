@@ -16,10 +16,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import ExtensionError, MeasureError
 from pytest_modelperf.files.documents import describe_misfit
-from pytest_modelperf.profiler.engines.source import (
-    CALLABLE_ENGINE,
-    EngineModule,
-)
+from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, EngineModule
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.inputs.mixture import ONE_STEP, StepFeeds
 from pytest_modelperf.profiler.measurements import (
@@ -428,10 +425,7 @@ def _facts_of(
 
 
 def _send(
-    worker: Worker,
-    feeds: Mapping[str, Feed],
-    name: str,
-    steps: Mapping[str, object] | None = None,
+    worker: Worker, feeds: Mapping[str, Feed], name: str, steps: Mapping[str, object] | None = None
 ) -> None:
     worker.ask(
         "inputs",
@@ -443,9 +437,7 @@ def _send(
 
 
 def measure_rounds(
-    rig: Rig,
-    watch: WatchSampling,
-    is_enough: IsEnough | None = None,
+    rig: Rig, watch: WatchSampling, is_enough: IsEnough | None = None
 ) -> Measurement:
     """Measure everything except layers: rounds until the policy has enough, and peak memory.
 

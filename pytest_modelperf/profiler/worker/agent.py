@@ -408,10 +408,7 @@ def _is_own_frame(file: str) -> bool:
     return file.startswith(_OWN_FILES) or _OWN_FOLDER in file
 
 
-_KINDS = {
-    LostProcessorsError: "processors",
-    ClocksError: "clocks",
-}
+_KINDS = {LostProcessorsError: "processors", ClocksError: "clocks"}
 
 
 def error_kind(error: BaseException) -> str:

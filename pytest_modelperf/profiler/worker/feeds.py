@@ -20,10 +20,7 @@ class FeedArrays:
     """
 
     def __init__(
-        self,
-        arrays: Mapping[str, Any],
-        dtypes: Mapping[str, str],
-        steps: StepArrays | None = None,
+        self, arrays: Mapping[str, Any], dtypes: Mapping[str, str], steps: StepArrays | None = None
     ) -> None:
         self.arrays = arrays
         self.dtypes = dtypes

@@ -214,9 +214,7 @@ def time_chains(  # noqa: PLR0913, PLR0917  # the same
 
 
 def time_within(
-    infers: Sequence[Callable[[], Any]],
-    limits: Sequence[tuple[int, int | None]],
-    clock: Clock,
+    infers: Sequence[Callable[[], Any]], limits: Sequence[tuple[int, int | None]], clock: Clock
 ) -> list[array.array[int]]:
     """Return the times of turns, within the limits.
 
