@@ -106,7 +106,6 @@ class KernelPlaces:
         return None if node is None else self._place(kernel.op_type, (node,))
 
     def _node(self, text: str) -> Node | None:
-        """Return the node of that name, or the node that makes the tensor of that name."""
         if text in self._names:
             return self._names[text]
         tensor = self._tensors.get(text)
@@ -207,11 +206,9 @@ class _Scope(Struct):
     # -- names
 
     def tensor(self, name: str) -> Tensor | None:
-        """Return the model's tensor that corresponds to a tensor of the plan."""
         return self.visible.get(name) or self.meaning.get(name)
 
     def producer(self, name: str) -> Node | None:
-        """Return the node of the model that makes the tensor of that name."""
         tensor = self.visible.get(name)
         return None if tensor is None else self.producers.get(tensor)
 
@@ -286,7 +283,6 @@ class _Scope(Struct):
     # -- nodes
 
     def sources(self, step: PlanNode) -> set[Tensor]:
-        """Return the inputs of the step, as tensors of the model."""
         return {t for name in step.inputs if (t := self.tensor(name)) is not None}
 
     def exits(self, step: PlanNode) -> tuple[Tensor, ...]:
@@ -432,10 +428,7 @@ def without_idle_bodies(
 
 
 def kernels_of_case(case: CaseProfile) -> tuple[GraphKernel, ...]:
-    """Return the kernels of the plan; without a plan, the layers of the model, fused as they ran.
-
-    The result is empty if the connections between them are unknown.
-    """
+    """Return the kernels of the plan, else the layers as they were fused; empty if unconnected."""
     measured = case.measured
     if measured is not None and measured.kernels is not None:
         return measured.kernels

@@ -90,10 +90,7 @@ def _macs_at(step: int, bound: BoundModel, phase: BoundPhase, operators: Operato
 
 
 def _cache_bytes(bound: BoundModel, phase: BoundPhase) -> int | None:
-    """Return the bytes that the state of one item grows by per token.
-
-    Return None if a shape is unknown.
-    """
+    """Return the bytes that each token adds to the state of one item, if all shapes are known."""
     dtypes = {tensor.name: tensor.dtype for tensor in bound.graph.inputs}
     total = 0
     for pair in phase.state.pairs:

@@ -45,10 +45,7 @@ _COARSEST_TICK_NS = 1000
 
 
 class Attributed(Struct, frozen=True):
-    """The times of the layers in graph order, then the times that belong to no layer.
-
-    `kernels` are those of the plan with their times; None without a plan.
-    """
+    """The times of the layers in graph order, then those of no layer, and the plan's kernels."""
 
     times: tuple[LayerTime, ...]
     kernels: tuple[GraphKernel, ...] | None
@@ -96,10 +93,7 @@ def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op:
 
 
 def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int]:
-    """Return the layer of each node.
-
-    A node in a branch that was not counted has the layer of its If.
-    """
+    """Return the layer of each node; a node in a branch that was not counted has that of its If."""
     indexes: dict[Node, int] = {}
     end = _pair(graph, layers, 0, indexes)
     if end != len(layers):
@@ -168,17 +162,12 @@ class _Timing(Struct, frozen=True):
         return CalmTime.of(runs, self.sessions, lambda runs: calm_time(runs, 0))
 
     def of_rests(self, rests: Sequence[float], *, waits: bool) -> CalmTime:
-        """Return the typical time that a run spends outside of its kernels.
-
-        Waits for a processor are left out only if the process had to wait.
-        """
+        """Return the typical time outside of kernels, without waits only if the process waited."""
         typical = calm_time if waits else tick_median
         return CalmTime.of(rests, self.sessions, lambda rests: typical(rests, self.tick_ns))
 
 
 class _Row(Struct):
-    """Kernels that are shown as one row."""
-
     kind: RowKind
     layer: int | None
     times: list[tuple[CalmTime, Kernel]] = field(default_factory=list)

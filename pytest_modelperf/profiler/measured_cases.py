@@ -55,10 +55,7 @@ def measure_model(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> Profile:
-    """Measure every case of a model, and return the profile.
-
-    If a case cannot be measured, its profile has the reason, and the next case is measured.
-    """
+    """Measure every case of a model; the profile of one that cannot be measured has the reason."""
     extensions = extensions or Extensions()
     file = open_model(source)
     models = Model.of_request(file, request, extensions)
@@ -127,7 +124,6 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
 
 
 def _arriving(rig: Rig, arrivals: Arrivals | None) -> Rig:
-    """Return the rig with inferences that arrive in this way."""
     if arrivals is None:
         return rig
     every_ns = None if arrivals.every_ms is None else round(arrivals.every_ms * 1e6)
@@ -246,10 +242,7 @@ def _measure_function_case(
 
 
 def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
-    """Measure a function, whose module is imported before the rounds.
-
-    Otherwise only the first round would take that long.
-    """
+    """Measure a function; its module is imported first, or the first round alone would be slow."""
     (load,) = rig.open()
     rig.close()
     measured = _measure_loaded(rig, place, is_enough)
@@ -260,10 +253,7 @@ def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> M
 
 
 def _measure_loaded(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
-    """Measure a function that is already loaded.
-
-    In this process, the calls are made near the frames of the caller.
-    """
+    """Measure a loaded function; in this process, it is called near the frames of the caller."""
     if not isinstance(rig.worker, InlineWorker):
         return measure_rounds(rig, place.tell_round, is_enough=is_enough)
     host = rig.worker.host

@@ -446,10 +446,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     @property
     def announcement(self) -> str | None:
-        """The message for a long wait, or None; it is shown even if progress is not.
-
-        Without it a run that waits would look like one that hangs.
-        """
+        """The message for a long wait, or None; without it, the run would seem to hang."""
         if self.is_waiting:
             return self.step
         least, most = self.least_seconds, self.seconds_left

@@ -221,10 +221,7 @@ def time_layers(
 
 
 def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
-    """Write a copy of the model with a unique name for each node.
-
-    Return None if the model that runs already has unique names.
-    """
+    """Write a copy of the model with a unique name for each node, if the one that runs has none."""
     if not model.needs_names:
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"

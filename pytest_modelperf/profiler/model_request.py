@@ -53,7 +53,6 @@ class SentRequest(Protocol[_Answer_co]):
 
     def run(self, extensions: Extensions, watch: Watch) -> _Answer_co:
         """Return the result, measured on this machine."""
-        ...
 
 
 class SharedRequest(SentRequest[_Result], Protocol[_Result]):
@@ -61,7 +60,6 @@ class SharedRequest(SentRequest[_Result], Protocol[_Result]):
 
     def split(self, extensions: Extensions) -> Parts[_Result]:
         """Return the parts; raise UsageError or ModelError if no machine can run the request."""
-        ...
 
 
 class Parts(Struct, Generic[_Result], frozen=True):
@@ -112,10 +110,7 @@ class MeasureRequest(Struct, frozen=True):
         return replace(profile, cases=tuple(_with_machine(case, profile) for case in profile.cases))
 
     def split(self, extensions: Extensions) -> Parts[Profile]:
-        """Return one part for each case.
-
-        The joined profile shows why a case was not measured.
-        """
+        """Return one part for each case; the joined profile shows why a case was not measured."""
         sha256 = open_model(self.model.source).sha256()
         counted = profile_model(self.model.source, self.request, extensions.operators)
         counted = replace(counted, model=replace(counted.model, sha256=sha256))
@@ -164,10 +159,7 @@ def _with_place(case: CaseProfile) -> CaseProfile:
 
 
 def case_label(case: ProfileRequest) -> str:
-    """Return a label similar to the id of the only case of a request.
-
-    The id itself needs the model's own batch size.
-    """
+    """Return a label like the id of the only case, which would need the model's own batch size."""
     (binding,), (cores,) = case.bindings(), case.cores
     batch = "" if binding.batch_size is None else f"b{binding.batch_size}-"
     parts = [f"{batch}c{cores}", *(f"{n}{s}" for n, s in binding.dims.items())]

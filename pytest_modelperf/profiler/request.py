@@ -114,7 +114,6 @@ class ProfileRequest(Struct, frozen=True):
 
 
 def _phase_of(binding: Binding) -> dict[str, object]:
-    """Return the fields of a request for the phase of a binding alone."""
     phase = binding.phase
     if phase is None:
         return {"generations": (), "phases": tuple(Phase)}
@@ -125,10 +124,7 @@ def _phase_of(binding: Binding) -> dict[str, object]:
 def phases_of(
     file: ModelFile, generation: Generation, dims: Mapping[str, int] | None = None
 ) -> tuple[GenerationPhase, ...]:
-    """Return the phases that a model has of a generation, determined by its inputs and outputs.
-
-    `dims` are sizes that the user gives. Raise UsageError if it has no phase.
-    """
+    """Return the phases that a model has of a generation; raise UsageError if it has none."""
     declared = declared_inputs(file.proto), declared_outputs(file.proto)
     return phases_of_model(*declared, generation, file.name, dims)
 

@@ -60,10 +60,7 @@ class SharedTime:
 
     @contextmanager
     def memory(self, weight_bytes: int) -> Iterator[None]:
-        """Reserve memory for a model with these weights.
-
-        A model that needs more than all of the memory runs alone.
-        """
+        """Reserve memory for a model; one that needs more than all of it runs alone."""
         wanted = _COPIES * weight_bytes
         self._turn.wait_for(lambda: self._fits(wanted))
         self._taken_bytes += wanted

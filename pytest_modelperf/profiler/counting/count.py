@@ -142,7 +142,6 @@ class _Walk(Struct):
         return self.chosen[node]
 
     def cost(self, node: Node) -> Cost | None:
-        """Return the cost of a node, or None after listing it as uncounted."""
         custom = self.extra.get(node.qualified_op)
         if custom is not None:
             return self.custom_cost(node, custom)
@@ -273,7 +272,6 @@ class _Walk(Struct):
 
 
 def _macs_with(weight: str | None, node: Node, cost: Cost) -> int:
-    """Return the MACs of the contractions that multiply with a weight."""
     macs = 0
     for contraction in cost.contractions:
         operands = (node.optional_input(at) for at in contraction.operands if at is not None)

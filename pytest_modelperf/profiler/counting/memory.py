@@ -16,10 +16,7 @@ _VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Uns
 
 
 def is_view(node: Node) -> bool:
-    """Whether the first output shares the storage of the first input.
-
-    A Dropout is a view unless it trains.
-    """
+    """Whether the first output shares the storage of the first input."""
     if node.op_type not in _VIEWS or node.domain:
         return False
     training = node.optional_input(2) if node.op_type == "Dropout" else None
@@ -63,10 +60,7 @@ def peak_activation_bytes(graph: Graph, used: frozenset[Tensor]) -> int | None:
 def _storage_of_outputs(
     node: Node, used: frozenset[Tensor], storage: dict[Tensor, Tensor]
 ) -> dict[Tensor, int] | None:
-    """Return the bytes of the outputs with storage of their own, or None if one is unknown.
-
-    A view is entered into `storage` with the tensor whose storage it shares.
-    """
+    """Return the bytes of the outputs with storage of their own, and enter views into `storage`."""
     own: dict[Tensor, int] = {}
     viewed = node.optional_input(0) if is_view(node) else None
     for index, tensor in enumerate(node.outputs):
@@ -103,7 +97,6 @@ def _peak_of_bodies(node: Node, used: frozenset[Tensor]) -> int | None:
 
 
 def _taken(node: Node) -> list[Tensor | None]:
-    """Return the tensors that a node reads, including those that its bodies read from outside."""
     taken = list(node.inputs)
     for body in node.bodies.values():
         taken.extend(tensor for inner in body.walk() for tensor in inner.inputs)

@@ -269,10 +269,7 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def layer_params(self) -> int:
-        """The sum of the params of all layers.
-
-        A weight that several layers share counts once for each of them.
-        """
+        """The sum of the params of all layers, in which a shared weight counts for each of them."""
         return sum(layer.params for layer in self.layers)
 
     @property
@@ -285,10 +282,7 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def knows_activations(self) -> bool:
-        """Whether the size of every output is known.
-
-        If not, the sum of the sizes is a lower bound.
-        """
+        """Whether the size of every output is known; if not, their sum is a lower bound."""
         return all(layer.output_bytes is not None for layer in self.layers)
 
     @property
@@ -375,6 +369,5 @@ def _sum(values: Iterable[int | None]) -> int:
 
 
 def _known_sum(values: Iterable[int | None]) -> int | None:
-    """Return the sum of the known values, or None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -110,10 +110,7 @@ def _zero_mask(
     axis: int | None,
     block_size: int | None,
 ) -> Mask:
-    """Return a contiguous array that is True at each zero.
-
-    The mask of a scalar has rank 1.
-    """
+    """Return a contiguous array, of at least one axis, that is True at each zero."""
     if values.dtype.kind in "OSU" or not values.size:  # text has no zero
         return np.zeros(values.shape or (1,), np.bool_)
     given = np.asarray(0 if zero_point is None else zero_point)
@@ -204,10 +201,7 @@ def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
 
 
 def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
-    """Yield the blocks that the zeros come in.
-
-    Among blocks of the same size, 1xN comes first.
-    """
+    """Yield the blocks that the zeros come in; among blocks of the same size, 1xN comes first."""
     views = [_view(mask)]
     inner = prod(mask.shape[2:])
     if mask.ndim > 2 and inner > 1:
@@ -238,10 +232,7 @@ def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_B
 
 
 def _join_pairs(blocks: Mask, axis: int) -> Mask:
-    """Return which pairs of neighbours along `axis` are both zero.
-
-    An odd last one stays alone.
-    """
+    """Return which pairs of neighbours along `axis` are both zero; an odd last one stays alone."""
     if axis == 0:
         joined, second = blocks[::2].copy(), blocks[1::2]
         joined[: second.shape[0]] &= second
@@ -252,7 +243,6 @@ def _join_pairs(blocks: Mask, axis: int) -> Mask:
 
 
 def _true_blocks(view: Mask, blocks: Mask, block: tuple[int, int], zeros: int) -> Iterator[_Blocks]:
-    """Yield the pattern of zero `blocks` if it is a true one."""
     covered = _covered(view.shape, blocks, block)
     if not (_is_covered(covered, zeros) and _is_filled(covered, zeros, view.size)):
         return
@@ -272,7 +262,6 @@ def _true_blocks(view: Mask, blocks: Mask, block: tuple[int, int], zeros: int) -
 
 
 def _covered(shape: tuple[int, ...], blocks: Mask, block: tuple[int, int]) -> int:
-    """Return the number of elements inside zero blocks, including blocks cut short at the edges."""
     height, width = block
     (rows, last_height), (columns, last_width) = divmod(shape[0], height), divmod(shape[1], width)
     return (
@@ -328,7 +317,6 @@ def _share_of_groups(n: int, m: int, ratio: float) -> float:
 
 
 def _is_grouped(mask: Mask, axis: int, n: int, m: int) -> bool:
-    """Whether each aligned group of `m` along `axis` has at most `n` nonzeros."""
     length = mask.shape[axis]
     if length % m:
         return False

@@ -39,10 +39,7 @@ _SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
 
 
 class Traffic(Struct, frozen=True):
-    """The bytes that a node reads and writes, by the names of tensors and weights.
-
-    None is an unknown size.
-    """
+    """The bytes that a node reads and writes, by the names of tensors and weights, if known."""
 
     reads: Mapping[str, int | None]
     writes: Mapping[str, int | None]
@@ -110,10 +107,7 @@ class TrafficCounter(Struct):
 
 
 def _used_experts(node: Node) -> tuple[int, int]:
-    """Return how many experts are read, and how many there are.
-
-    Each token uses at most `k` experts, and the MACs are counted by the same rule.
-    """
+    """Return how many experts are read, at most `k` for each token, and how many there are."""
     x, weight = node.optional_input(0), node.optional_input(2)
     experts = None if weight is None else dim(weight.shape, 0)
     if x is None or not x.is_complete or experts is None:

@@ -37,7 +37,6 @@ def add_sparsity(
 
 
 def _measure(bound: BoundModel, name: str) -> Sparsity | None:
-    """Return the sparsity of a weight, or None if the weight is generated or packed."""
     weight = bound.graph.weights[name]
     if weight.nonzeros is not None:
         zeros = weight.size - weight.nonzeros

@@ -105,10 +105,7 @@ def check_machine(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> tuple[Checkup, ...]:
-    """Judge this machine by two sessions of one model that run in turn, for each core count.
-
-    If the user gave a model, its memory is watched as well.
-    """
+    """Judge this machine by two sessions of one model that run in turn, for each core count."""
     request = request or ProfileRequest()
     model = prepare(Model.load(source or sample_model(), request, extensions or Extensions()))
     name = _SAMPLE_NAME if source is None else model_facts(model.file).name

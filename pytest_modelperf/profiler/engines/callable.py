@@ -53,8 +53,6 @@ def load(model: Any, threads: int, options: Mapping[str, str]) -> _Session:  # n
 
 
 class _Session:
-    """A function that is ready to be called."""
-
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.file = _file_of(function)

@@ -160,7 +160,6 @@ def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder:
 def load_and_save_plan(
     model: ModelRef, threads: int, options: Mapping[str, str], folder: str
 ) -> tuple[_Session, str | None]:
-    """See `Engine`."""
     if not _can_save_plan(options):
         return load(model, threads, options), None
     path = Path(folder) / _PLAN_FILE
@@ -186,13 +185,11 @@ def runs_parts(options: Mapping[str, str]) -> bool:
 
 
 def load_part(model: ModelRef, threads: int, options: Mapping[str, str]) -> _PartSession:
-    """See `Engine`."""
     made = _session_options(threads, plan_options(options))
     return _PartSession(_open(model, made, options))
 
 
 def plan_options(options: Mapping[str, str]) -> Mapping[str, str]:
-    """See `Engine`."""
     return {**options, **_AS_IT_IS}
 
 
@@ -267,8 +264,6 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
 
 
 class _Session:
-    """An `InferenceSession` with its inputs."""
-
     def __init__(self, session: ort.InferenceSession) -> None:
         self._session = session
         # Values of types that numpy lacks use the memory of these arrays.
@@ -485,10 +480,7 @@ def _why_missing(provider: str) -> str:
 
 @functools.cache
 def _load_cuda() -> tuple[str, ...]:
-    """Load CUDA's libraries from pip packages, where the runtime does not look by itself.
-
-    Return those that could not be loaded, which the runtime only prints.
-    """
+    """Load CUDA's libraries from pip packages; return those that the runtime cannot load."""
     # Versions before 1.21 lack it.
     load_libraries = getattr(ort, "preload_dlls", None)
     said = io.StringIO()
@@ -547,7 +539,6 @@ def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) ->
 
 
 def _fewer_threads(text: str, threads: int) -> int:
-    """Return the threads of a case that uses fewer than it has cores."""
     if text.isdecimal() and 1 <= int(text) <= threads:
         return int(text)
     raise OptionError(
@@ -588,10 +579,7 @@ def _parsed(text: str, present: object) -> object:
 
 
 def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
-    """Return the providers with their options.
-
-    The CPU is always last and runs what the others cannot.
-    """
+    """Return the providers with their options; the CPU is the last and runs what others cannot."""
     available = ort.get_available_providers()
     names = []
     for part in options.get(_PROVIDER, "CPU").split(","):
@@ -690,10 +678,7 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _incomplete(path: Path) -> OSError:
-    """Return the error for a profile that was cut short.
-
-    The runtime does not report write errors, so only the file shows them.
-    """
+    """Return the error for a profile cut short; the runtime itself does not report write errors."""
     return OSError(errno.ENOSPC, "the profile file is incomplete", str(path))
 
 
@@ -760,7 +745,6 @@ class _Profile:
         self._runs.popleft()
 
     def _noted(self, event: Mapping[str, Any]) -> tuple[str, str, str]:
-        """Return the key of a kernel, and keep its facts."""
         args = event["args"]
         # Inserted kernels may share a name; their index differs.
         name: str = event["name"].removesuffix(_KERNEL_EVENT)

@@ -72,7 +72,6 @@ class SessionWatch:
         self._kept: dict[tuple[int, int], Path] = {}
 
     def begin(self) -> None:
-        """Wrap the methods of the class."""
         self._is_on = True
         _WATCHES.add(self)
         makers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
@@ -227,7 +226,6 @@ class SessionWatch:
         return end_profiling
 
     def _collect(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
-        """End the profile that a session writes for us."""
         if watched.folder is not None and not watched.profiles:
             path = self._methods.originals["end_profiling"](session)
             if path:
@@ -395,7 +393,6 @@ def _watched(source: Any) -> WatchedSession:  # noqa: ANN401
 
 @contextlib.contextmanager
 def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]:  # noqa: ANN401
-    """Change the options so that a session writes its profile and its plan into a folder."""
     changed: dict[str, Any] = {
         "enable_profiling": True,
         "profile_file_prefix": str(folder / "profile"),
@@ -416,10 +413,7 @@ def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]
 
 
 def _save_weights_nowhere(options: Any, folder: Path) -> bool:  # noqa: ANN401
-    """Discard the weights of the saved plan, and return whether a plan can be saved.
-
-    It cannot if the program saves plans of its own.
-    """
+    """Discard the weights of the saved plan; return False if the program saves plans of its own."""
     if options.optimized_model_filepath:
         if _entry(options, f"{_ENTRY}_file_name") == _WEIGHTS_FILE:
             # An earlier session has set it.
@@ -548,7 +542,6 @@ def _at(place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, 
 def _shapes(
     place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]
 ) -> InputShapes | None:
-    """Return names, shapes and types of the inputs, or None if there are no inputs by name."""
     feeds: Any = _at(place, arguments, named)
     try:
         # Nearly all inputs are arrays, and a small inference takes 10 us.
@@ -570,7 +563,6 @@ def _shapes_of_vector(names: Any, values: Any) -> InputShapes | None:  # noqa: A
 
 
 def _known(described: Sequence[InputShape | None]) -> InputShapes | None:
-    """Return the inputs that have a shape, or None if no input has one."""
     return tuple([each for each in described if each is not None]) or None
 
 

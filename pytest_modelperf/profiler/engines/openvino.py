@@ -119,10 +119,7 @@ def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:
-    """See `Engine`; a device may silently compute in another precision.
-
-    That depends on its processor, so the smallest model is compiled and its precision is read.
-    """
+    """See `Engine`; a device may silently compute in another precision, so a model is tried."""
     device = _find_device(options)
     offered = [name for name in _FLOATS if _computes_in(device, name)]
     if precision not in offered:
@@ -143,8 +140,6 @@ def sparsity_options(share: float, options: Mapping[str, str]) -> dict[str, str]
 
 
 class _Session:
-    """A compiled model with one request, and one more for each parallel inference."""
-
     def __init__(self, compiled: ov.CompiledModel) -> None:
         self._compiled = compiled
         self._request = compiled.create_infer_request()
@@ -222,8 +217,6 @@ class _Steps:
 
 
 class _TimedSteps(_Steps):
-    """Steps that record how long each of them took."""
-
     def __init__(
         self, compiled: ov.CompiledModel, plan: StepPlan, dtypes: Mapping[str, str]
     ) -> None:
@@ -331,10 +324,7 @@ class _ProfiledSession(_Session):
         }
 
     def _steady_us(self, name: str, average_us: int) -> float:
-        """Return the average without the first run.
-
-        Devices other than the CPU report only the last run, which is returned as it is.
-        """
+        """Return the average without the first run; other devices report the last run alone."""
         if self._compiled.get_property("EXECUTION_DEVICES") != ["CPU"]:
             return average_us
         total_us = average_us * (1 + len(self._run_ns)) - self._first_us.get(name, 0)
@@ -403,7 +393,6 @@ def _check_properties(device: str, properties: Mapping[str, str]) -> None:
 
 
 def _computes_in(device: str, precision: str) -> bool:
-    """Whether a model that is compiled with this precision runs in it."""
     try:
         smallest = _core().read_model(_SMALLEST, b"")
         compiled = _core().compile_model(smallest, device, {_PRECISION: precision})
@@ -414,7 +403,6 @@ def _computes_in(device: str, precision: str) -> bool:
 
 
 def _find_device(options: Mapping[str, str]) -> str:
-    """Return the device of the options; raise OptionError if it is missing."""
     device = options.get(_DEVICE, _DEFAULT_DEVICE).upper()
     available = _core().available_devices
     kind = device.partition(":")[0]
@@ -427,7 +415,6 @@ def _find_device(options: Mapping[str, str]) -> str:
 
 
 def _defaults(device: str, threads: int | None = None) -> dict[str, str]:
-    """Return the default properties that the device supports."""
     wanted = dict(_DEFAULTS) if threads is None else {_THREADS: str(threads), **_DEFAULTS}
     supported = _supported(device)
     return {name: value for name, value in wanted.items() if name in supported}
@@ -550,7 +537,6 @@ def _consumers(op: ov.Node) -> list[ov.Node]:
 
 
 def _text(op: ov.Node, key: str) -> str:
-    """Return an entry of the plan about a step, or an empty string if there is none."""
     return str(op.rt_info[key].astype(str)) if key in op.rt_info else ""
 
 
@@ -642,7 +628,6 @@ def _fields(content: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, 
 
 
 def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = content[position]

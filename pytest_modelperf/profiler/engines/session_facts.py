@@ -63,10 +63,7 @@ def session_model(source: Any) -> str | bytes | None:  # noqa: ANN401  # anythin
 
 
 def model_identity(model: str | bytes | None) -> tuple[object, ...]:
-    """Return a key that is equal for equal models.
-
-    For a large model in memory, only a sample is hashed, because that takes almost no time.
-    """
+    """Return a key that is equal for equal models; of a large one in memory, a sample is hashed."""
     if not isinstance(model, bytes):
         return (model,)
     step = max(len(model) // _SAMPLED_BYTES, 1)
@@ -133,10 +130,7 @@ class SessionAttributes(Struct, frozen=True):
 
 
 def session_attributes(options: Mapping[str, str]) -> SessionAttributes:
-    """Return the settings of the session that the engine opens with these options.
-
-    They include the engine's defaults.
-    """
+    """Return the settings, defaults included, of the session that the engine opens with these."""
     own = {name: value for name, value in options.items() if name.partition(".")[0] not in _OTHERS}
     return SessionAttributes(
         {**_OPTIONS, **{name: _value(text) for name, text in own.items() if "." not in name}},

@@ -1,7 +1,4 @@
-"""Find the source of modules for workers without importing them.
-
-They may not work in this Python.
-"""
+"""Find the source of modules for workers without importing them: they may not work here."""
 
 from __future__ import annotations
 

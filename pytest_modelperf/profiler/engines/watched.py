@@ -45,13 +45,11 @@ class Watcher(Protocol):
 
     def new_folder(self) -> Path | None:
         """Return an empty folder for the profile of a session, or None if no profile is wanted."""
-        ...
 
     def on_session(self, session: WatchedSession, start_ns: int, end_ns: int) -> None: ...
 
     def on_profile_written(self, session: WatchedSession, start_ns: int, end_ns: int) -> None:
         """Note that the runtime wrote a session's profile, for which the program had to wait."""
-        ...
 
     def on_inference(  # noqa: PLR0913, PLR0917  # a record of them would cost as much as all the rest
         self,
@@ -68,11 +66,6 @@ class Watcher(Protocol):
         `shapes` is None if they are unknown, and `error` is the type of the exception. An inference
         that `has_waited` was requested by another thread and was queued first.
         """
-        ...
 
     def on_callback_end(self) -> None:
-        """Note that the callback of an inference has ended on the current thread.
-
-        The thread may then begin a queued inference.
-        """
-        ...
+        """Note that a callback has ended on this thread, which may begin a queued inference."""

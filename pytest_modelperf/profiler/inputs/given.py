@@ -93,10 +93,7 @@ def read_given(source: GivenSource) -> GivenInputs:
 def specs_of(
     given: GivenInputs, declared: Sequence[DeclaredInput], model: str = "the model"
 ) -> tuple[InputSpec, ...]:
-    """Return the types and shapes of the given arrays, from which dimensions get their sizes.
-
-    Small integers keep their values, because shapes may depend on them.
-    """
+    """Return the types and shapes of the given arrays, from which dimensions get their sizes."""
     dtypes = {i.name: i.dtype for i in declared}
     _check_names(given.arrays, list(dtypes), given.source, model)
     specs = []
@@ -109,10 +106,7 @@ def specs_of(
 def describe_given(
     specs: Sequence[InputSpec], feeds: Mapping[str, Feed], seed: int = 0
 ) -> StoredInputs:
-    """Return the stored form of the user's inputs.
-
-    `feeds` are the given arrays, and `seed` is the seed of all other inputs.
-    """
+    """Return the stored form of the user's inputs; `seed` is the seed of all other inputs."""
     given = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
     if not given and not feeds and not seed:
         return StoredInputs(specs={}, sha256=None)
@@ -128,10 +122,7 @@ def describe_given(
 
 
 def _described(spec: InputSpec) -> str:
-    """Return a text such as `int64:1:5`, without the values if they are long.
-
-    The digest covers all values.
-    """
+    """Return a text such as `int64:1:5`, without long values, which are only in the digest."""
     text = f"{spec.dtype}:{'x'.join(map(str, spec.shape))}"
     if spec.texts is not None:
         joined = ",".join(spec.texts)
@@ -184,10 +175,7 @@ def _check_names(
 def _stored(
     name: str, array: Array, dtype: str | None, source: str, model: str
 ) -> tuple[str, Array]:
-    """Return the model's type and the array as a worker needs it.
-
-    Raises BindingError if the array has another type.
-    """
+    """Return the model's type and the array as a worker needs it; BindingError for another type."""
     what = f"the input {printable(name)!r} of {model}"
     if dtype is None:
         raise BindingError(
@@ -313,7 +301,6 @@ def _read_member(archive: Mapping[str, Any], key: str, name: str) -> Array:
 
 
 def _describe(function: Callable[..., object]) -> str:
-    """Return the name of a function and the file and line of its definition."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
     place = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
@@ -338,7 +325,6 @@ def call_for_inputs(function: MakeInputs, types: InputTypes, source: str) -> dic
 
 
 def _line(error: Exception) -> str:
-    """Return the file and line where an error was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -101,10 +101,7 @@ def make_input(
 def input_types(
     graph: Graph, inputs: BoundInputs, model: str = "the model"
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the type and shape of every input.
-
-    Raises BindingError if one cannot be sent to a worker.
-    """
+    """Return the type and shape of every input; BindingError if one cannot be sent to a worker."""
     return {tensor.name: _known_type(tensor, inputs, model) for tensor in graph.inputs}
 
 
@@ -140,7 +137,6 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
 
 
 def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
-    """Return the input that `name:dtype:shape:value` describes."""
     require_fitting_values(spec, model)
     numbers = to_stored(np.asarray(values, np.float64), spec.dtype)
     return Feed(spec.dtype, _shaped(numbers, spec.shape))
@@ -181,11 +177,7 @@ def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: i
 
 
 def _random_state(name: str, seed: int) -> np.random.RandomState:
-    """Return a separate random stream for each name.
-
-    It uses the legacy generator, because numpy never changes its streams (NEP 19). The streams of
-    newer generators may change with any release.
-    """
+    """Return a random stream for each name, of the generator that numpy never changes (NEP 19)."""
     digest = hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
     return np.random.RandomState(np.frombuffer(digest, "<u4").astype(np.uint32))
 
@@ -207,17 +199,13 @@ class _Draw(Struct, frozen=True):
 
 
 def _named(name: str, dtype: str, demand: Demand) -> Demand:
-    """Return the demand with the value 1 for an input named as a mask, so that it hides nothing.
-
-    A value that the graph demands takes precedence.
-    """
+    """Return the demand, with 1 for an input that is named as a mask, so that it hides nothing."""
     if demand.value is None and dtype != "string" and _MASK.search(name):
         return demand.and_also(Demand(value=1))
     return demand
 
 
 def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
-    """Return the range to draw integers from."""
     # Integers of one byte are pixels or quantized numbers, so they may have any value.
     is_byte = "int" in dtype and BITS[dtype] <= 8
     low, high = _limits(dtype) if is_byte else _SMALL
@@ -276,10 +264,7 @@ def _floats(draw: _Draw, dtype: str, demand: Demand) -> Array:
 
 
 def _words(draw: _Draw, demand: Demand) -> Array:
-    """Return the words that the model accepts, or short words.
-
-    If the model parses texts as numbers, the texts are numbers.
-    """
+    """Return words that the model accepts, numbers if it reads texts as numbers, or short words."""
     if math.isfinite(demand.low) and not demand.words:
         texts = [str(number) for number in draw.integers(*_bounds("int64", demand))]
     else:

@@ -58,10 +58,7 @@ class StepFeeds(Struct, frozen=True, eq=False):
     mix: Mix | None = None
 
     def mix_from(self, first: int, count: int) -> Mix | None:
-        """Return the members of `count` inferences from step `first` on.
-
-        None means that this is not a workload.
-        """
+        """Return the members of `count` inferences of a workload from step `first` on."""
         return None if self.mix is None else self.mix.turned(first, count)
 
     def to_wire(self) -> dict[str, object]:
@@ -76,10 +73,7 @@ class StepFeeds(Struct, frozen=True, eq=False):
 def make_steps(
     bound: BoundModel, phase: BoundPhase, seed: int, given: Mapping[str, Feed], model: str
 ) -> StepFeeds:
-    """Return the steps of a model.
-
-    `given` has inputs of the first step, and the tokens of all steps.
-    """
+    """Return the steps of a model; `given` has inputs of the first, and the tokens of all steps."""
     count = phase.phase.steps
     first = phase.inputs_at(0)
     if count == 1:
@@ -126,10 +120,7 @@ def _by_step(feed: Feed, token: InputAxis, count: int) -> tuple[Feed, tuple[Plac
 
 
 def _in_a_row(specs: Sequence[InputSpec], model: str) -> tuple[Feed, tuple[Place, ...]]:
-    """Return the values of an input at each step.
-
-    Steps that are all filled with the same value share it.
-    """
+    """Return the values of an input at each step; steps filled with the same value share it."""
     value = specs[0].value
     if value is not None and len(value) == 1 and all(each.value == value for each in specs):
         longest = max(specs, key=lambda spec: prod(spec.shape))
@@ -187,10 +178,7 @@ class Mixture(Struct, frozen=True):
 
     @classmethod
     def of(cls, members: Sequence[WorkloadMember]) -> Mixture:
-        """Return the workload of these members.
-
-        Raises UsageError if the members do not make a workload.
-        """
+        """Return the workload of these members; raise UsageError if they do not make one."""
         names = [member.name for member in members]
         for name in names:
             if names.count(name) > 1:
@@ -228,20 +216,14 @@ class Mixture(Struct, frozen=True):
 
 
 def draw_pass(members: Members) -> Mix:
-    """Return one pass, in a random order that is always the same.
-
-    Each member occurs as many times as its weight.
-    """
+    """Return one pass, with each member as often as its weight, always in the same random order."""
     places = [place for place, weight in enumerate(members.weights) for _ in range(weight)]
     random.Random(0).shuffle(places)  # noqa: S311  # an order, not a secret
     return Mix(members, tuple(places))
 
 
 def mix_steps(feeds: Sequence[Mapping[str, Feed]], mixture: Mixture) -> StepFeeds:
-    """Return the steps of one pass.
-
-    `feeds` has the inputs of each member.
-    """
+    """Return the steps of one pass from the inputs of each member."""
     mix = draw_pass(mixture.facts)
     own: dict[str, Feed] = {}
     changing: dict[str, tuple[Place, ...]] = {}
@@ -278,10 +260,7 @@ def describe_mixture(
     feeds: Sequence[Mapping[str, Feed]],
     seed: int,
 ) -> StoredInputs:
-    """Return the stored form of a workload: each member's weight and given inputs, by its name.
-
-    The digest covers the values of all given arrays.
-    """
+    """Return the weight and given inputs of each member by its name, and a digest of all values."""
     digest = hashlib.sha256()
     described = {}
     for member, own, given in zip(mixture.members, specs, feeds, strict=True):

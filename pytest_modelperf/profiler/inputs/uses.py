@@ -105,10 +105,7 @@ class Uses(Struct, frozen=True):
             yield _Found(demand, is_changed=True)
 
     def _masked(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
-        """Yield the whole length if a range is compared with the input.
-
-        Such a comparison makes a mask of what is behind the end of a sequence.
-        """
+        """Yield the whole length for a range: the comparison masks the end of a sequence."""
         other = node.optional_input(1 - index)
         made = None if other is None else self.makers.get(other)
         while made is not None and made.op_type in _RESHAPES:
@@ -208,10 +205,7 @@ def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
 
 
 def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the total that is added after a sum, or None if that is unknown.
-
-    It is unknown if the other term is not a constant number, or if this term is subtracted from it.
-    """
+    """Return the total that is added after a sum; None if unknown, or if it subtracts this term."""
     term = node.optional_input(1 - index)
     value = None if term is None else term.value
     if added is None or value is None or not value.size or value.dtype.kind not in "iuf":

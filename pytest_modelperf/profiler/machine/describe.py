@@ -247,10 +247,7 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
 
 @cache
 def _own_versions() -> Mapping[str, str]:
-    """Return the versions of `PACKAGES`.
-
-    They are cached: they do not change within a process, and reading them takes longest.
-    """
+    """Return the versions of `PACKAGES`; they are cached, because reading them takes longest."""
     return find_versions(PACKAGES)
 
 
@@ -269,7 +266,6 @@ def _detect_microarchitecture() -> str | None:
 
 
 def _effective_limit(limit_bytes: int | None, memory_bytes: int | None) -> int | None:
-    """Return the limit, if the machine has more memory than it allows."""
     is_tight = limit_bytes is not None and (memory_bytes is None or limit_bytes < memory_bytes)
     return limit_bytes if is_tight else None
 

@@ -107,10 +107,7 @@ _CONTAINER_FILES = ("run/systemd/container", "run/.containerenv", ".dockerenv")
 
 
 def find_virtualization(root: Path, flags: Collection[str] | None) -> str | None:
-    """Return `container`, `virtual machine`, or one in the other, or None without signs of any.
-
-    `flags` are the flags of an x86 or Arm processor.
-    """
+    """Return `container`, `virtual machine`, or one in the other, or None without signs of any."""
     found = (
         CONTAINER if _is_container(root) else "",
         VIRTUAL_MACHINE if _is_virtual(root, flags) else "",
@@ -211,10 +208,7 @@ def _cpu_name(cpuinfo: Sequence[Paragraph]) -> str | None:
 
 
 def _common_flags(cpuinfo: Sequence[Paragraph]) -> frozenset[str] | None:
-    """Return the flags that all processors have, or None if they are unknown.
-
-    A thread may run on any processor.
-    """
+    """Return the flags that all processors have, because a thread may run on any of them."""
     told = {paragraph[key] for paragraph in cpuinfo for key in _FLAGS if key in paragraph}
     return frozenset.intersection(*(frozenset(t.split()) for t in told)) if told else None
 

@@ -80,10 +80,7 @@ class OpenPlans(Struct):
     cuts: int = 0
 
     def cut(self, units: Iterable[Unit]) -> CutPair:
-        """Cut these units out as a pair of models.
-
-        The files last until the plans are closed.
-        """
+        """Cut these units out as a pair of models, whose files last until the plans are closed."""
         self.cuts += 1
         chosen, name = tuple(units), f"cut{self.cuts}"
         before, after = (
@@ -157,10 +154,7 @@ def _divide(before: SavedPlan, after: SavedPlan, *, shares_a_setup: bool) -> Ope
 
 
 def _time_kernels(side: SavedPlan) -> Mapping[int, float]:
-    """Return the typical time of each kernel in a short profile.
-
-    The result is empty if the engine shows no kernels.
-    """
+    """Return the typical time of each kernel in a short profile; empty if the engine shows none."""
     return {
         int(kernel.name): median(kernel.self_ns)
         for run in time_plans(side) or ()

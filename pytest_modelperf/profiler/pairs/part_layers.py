@@ -132,10 +132,7 @@ def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
 
 
 def _share_part(old: dict[int, float], new: dict[int, float], part: Part, shift: float) -> float:
-    """Make the times of a part's kernels differ by its shift.
-
-    Returns the time that these kernels cannot take.
-    """
+    """Make the times of a part differ by its shift; return the time that no kernel can take."""
     gone = [index for index in part.before.changed if index in old]
     come = [index for index in part.after.changed if index in new]
     spent, spends = (math.fsum(s[i] for i in own) for s, own in ((old, gone), (new, come)))
@@ -162,10 +159,7 @@ def _side_times(
     changed: Sequence[Sequence[int]],
     others: tuple[LayerTime, ...],
 ) -> SideTimes:
-    """Return the times of a side.
-
-    `others` are the times that belong to no kernel.
-    """
+    """Return the times of a side, with those of `others`, which belong to no kernel."""
     layers = model.static.layers
     table = LayerTable(layers, layer_indexes(model.bound.graph, layers))
     part_of = {index: number for number, own in enumerate(changed) for index in own}

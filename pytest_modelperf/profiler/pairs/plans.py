@@ -180,10 +180,7 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
 
 
 def time_plans(*sides: SavedPlan) -> Sequence[KernelRun] | None:
-    """Return the times of the kernels of plans, named by their index.
-
-    None means that the engine does not show them.
-    """
+    """Return the times of the kernels of plans, named by their index, if the engine shows them."""
     paths = {
         side.rig.still_feed: send_beside(side, "numbered", partial(write_numbered, side.plan))
         for side in sides
@@ -265,10 +262,7 @@ def send_part(
     *,
     wakes_threads: bool = False,
 ) -> str:
-    """Write a part next to the plan, and return its path as the worker sees it.
-
-    The weights that the part needs are put in place as well.
-    """
+    """Write a part and its weights next to the plan; return its path as the worker sees it."""
     write = partial(write_part, side.plan, part, types, wakes_threads=wakes_threads)
     path = send_beside(side, name, write)
     moves = find_moves(side.plan, part)
@@ -284,7 +278,6 @@ def send_part(
 
 
 def _folder_of(rig: Rig) -> str:
-    """Return the worker's folder that holds the plan of this side."""
     return f"plan{rig.side}"
 
 
@@ -295,19 +288,13 @@ def _too_much(*sides: tuple[EnginePlan, Sequence[int], Seen]) -> str | None:
 
 
 def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
-    """Return the share of the time that changed kernels took.
-
-    If no time is known, it is the share of the number of kernels.
-    """
+    """Return the share of the changed kernels in the time, or in the number if no time is known."""
     times = seen.times_ns or dict.fromkeys(range(len(plan.kernels)), 1)
     return sum(times.get(index, 0) for index in changed) / max(sum(times.values()), 1)
 
 
 class Seen(Struct, frozen=True):
-    """The findings of one run of a plan: type and shape of each tensor, time of each kernel.
-
-    `sizes` are the bytes of the tensors.
-    """
+    """The findings of one run of a plan: type and bytes of each tensor, time of each kernel."""
 
     types: Mapping[str, str]
     times_ns: Mapping[int, int]

@@ -58,10 +58,7 @@ from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, Weighed, w
 
 
 class RanSide(Struct, frozen=True):
-    """The results of one side.
-
-    `model` has the shapes that its run saw.
-    """
+    """The results of one side; `model` has the shapes that its run saw."""
 
     model: PreparedModel
     profile: CaseProfile
@@ -234,10 +231,7 @@ def _check_sizes(before: SavedPlan, after: SavedPlan) -> PlanFinding:
 
 
 def _time_plans(planned: _Planned, place: CasePlace) -> Sequence[KernelRun] | None:
-    """Return the times of the kernels of both plans, or None if a profile does not show them.
-
-    In that case the usual profile is taken, which reports the reason if it fails.
-    """
+    """Return the times of the kernels of both plans, or None if a profile does not show them."""
     sides = planned.sides
     if sides is None or not all(has_known_kernels(side.plan) for side in sides):
         return None

@@ -31,10 +31,7 @@ _BESIDE = " beside"
 
 
 class Profiled(Struct, frozen=True):
-    """A model whose kernels are to be timed, and its size.
-
-    `named` is a copy of the model in which every node has a name of its own, if one is needed.
-    """
+    """A model whose kernels are to be timed, its size, and a copy with unique names if needed."""
 
     rig: Rig
     named: Path | None
@@ -66,10 +63,7 @@ def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[K
 
 
 def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
-    """Return the times of the kernels of models in one worker, whose runs take turns.
-
-    Return None if the engine cannot time kernels.
-    """
+    """Return the times of the kernels of models in one worker, in turn; None if it has none."""
     rig = models[0].rig
     policy = rig.setup.policy
     short_ns, whole_ns = (
@@ -111,10 +105,7 @@ def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
 
 
 def read_kernels(rig: Rig) -> KernelRun | None:
-    """Return the kernels that one inference shows, or None if the engine shows none.
-
-    This is for engines that save no plan.
-    """
+    """Return the kernels that one inference shows, for engines that save no plan."""
     answer = rig.ask(
         "kernels",
         "as its kernels were read",

@@ -57,18 +57,15 @@ class Bench(Protocol):
 
     def open(self) -> tuple[Load, ...]:
         """Load a fresh session of each side, and return how long each took."""
-        ...
 
     def take(self, count: int, max_ns: int) -> Blocks:
         """Return up to `count` turns, at least one; none is begun after `max_ns`.
 
         Both sides run in each turn, in random order.
         """
-        ...
 
     def close(self) -> None:
         """Close the sessions that are open; opening them may have failed."""
-        ...
 
 
 class SamplingGoal(Struct, frozen=True, kw_only=True):
@@ -477,19 +474,13 @@ def _turns_ns(blocks: Blocks) -> list[int]:
 
 
 def _typical_ns(blocks: Blocks) -> float:
-    """Return the time of a typical turn.
-
-    For a workload it is the mean, because none of its turns is typical.
-    """
+    """Return the time of a typical turn; for a workload it is the mean, as no turn is typical."""
     find = statistics.median if blocks[0].mix is None else statistics.fmean
     return max(find(_turns_ns(blocks)), 1)
 
 
 def _spread(figures: Sequence[float]) -> float:
-    """Estimate the standard deviation from the quartiles.
-
-    One slow inference in ten does not change it.
-    """
+    """Estimate the standard deviation from the quartiles: few slow inferences do not change it."""
     if len(figures) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(figures, n=4, method="inclusive")

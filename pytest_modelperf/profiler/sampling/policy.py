@@ -136,10 +136,7 @@ def filling_time(policy: SamplingPolicy) -> SamplingPolicy:
 
 
 def coarsened(policy: SamplingPolicy, precision: float) -> SamplingPolicy:
-    """Return the policy for a figure that only has to reach `precision`.
-
-    If that is not reached, it takes at most as many rounds as a duet.
-    """
+    """Return the policy for a figure that only has to reach `precision`, within a duet's rounds."""
     return replace(
         policy,
         precision=max(precision, policy.precision),

@@ -1,7 +1,4 @@
-"""Take rounds of one model, of two that take turns, or of many, from a bench.
-
-The clock is a function.
-"""
+"""Take rounds of one model, of two that take turns, or of many, from a bench, by any clock."""
 
 from __future__ import annotations
 
@@ -47,10 +44,7 @@ def sample(
     watch: WatchSampling,
     is_enough: IsEnough | None = None,
 ) -> tuple[Round, ...]:
-    """Return rounds of one model, until the interval of its median is narrow enough.
-
-    The policy sets how narrow. `is_enough` replaces that rule: it gets all rounds so far.
-    """
+    """Return rounds of one model, until its median is precise enough, or until `is_enough`."""
     loop = Loop(bench, _goal(policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0) for trial in loop.trials())
 
@@ -172,7 +166,6 @@ def _goal(policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingGoal:
 
 
 def _round(trial: Trial, side: int) -> Round:
-    """Return the round of one side of a trial."""
     load, first = trial.loads[side], trial.first[side]
     return Round(
         load_ns=load.duration_ns,
@@ -203,10 +196,7 @@ def sample_duet(
     watch: WatchSampling,
     is_decided: Callable[[Sequence[DuetRound]], bool],
 ) -> tuple[DuetRound, ...]:
-    """Return rounds of two sides in turn, until `is_decided`.
-
-    It is first called after `min_rounds`.
-    """
+    """Return rounds of two sides in turn, until `is_decided`, first called after `min_rounds`."""
     goal = SamplingGoal(
         figures=_duet_figures,
         estimate=lambda _: None,
@@ -216,10 +206,7 @@ def sample_duet(
 
 
 def _single_figures(block: Block) -> list[float]:
-    """Return the logs of the times.
-
-    Those of a workload are scaled as if all its members took their mean time.
-    """
+    """Return the logs of the times; in a workload, as if all members took their mean time."""
     if block.mix is None:
         return [_log(ns) for ns in block.times_ns]
     places = block.mix.turns
@@ -236,10 +223,7 @@ def _duet_round(trial: Trial) -> DuetRound:
 
 
 def _duet_figures(blocks: Blocks) -> list[float]:
-    """Return the change in each turn, of the parts if there are some.
-
-    The spread of these changes plans the rounds.
-    """
+    """Return the change in each turn, of the parts if any; its spread plans the rounds."""
     before, after = blocks
     if not (before.parts and after.parts):
         # The waits for a processor are left out if both sides know them.

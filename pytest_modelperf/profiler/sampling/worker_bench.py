@@ -259,10 +259,7 @@ class Rig(Struct):
         seed: int = 0,
         parts: Mapping[str, Sequence[PlacedPart]] | None = None,
     ) -> tuple[Block, ...]:
-        """Return one block for each side; several sides take turns, in random order in each turn.
-
-        `parts` are those that run after each side.
-        """
+        """Return a block for each side; several take turns in random order, each with its parts."""
         placed = parts or {}
         names = {side: [part.name for part in own] for side, own in placed.items()}
         steps, first = self.workload.steps, self.next_step
@@ -323,7 +320,6 @@ class Rig(Struct):
 
 
 def _numbers(data: bytes) -> tuple[int, ...] | None:
-    """Return one number for each turn, or None if the worker sends none."""
     return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
 
 
@@ -439,10 +435,7 @@ def _send(
 def measure_rounds(
     rig: Rig, watch: WatchSampling, is_enough: IsEnough | None = None
 ) -> Measurement:
-    """Measure everything except layers: rounds until the policy has enough, and peak memory.
-
-    `is_enough` replaces the policy's own rule to stop.
-    """
+    """Measure all but layers: rounds until the policy or `is_enough` ends them, and memory."""
     begun = time.monotonic()
 
     def see(progress: SamplingProgress) -> None:
@@ -460,10 +453,7 @@ def step_of(progress: SamplingProgress) -> str:
 
 
 def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool) -> Measurement:
-    """Return the measurement of these rounds.
-
-    It has peak memory only if the model was alone in its process.
-    """
+    """Return the measurement of these rounds, with peak memory if the model was alone."""
     memory = rig.worker.ask("memory", "as its memory was asked for") if is_alone else {}
     return Measurement(
         engine=rig.facts,

@@ -223,7 +223,6 @@ class Agent(ModelSessions):
         warmup: Sequence[tuple[int, int | None]],
         limits: Sequence[tuple[int, int | None]],
     ) -> list[dict[str, Any]]:
-        """Return the times of kernels from one profiled session of each model."""
         profiled, infers = [], []
         for model in models:
             ref = ModelLocation(model["model"], model["folder"])
@@ -359,10 +358,7 @@ class Agent(ModelSessions):
         folder: str,
         is_large: bool,  # noqa: FBT001  # by keyword
     ) -> dict[str, Any]:
-        """Run the quantizer on a model, and return its notes, or what it raised.
-
-        Each later feed takes the inputs that it lacks from the first.
-        """
+        """Run the quantizer; each later feed takes the inputs that it lacks from the first."""
         if self._quantize_file is None:
             raise RuntimeError("no quantizer was taken")
         arrays = [{**self._feeds[feeds[0]].arrays, **self._feeds[name].arrays} for name in feeds]

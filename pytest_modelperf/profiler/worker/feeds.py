@@ -14,10 +14,7 @@ _ALIGNMENT = 64
 
 
 class FeedArrays:
-    """The inputs of a model by name, and their types, which numpy may lack.
-
-    `steps` is set for a generation.
-    """
+    """The inputs of a model by name, their types, which numpy may lack, and steps, if any."""
 
     def __init__(
         self, arrays: Mapping[str, Any], dtypes: Mapping[str, str], steps: StepArrays | None = None

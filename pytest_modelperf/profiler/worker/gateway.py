@@ -95,20 +95,14 @@ class Worker(Protocol):
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
         """Load an engine, and return its description."""
-        ...
 
     def send_file(self, path: Path, name: str) -> str:
         """Return the path of a file as the worker sees it."""
-        ...
 
     def ask(
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by the caller
-        """Return the answer to a command; raise MeasureError if there is none.
-
-        Messages name the `step`.
-        """
-        ...
+        """Return the answer to a command; raise MeasureError with the `step` if there is none."""
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):
@@ -239,10 +233,7 @@ class ProcessWorker:
         return described
 
     def send_file(self, path: Path, name: str) -> str:
-        """Return the path of a file as the worker sees it.
-
-        The file is sent to a worker on another machine.
-        """
+        """Return the path of a file as the worker sees it, which has it sent if it is elsewhere."""
         if self.is_local:
             # A link is not resolved, because the model's external data is next to the link.
             return str(path.absolute())
@@ -332,7 +323,6 @@ class ProcessWorker:
             raise TooFewCoresError.of(self._request.cores, allowed, f"the worker may use {allowed}")
 
     def _open_channel(self) -> Channel:
-        """Start the process, and send it its first code."""
         # A worker does not get the terminal's Ctrl-C, which would make it print a traceback. The
         # program of another way, such as ssh, may ask the user for a password in the terminal.
         options = TREES.popen_options() if self.is_local else {}
@@ -385,10 +375,7 @@ class ProcessWorker:
         )
 
     def _describe_end(self, step: str, limit_s: float, last_word: str | None) -> MeasureError:
-        """Return the error for a missing answer.
-
-        The last word of a worker is the error that ended it.
-        """
+        """Return the error for a missing answer; the last word of a worker is what ended it."""
         if last_word is not None:
             shown = printable(self._request.spec)
             start = f"no worker could be started through {shown!r}"
@@ -414,7 +401,6 @@ class ProcessWorker:
 
 @contextmanager
 def _watchdog(limit_s: float, give_up: Callable[[], None]) -> Iterator[None]:
-    """Call `give_up` if the context takes longer."""
     timer = threading.Timer(limit_s, give_up)
     timer.daemon = True
     timer.start()
@@ -521,7 +507,6 @@ def _inherited_path(spec: str) -> list[str]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts in a request."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -219,7 +219,6 @@ class ModelSessions:
         }
 
     def _waiting(self) -> Callable[[int], None]:
-        """Return the function that waits for a moment of the clock."""
         if self._clock is self._machine_clock:
             return partial(wait_until, clock=self._clock)
         if not hasattr(self._engine, "wait_until"):

@@ -125,10 +125,7 @@ class Channel:
 
 
 def take_module(name: str, source: str, file: str, code: bytes | None = None) -> Any:  # noqa: ANN401  # a module
-    """Make a module from this text, to be imported as `name` from now on.
-
-    `code` is the same text, compiled by the same version of Python.
-    """
+    """Make a module from its text, or from `code` compiled from it, to be imported as `name`."""
     module = types.ModuleType(name)
     module.__file__ = file
     # A traceback can then show lines of a file that may not be on this machine.

@@ -47,10 +47,7 @@ _MOST_WAITING = 10
 
 
 class Taken:
-    """The turns of one side: their times, when each began, and what disturbed them.
-
-    Without a watch, all but times and starts stay empty.
-    """
+    """The turns of one side: their times and starts, and with a watch also what disturbed them."""
 
     def __init__(self) -> None:
         self.times = array.array("q")

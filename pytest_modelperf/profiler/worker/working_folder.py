@@ -48,10 +48,7 @@ class WorkingFolder:
         _remove_abandoned(self.path.parent)
 
     def remove(self) -> None:
-        """Remove the folder with its content.
-
-        A forked process shares the folder and does not remove it.
-        """
+        """Remove the folder with its content, unless this is a forked process, which shares it."""
         if os.getpid() != self._owner:
             return
         with interrupt_delayed():
