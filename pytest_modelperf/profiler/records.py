@@ -21,7 +21,7 @@ from pytest_modelperf.profiler.counting.records import (
     STATIC,
     LayerType,
     StaticProfile,
-    _layer_type,
+    layer_type,
 )
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, LATENCY, ROUND, Measurement
@@ -351,7 +351,7 @@ class CaseProfile(Struct, frozen=True):
         for op, spent in ns.items():
             if op not in kinds:
                 share = spent / total if total else None
-                kinds[op] = replace(_layer_type(op, "", []), ns=spent, share=share)
+                kinds[op] = replace(layer_type(op, "", []), ns=spent, share=share)
         return kinds
 
     def _measured(self) -> Measurement:

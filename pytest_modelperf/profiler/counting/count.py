@@ -32,10 +32,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> StaticProfile:
-    """Return the static profile of a graph.
-
-    Counters in `extra` take precedence over the built-in ones.
-    """
+    """Return the static profile of a graph; counters in `extra` replace built-in ones."""
     return _profile(graph, extra or {}, {})
 
 
@@ -61,15 +58,6 @@ def _profile(
     )
 
 
-class _Params(Struct, frozen=True):
-    """The parameters and bytes of the weights of one node, and the name of the largest weight."""
-
-    count: int
-    nbytes: int
-    largest: str | None
-
-
-_NO_PARAMS = _Params(0, 0, None)
 _UNKNOWN = Operator()
 
 # The repeats of nested loops multiply, so counts could exceed 64 bits, the limit of file formats.
@@ -77,16 +65,14 @@ _MOST_RUNS = 2**63 - 1
 
 
 class _Walk(Struct):
-    """One pass over a graph and its bodies in execution order.
-
-    `chosen` caches the costlier branch of each If. A branch is walked twice, once to weigh it and
-    once to count it, and without the cache the Ifs inside it would be weighed both times.
-    """
+    """One pass over a graph and its bodies in execution order."""
 
     params: Mapping[str, Weight]
     extra: Mapping[str, Counter]
     used: frozenset[Tensor]
     traffic: TrafficCounter
+    # The costlier branch of each If. It is weighed and then counted, and the Ifs inside it would be
+    # weighed both times.
     chosen: dict[Node, Graph]
     layers: list[StaticLayer] = field(default_factory=list)
     makers: dict[Tensor, int] = field(default_factory=dict)
@@ -184,9 +170,11 @@ class _Walk(Struct):
         self.uncounted[node.op_type, node.domain, reason] += 1
 
     def layer(self, node: Node, cost: Cost | None, repeats: int) -> StaticLayer:
-        params = self.node_params(node)
+        weights = self.node_weights(node)
+        largest = max(weights, key=attrgetter("params")).name if weights else None
         first, output = _first(node.inputs), _first(node.outputs)
-        output_bytes = self.output_bytes(node)
+        used = (t.nbytes for t in node.outputs if t is not None and t in self.used)
+        output_bytes = total(*used)
         traffic = self.traffic.count(node, repeats)
         typed = first if first is not None and first.dtype is not None else output
         return StaticLayer(
@@ -194,44 +182,27 @@ class _Walk(Struct):
             name=node.name,
             op_type=node.op_type,
             domain=node.domain,
-            weight=params.largest,
+            weight=largest,
             precision=None if typed is None else typed.dtype,
             macs=None if cost is None else repeats * cost.macs,
             elementwise_ops=None if cost is None else repeats * cost.elementwise_ops,
             backward_macs=None if cost is None else repeats * self.backward_macs(node, cost),
-            params=params.count,
-            weight_bytes=params.nbytes,
+            params=sum([weight.params for weight in weights]),
+            weight_bytes=sum([weight.nbytes for weight in weights]),
             output_bytes=None if output_bytes is None else repeats * output_bytes,
             input_shape=None if first is None else first.shape,
             output_shape=None if output is None else output.shape,
             repeats=repeats,
-            weight_macs=0 if cost is None else repeats * _macs_with(params.largest, node, cost),
+            weight_macs=0 if cost is None else repeats * _macs_with(largest, node, cost),
             attributes=node.attributes,
             reads=traffic.reads,
             writes=traffic.writes,
             fed_by=tuple(dict.fromkeys(self.makers[t] for t in node.inputs if t in self.makers)),
         )
 
-    def node_params(self, node: Node) -> _Params:
-        """Return the totals of the weights that are inputs of a node, counting each weight once."""
-        weights = {
-            name: self.params[name]
-            for tensor in node.inputs
-            if tensor is not None
-            for name in tensor.weights
-            if name in self.params
-        }
-        if not weights:
-            return _NO_PARAMS
-        return _Params(
-            sum([weight.params for weight in weights.values()]),
-            sum([weight.nbytes for weight in weights.values()]),
-            max(weights.values(), key=attrgetter("params")).name,
-        )
-
-    def output_bytes(self, node: Node) -> int | None:
-        """Return the bytes of the outputs that are used, or None if the size of one is unknown."""
-        return total(*(t.nbytes for t in node.outputs if t is not None and t in self.used))
+    def node_weights(self, node: Node) -> list[Weight]:
+        names = dict.fromkeys(n for t in node.inputs if t is not None for n in t.weights)
+        return [self.params[name] for name in names if name in self.params]
 
     def backward_macs(self, node: Node, cost: Cost) -> int:
         macs = 0

@@ -247,12 +247,10 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def observed(self) -> StaticProfile | None:
-        """The counts of one run, or None if there was no run or random values decided the counts.
-
-        A profile of the graph alone that is complete is also that of every run.
-        """
+        """The counts of one run, or None without a run or if random values decided the counts."""
         if self.graph_alone is not None:
             return self if self.chance is None else None
+        # A complete profile of the graph alone is also that of every run.
         return self if self.undecided == 0 and self.coverage == 1.0 else None
 
     @property
@@ -304,18 +302,12 @@ class StaticProfile(Struct, frozen=True):
     @property
     def uncounted_ops(self) -> Mapping[str, int]:
         """The number of layers of each operator that could not be counted."""
-        counts: dict[str, int] = {}
-        for entry in self.uncounted:
-            counts[entry.qualified_op] = counts.get(entry.qualified_op, 0) + entry.count
-        return counts
+        return _counts((entry.qualified_op, entry.count) for entry in self.uncounted)
 
     @property
     def uncounted_types(self) -> Mapping[str, Count]:
         """The uncounted layers by operator without its domain, for the document of a profile."""
-        counts: dict[str, int] = {}
-        for entry in self.uncounted:
-            counts[entry.op_type] = counts.get(entry.op_type, 0) + entry.count
-        return counts
+        return _counts((entry.op_type, entry.count) for entry in self.uncounted)
 
     @property
     def layer_types(self) -> Mapping[str, LayerType]:
@@ -323,10 +315,7 @@ class StaticProfile(Struct, frozen=True):
         groups: dict[str, list[StaticLayer]] = {}
         for layer in self.layers:
             groups.setdefault(layer.qualified_op, []).append(layer)
-        return {
-            op: _layer_type(layers[0].op_type, layers[0].domain, layers)
-            for op, layers in groups.items()
-        }
+        return {op: layer_type(own[0].op_type, own[0].domain, own) for op, own in groups.items()}
 
 
 TOTALS_KEYS = (
@@ -350,7 +339,7 @@ STATIC = JsonObject(
 )
 
 
-def _layer_type(op_type: str, domain: str, layers: Sequence[StaticLayer]) -> LayerType:
+def layer_type(op_type: str, domain: str, layers: Sequence[StaticLayer]) -> LayerType:
     return LayerType(
         op_type=op_type,
         domain=domain,
@@ -362,6 +351,13 @@ def _layer_type(op_type: str, domain: str, layers: Sequence[StaticLayer]) -> Lay
         weight_bytes=sum(layer.weight_bytes for layer in layers),
         output_bytes=_known_sum(layer.output_bytes for layer in layers),
     )
+
+
+def _counts(pairs: Iterable[tuple[str, int]]) -> Mapping[str, int]:
+    counts: dict[str, int] = {}
+    for name, count in pairs:
+        counts[name] = counts.get(name, 0) + count
+    return counts
 
 
 def _sum(values: Iterable[int | None]) -> int:

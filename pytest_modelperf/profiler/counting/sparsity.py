@@ -214,11 +214,7 @@ def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
 
 
 def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_Blocks]:
-    """Yield the true patterns among blocks that grow by `step`, until they cover too few zeros.
-
-    Each block consists of blocks of the previous size, so the number of covered zeros can only
-    shrink.
-    """
+    """Yield the true patterns among blocks that grow by `step`, until they cover too few zeros."""
     height, width = step
     blocks = view
     while height <= view.shape[0] and width <= view.shape[1]:
@@ -226,6 +222,7 @@ def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_B
             if step[axis] == 2:
                 blocks = _join_pairs(blocks, axis)
         if not _is_covered(_covered(view.shape, blocks, (height, width)), zeros):
+            # Each block consists of blocks of the previous size, so it can only become worse.
             return
         yield from _true_blocks(view, blocks, (height, width), zeros)
         height, width = height * step[0], width * step[1]

@@ -60,11 +60,9 @@ class TrafficCounter(Struct):
     _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def count(self, node: Node, repeats: int) -> Traffic:
-        """Return the bytes of all `repeats` of a node.
-
-        A node with bodies moves nothing itself: the nodes of its bodies are counted on their own.
-        """
+        """Return the bytes of all `repeats` of a node."""
         if node.bodies:
+            # The nodes of its bodies are counted on their own.
             return _NOTHING
         if is_view(node):
             self._note_view(node)

@@ -24,9 +24,8 @@ def add_sparsity(
     for layer in profile.layers:
         if layer.weight is not None and layer.weight not in measured:
             has_read = layer.weight in read
-            measured[layer.weight] = (
-                read[layer.weight] if has_read else _measure(bound, layer.weight)
-            )
+            found = read[layer.weight] if has_read else _measure(bound, layer.weight)
+            measured[layer.weight] = found
         layers.append(_with_sparsity(layer, measured.get(layer.weight or "")))
     unread = sum(sparsity is None for sparsity in measured.values())
     notes = profile.notes
