@@ -207,10 +207,8 @@ def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
         # The runtime cannot make an `OrtValue` from text.
         results = session.run(list(names), dict(inputs))
     else:
-        values = {
-            name: _ort_value(_packed(a, dtypes[name]), dtypes[name]) for name, a in inputs.items()
-        }
-        results = session.run_with_ort_values(list(names), values)
+        kept: list[Array] = []
+        results = session.run_with_ort_values(list(names), _ort_values(inputs, dtypes, kept))
     return {name: _array_of(name, result) for name, result in zip(names, results)}  # noqa: B905  # 3.9 has no strict
 
 
@@ -271,14 +269,8 @@ class _Session:
         self._infer: Callable[[], Any] = list
 
     def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
-        self._infer = self._prepared(inputs, dtypes)
+        self._infer = self.prepare_another(inputs, dtypes)
         return self._infer
-
-    def prepare_another(
-        self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
-    ) -> Callable[[], Any]:
-        # Several threads may run a session at once.
-        return self._prepared(inputs, dtypes)
 
     def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> _Steps:
         return _Steps(self._session, plan, dtypes)
@@ -288,14 +280,13 @@ class _Session:
         values = self._infer()
         return {name: v for name, v in zip(names, values) if isinstance(v, np.ndarray)}  # noqa: B905  # 3.9 has no strict
 
-    def _prepared(
+    # Several threads may run a session at once.
+    def prepare_another(
         self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
     ) -> Callable[[], Any]:
         if not any(dtype in _ONNX_TYPES for dtype in dtypes.values()):
             return functools.partial(self._session.run, None, dict(inputs))
-        stored = {name: _packed(array, dtypes[name]) for name, array in inputs.items()}
-        self._kept.extend(stored.values())
-        values = {name: _ort_value(array, dtypes[name]) for name, array in stored.items()}
+        values = _ort_values(inputs, dtypes, self._kept)
         outputs = [output.name for output in self._session.get_outputs()]
         return functools.partial(self._session.run_with_ort_values, outputs, values)
 
@@ -309,7 +300,7 @@ class _Session:
 class _PartSession(_Session):
     """A session whose outputs stay in the memory of the runtime, as those of a kernel do."""
 
-    def _prepared(
+    def prepare_another(
         self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
     ) -> Callable[[], Any]:
         self._kept.extend(inputs.values())
@@ -344,7 +335,9 @@ class _Steps:
         self._binding = session.io_binding()
         self._bind_input = self._binding.bind_ortvalue_input
         # Outputs stay on the device that the first provider computes on.
-        kind, number = _device_of(session.get_providers()[0], session.get_provider_options())
+        provider = session.get_providers()[0]
+        kind = _DEVICES.get(provider, "cpu")
+        number = int(session.get_provider_options().get(provider, {}).get("device_id", "0"))
         self._bind_output = self._binding.bind_output
         if kind != "cpu":
             self._bind_output = functools.partial(
@@ -359,11 +352,11 @@ class _Steps:
         self._kept_state: list[Array] = []
         self._count = plan.count
         self._inputs = [
-            tuple(self._values(plan.inputs_at(step), self._kept).items())
+            tuple(_ort_values(plan.inputs_at(step), dtypes, self._kept).items())
             for step in range(plan.count)
         ]
-        self._first = self._values(plan.state_at(0), self._kept)
-        self._bind({**self._values(plan.fixed, self._kept), **self._first})
+        self._first = _ort_values(plan.state_at(0), dtypes, self._kept)
+        self._bind({**_ort_values(plan.fixed, dtypes, self._kept), **self._first})
         self._next = 0
 
     def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
@@ -390,8 +383,9 @@ class _Steps:
         if step == self._next:
             return
         kept: list[Array] = []
-        state = self._values(self._plan.state_at(step), kept) if step else self._first
-        self._bind(state)
+        self._bind(
+            _ort_values(self._plan.state_at(step), self._dtypes, kept) if step else self._first
+        )
         # The arrays of the previous state are in use until here.
         self._kept_state = kept
         self._next = step
@@ -399,20 +393,6 @@ class _Steps:
     def _bind(self, values: Mapping[str, ort.OrtValue]) -> None:
         for name, value in values.items():
             self._bind_input(name, value)
-
-    def _values(self, arrays: Mapping[str, Array], kept: list[Array]) -> dict[str, ort.OrtValue]:
-        values = {}
-        for name, array in arrays.items():
-            stored = _packed(array, self._dtypes[name])
-            kept.append(stored)
-            values[name] = _ort_value(stored, self._dtypes[name])
-        return values
-
-
-def _device_of(provider: str, options: Mapping[str, Mapping[str, str]]) -> tuple[str, int]:
-    """Return the device on which the outputs of a provider can stay, and its number."""
-    number = options.get(provider, {}).get("device_id", "0")
-    return _DEVICES.get(provider, "cpu"), int(number)
 
 
 class _ProfiledSession(_Session):
@@ -522,7 +502,8 @@ def _session_options(threads: int, options: Mapping[str, str]) -> ort.SessionOpt
 def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) -> None:
     if name in _OURS:
         raise OptionError(f"the session option {name} cannot be set: {_OURS[name]}.")
-    known = sorted(n for n in dir(ort.SessionOptions) if _is_setting(n) and n not in _OURS)
+    names = (n for n in dir(ort.SessionOptions) if not n.startswith("_") and n not in _OURS)
+    known = sorted(n for n in names if isinstance(getattr(ort.SessionOptions, n), property))
     if name not in known:
         raise OptionError(
             f"onnxruntime {ort.__version__} has no session option {name!r}. "
@@ -555,10 +536,6 @@ def _choices(present: object) -> str:
         return "a whole number"
     short = {member: name for name, member in _MEMBERS.items()}
     return ", ".join(short.get(name, name) for name in getattr(type(present), "__members__", ()))
-
-
-def _is_setting(name: str) -> bool:
-    return not name.startswith("_") and isinstance(getattr(ort.SessionOptions, name), property)
 
 
 def _parsed(text: str, present: object) -> object:
@@ -615,6 +592,15 @@ def _packed(array: Array, dtype: str) -> Array:
     filled = np.packbits(bits, bitorder="little")
     packed.reshape(-1)[: filled.size] = filled
     return packed
+
+
+def _ort_values(
+    arrays: Mapping[str, Array], dtypes: Mapping[str, str], kept: list[Array]
+) -> dict[str, ort.OrtValue]:
+    """Return values of the runtime, and add the arrays whose memory they use to `kept`."""
+    stored = {name: _packed(array, dtypes[name]) for name, array in arrays.items()}
+    kept.extend(stored.values())
+    return {name: _ort_value(array, dtypes[name]) for name, array in stored.items()}
 
 
 def _ort_value(array: Array, dtype: str) -> ort.OrtValue:
@@ -730,11 +716,9 @@ class _Profile:
                 self._runs.append(run)
                 complete += 1
                 run, threads = {}, {}
-        if complete < self._wanted:
-            self._allow_fewer(path, complete, is_full=events >= self._max_events)
-
-    def _allow_fewer(self, path: Path, complete: int, *, is_full: bool) -> None:
-        if not is_full:
+        if complete >= self._wanted:
+            return
+        if events < self._max_events:
             raise _incomplete(path)
         if complete < 2:
             raise ValueError(

@@ -82,16 +82,13 @@ def quantize_file(  # noqa: PLR0913  # what, into what, how, by which inputs, an
 
 
 def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple[str, ...]]:
-    """Fold the model's constants, raise its opset if needed, and infer its shapes.
-
-    Symbolic shapes are skipped, because they would need sympy as a dependency. If the preparation
-    fails, the model is quantized as it is.
-    """
+    """Fold the model's constants, raise its opset if needed, and infer its shapes if possible."""
     prepared = folder / _PREPARED
     try:
         quant_pre_process(
             str(source),
             str(prepared),
+            # These would need sympy as a dependency.
             skip_symbolic_shape=True,
             save_as_external_data=is_large,
             all_tensors_to_one_file=is_large,

@@ -497,7 +497,9 @@ class SeenBindings:
             buffer_ptr: Any,  # noqa: ANN401
         ) -> Any:  # noqa: ANN401
             found = original(binding, name, device_type, device_id, element_type, shape, buffer_ptr)
-            self._keep(binding, (name, tuple(map(int, shape)), _name_of(element_type)))
+            # ONNX's own types are numbers.
+            kind = getattr(element_type, "__name__", None) or str(element_type)
+            self._keep(binding, (name, tuple(map(int, shape)), kind))
             return found
 
         return bind_input
@@ -567,10 +569,8 @@ def _known(described: Sequence[InputShape | None]) -> InputShapes | None:
 
 
 def _described(name: str, value: Any) -> InputShape | None:  # noqa: ANN401
-    """Return name, shape and type of an input, or None if it has no shape, such as a sequence.
-
-    The runtime also takes lists and numbers. It has checked that lists have equal lengths.
-    """
+    """Return name, shape and type of an input, or None if it has no shape, such as a sequence."""
+    # The runtime also takes lists and numbers. It has checked that lists have equal lengths.
     outer: list[int] = []
     while isinstance(value, (list, tuple)):
         outer.append(len(value))
@@ -580,21 +580,8 @@ def _described(name: str, value: Any) -> InputShape | None:  # noqa: ANN401
     if isinstance(value, (bool, int, float, str, bytes)):
         return name, tuple(outer), "list" if outer else type(value).__name__
     try:
-        return name, (*outer, *_shape(value)), _type(value)
+        shape = tuple(value.shape() if callable(value.shape) else value.shape)
+        kind = str(value.dtype) if getattr(value, "dtype", None) is not None else value.data_type()
     except (AttributeError, RuntimeError, TypeError):
         return None
-
-
-def _name_of(element_type: Any) -> object:  # noqa: ANN401
-    """Return the name of a numpy type; ONNX's own types are numbers."""
-    return getattr(element_type, "__name__", None) or str(element_type)
-
-
-def _shape(value: Any) -> tuple[int, ...]:  # noqa: ANN401
-    shape = value.shape
-    return tuple(shape() if callable(shape) else shape)
-
-
-def _type(value: Any) -> object:  # noqa: ANN401
-    dtype = getattr(value, "dtype", None)
-    return value.data_type() if dtype is None else str(dtype)
+    return name, (*outer, *shape), kind

@@ -131,10 +131,8 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
 
 
 def sparsity_options(share: float, options: Mapping[str, str]) -> dict[str, str]:
-    """See `Engine`; weights are packed only if the device can do so: INT8 matrices, with AMX.
-
-    The limit is a little lower than the share, which is rounded in each weight.
-    """
+    """See `Engine`; weights are packed only if the device can do so: INT8 matrices, with AMX."""
+    # A little lower than the share, which is rounded in each weight.
     limit = {_SPARSE_FROM: f"{0.99 * share:.4g}"}
     return limit if _SPARSE_FROM in _supported(_find_device(options)) else {}
 
@@ -187,9 +185,8 @@ class _Steps:
     ) -> None:
         self._plan = plan
         self._dtypes = dtypes
-        requests = [compiled.create_infer_request() for _ in range(2 if plan.state else 1)]
-        self.requests = requests
-        for request in requests:
+        self.requests = [compiled.create_infer_request() for _ in range(2 if plan.state else 1)]
+        for request in self.requests:
             _set(request, _tensors(plan.fixed, dtypes))
         self._inputs = [_tensors(plan.inputs_at(step), dtypes) for step in range(plan.count)]
         self._first = _tensors(plan.state_at(0), dtypes)
@@ -423,9 +420,8 @@ def _defaults(device: str, threads: int | None = None) -> dict[str, str]:
 def _supported(device: str) -> dict[str, str]:
     """Return the properties of a device, and whether they can be set (`RW`, `RO`)."""
     with _readable():
-        found: dict[str, str] = _core().get_property(
-            device.partition(":")[0], "SUPPORTED_PROPERTIES"
-        )
+        kind = device.partition(":")[0]
+        found: dict[str, str] = _core().get_property(kind, "SUPPORTED_PROPERTIES")
     return found
 
 
@@ -449,12 +445,9 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        lines = (line.strip() for line in str(error).splitlines())
-        kept = [
-            line
-            for line in lines
-            if line and not line.startswith("Exception from ") and "' failed at " not in line
-        ]
+        lines = [line.strip() for line in str(error).splitlines()]
+        named = [line for line in lines if line and not line.startswith("Exception from ")]
+        kept = [line for line in named if "' failed at " not in line]
         raise type(error)("\n".join(kept).rstrip(".") or str(error)) from error
 
 
@@ -591,9 +584,8 @@ class _Nodes:
 
     def _read_node(self, content: mmap.mmap, start: int, end: int) -> None:
         # Other fields may not be text: the metadata that torch writes is a message.
-        texts: dict[int, list[str]] = {
-            field: [] for field in (_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE)
-        }
+        read = (_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE)
+        texts: dict[int, list[str]] = {field: [] for field in read}
         for field, at, until in _fields(content, start, end):
             if field == _NODE_ATTRIBUTE:
                 for inner, graph_start, graph_end in _fields(content, at, until):
