@@ -120,7 +120,7 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
                 found = Timed(see_shapes_if_told(model, rig), measured)
     except MeasureError as error:
         return MeasuredCase(_not_measured(model, case, error, setup), model)
-    return MeasuredCase(CaseProfile(case, found.model.static, found.measured), found.model)
+    return MeasuredCase(found.profile(case), found.model)
 
 
 def _arriving(rig: Rig, arrivals: Arrivals | None) -> Rig:
@@ -199,7 +199,7 @@ def measure_function(
             "or leave out the gateway."
         )
     sizes = [1 if size is None else size for size in request.batch_sizes]
-    found: list[_MeasuredFunction] = []
+    found: list[tuple[CaseProfile, str | None]] = []
     for size, cores in itertools.product(sizes, request.cores):
         place = CasePlace(Case(size, cores), len(found) + 1, len(sizes) * len(request.cores), watch)
         feeds = make_arguments(request.inputs, request.seed, request.given)
@@ -207,22 +207,15 @@ def measure_function(
         workload = Workload(model=model, batch_size=size, feeds=feeds)
         pinned_to = cores if request.has_cores else 0
         found.append(_measure_function_case(workload, pinned_to, setup, place, is_enough))
-    file = next((each.file for each in found if each.file is not None), None)
+    file = next((file for _, file in found if file is not None), None)
     facts = ModelFacts.named(shown, function_file=file)
-    return _on_its_machine(Profile(facts, tuple(each.profile for each in found)))
-
-
-class _MeasuredFunction(Struct, frozen=True):
-    """The profile of a case of a function, and the file of the function if it was loaded."""
-
-    profile: CaseProfile
-    file: str | None = None
+    return _on_its_machine(Profile(facts, tuple(profile for profile, _ in found)))
 
 
 def _measure_function_case(
     workload: Workload, cores: int, setup: Setup, place: CasePlace, is_enough: IsEnough | None
-) -> _MeasuredFunction:
-    """Measure one case on that many cores, or without `cores` on all of them."""
+) -> tuple[CaseProfile, str | None]:
+    """Measure one case, and return its profile, and the file of the function if it was loaded."""
     case, file = place.case, None
     is_named = isinstance(workload.model, str)
     try:
@@ -236,9 +229,9 @@ def _measure_function_case(
                 file = rig.function_file
     except MeasureError as error:
         reason = error.worded(setup.wording)
-        return _MeasuredFunction(CaseProfile(case, None, None, Outcome.of(error), reason), file)
+        return CaseProfile(case, None, None, Outcome.of(error), reason), file
     notes = (*measured.notes, *(() if cores else (_ALL_CORES,)), *(() if is_named else (_HERE,)))
-    return _MeasuredFunction(CaseProfile(case, None, replace(measured, notes=notes)), file)
+    return CaseProfile(case, None, replace(measured, notes=notes)), file
 
 
 def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:

@@ -35,7 +35,7 @@ from pytest_modelperf.profiler.measurements import (
     devices_of,
 )
 from pytest_modelperf.profiler.prepare import Model, PreparedModel, complete
-from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.profiler.request import model_facts
 from pytest_modelperf.profiler.sampling.kernels import Profiled, observe_shapes, run_kernels
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
@@ -180,6 +180,9 @@ class Timed(Struct, frozen=True):
     model: PreparedModel
     measured: Measurement
     plan: PlanGraph | None = None
+
+    def profile(self, case: Case) -> CaseProfile:
+        return CaseProfile(case, self.model.static, self.measured)
 
 
 def time_layers(

@@ -37,7 +37,7 @@ from pytest_modelperf.profiler.pairs.plans import (
     send_part,
     time_plans,
 )
-from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds
+from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds, take_shared_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -107,13 +107,8 @@ def open_plans(pair: Pair, place: CasePlace) -> Iterator[OpenPlans]:
     with unchanged(pair.before, pair.after), ExitStack() as stack:
         with alone_at(place):
             place.tell("comparing plans")
-            before, after = (
-                stack.enter_context(_saved(model, setup, side, place))
-                for model, setup, side in (
-                    (pair.before, pair.before_setup, BEFORE),
-                    (pair.after, pair.after_setup, AFTER),
-                )
-            )
+            before = stack.enter_context(_saved(pair.before, pair.before_setup, BEFORE, place))
+            after = stack.enter_context(_saved(pair.after, pair.after_setup, AFTER, place))
             opened = _divide(before, after, shares_a_setup=pair.shares_a_worker)
         yield opened
 
@@ -191,7 +186,7 @@ def run_cuts(pair: CutPair, rule: StopRule, place: CasePlace) -> Sequence[DuetRo
                     set_up(worker, setup, place.case.cores, _workload(cut), side)
                     for side, cut in _named(pair)
                 )
-                return take_rounds(SharedDuet(old, new), setup, rule, place, (old, new))
+                return take_shared_rounds(SharedDuet(old, new), rule, place)
         started: list[Rig] = []
         first, second = (_starter(cut, side, place, started) for side, cut in _named(pair))
         with closing(SplitDuet(first, second)) as duet:

@@ -118,14 +118,12 @@ def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> Sa
 
 
 def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
-    """Measure the latency of a model whose plan is known, in one session.
-
-    The peak memory stays unknown, because saving the plan needed more than running the model.
-    """
+    """Measure the latency of a model whose plan is known, in one session."""
     longest = min(rig.setup.policy.max_seconds, SHORT_POLICY.stretch_seconds or 0.0)
     policy = replace(SHORT_POLICY, stretch_seconds=longest)
     short = replace(rig, setup=replace(rig.setup, policy=policy), watches=True)
     measured = measure_rounds(short, place.tell_round)
+    # Saving the plan needed more memory than running the model.
     return replace(measured, peak_rss_bytes=None, engine_peak_bytes=None)
 
 
@@ -144,27 +142,28 @@ class PlacedParts(Struct, frozen=True, eq=False):
 
 
 def place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
-    """Cut out what differs, run both plans for the tensors at the edges, and try each part.
-
-    A part that the engine refuses is not an error, because the whole model can still be judged.
-    """
+    """Cut out what differs, run both plans for the tensors at the edges, and try each part."""
     try:
         return _place_parts(before, after)
     except MeasureError as error:
+        # The whole model can still be judged.
         return PlacedParts(reason=f"what changed does not run by itself: {error}")
 
 
 def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
     old, new = run_once(before), run_once(after)
     matching = match_plans(before.plan, after.plan, old.types, new.types)
-    reason = _too_much((before.plan, matching.before, old), (after.plan, matching.after, new))
-    if reason is not None and old.times_ns and new.times_ns:
-        # A kernel that waited for a processor seems long, but is unlikely to wait again in a second
-        # run.
+
+    def share_changed() -> float:
+        return max(
+            _share(before.plan, matching.before, old), _share(after.plan, matching.after, new)
+        )
+
+    if share_changed() > _MOST_CHANGED and old.times_ns and new.times_ns:
+        # A kernel that waited for a processor seems long, but hardly waits again in a second run.
         old, new = old.shortened(run_once(before)), new.shortened(run_once(after))
-        reason = _too_much((before.plan, matching.before, old), (after.plan, matching.after, new))
-    if reason is not None:
-        return PlacedParts(reason=reason)
+    if (share := share_changed()) > _MOST_CHANGED:
+        return PlacedParts(reason=f"kernels that take {100 * share:.0f} % of it changed")
     parts = find_parts(before.plan, after.plan, matching, (old.times_ns, new.times_ns))
     if not parts:
         difference = find_plan_difference(before.plan, after.plan)
@@ -202,13 +201,8 @@ def run_apart(
     Raises MeasureError if the engine refuses a part. `shares` has the `cold_share` of each part.
     For `wakes_threads` see `write_part`.
     """
-    old, new = (
-        _place(saved, own, shares, wakes_threads=wakes_threads)
-        for saved, own in (
-            (before, [part.before for part in parts]),
-            (after, [part.after for part in parts]),
-        )
-    )
+    old = _place(before, [part.before for part in parts], shares, wakes_threads=wakes_threads)
+    new = _place(after, [part.after for part in parts], shares, wakes_threads=wakes_threads)
     return PlacedParts(tuple(parts), old, new)
 
 
@@ -279,12 +273,6 @@ def send_part(
 
 def _folder_of(rig: Rig) -> str:
     return f"plan{rig.side}"
-
-
-def _too_much(*sides: tuple[EnginePlan, Sequence[int], Seen]) -> str | None:
-    """Return why the changed kernels are too much for parts, or None if they are not."""
-    share = max(_share(*side) for side in sides)
-    return f"kernels that take {100 * share:.0f} % of it changed" if share > _MOST_CHANGED else None
 
 
 def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:

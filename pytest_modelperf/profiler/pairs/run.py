@@ -38,7 +38,7 @@ from pytest_modelperf.profiler.pairs.plans import (
     save_plan,
     time_plans,
 )
-from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds
+from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds, take_shared_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.duet import (
@@ -153,14 +153,7 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
                 return PairRun((), short.before, short.after, seconds, plans)
             plans = replace(plans, slowdown=short.weighed.slowdown)
         duet = SharedDuet(old, new)
-        rounds = take_rounds(
-            duet,
-            pair.after_setup,
-            rule,
-            place,
-            (old, new),
-            pass_inferences=new.workload.pass_inferences,
-        )
+        rounds = take_shared_rounds(duet, rule, place)
         if plans is not None and duet.too_large is not None:
             share = f"{100 * duet.too_large:.0f} %"
             reason = f"the parts that changed, with their neighbours, take {share} of it"
@@ -171,8 +164,10 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
         reads_outputs = wanted.reads_outputs(has_details=wants_details)
         if wants_details and planned is not None and plans is not None and plans.parts:
             runs = _time_plans(planned, place)
-        tell = _tell if wants_details and runs is None else _tell_latency
-        before, after = tell(sides, rounds, place, wanted, reads_outputs=reads_outputs)
+        takes_layers = wants_details and runs is None
+        before, after = _sum_up_sides(
+            sides, rounds, place, wanted, takes_layers=takes_layers, reads_outputs=reads_outputs
+        )
     changed = _place_kernels(planned, before, after, runs)
     return PairRun(rounds, before, after, time.monotonic() - begun, plans, changed)
 
@@ -329,11 +324,13 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
         )
     is_detailed = wanted.wants_details(rounds, rigs)
     reads_outputs = wanted.reads_outputs(has_details=is_detailed)
-    tell = _tell if is_detailed else _tell_latency
     told: list[RanSide] = []
     for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
-            told += tell([(model, rig)], rounds, place, wanted, reads_outputs=reads_outputs)
+            side = [(model, rig)]
+            told += _sum_up_sides(
+                side, rounds, place, wanted, takes_layers=is_detailed, reads_outputs=reads_outputs
+            )
     before, after = told
     return PairRun(rounds, before, after, time.monotonic() - begun)
 
@@ -372,18 +369,9 @@ def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool
             if difference is None and by_data is None and trusts_plans:
                 return found
         else:
-            kernels = _read_kernels(old, new)
-            difference = None if kernels is None else _kernel_difference(*kernels)
-            found = TwinRun((), knows_plans=kernels is not None, difference=difference)
+            found = _compare_kernels(old, new)
         load_quantiles()
-        rounds = take_rounds(
-            SharedDuet(old, new),
-            pair.after_setup,
-            rule,
-            place,
-            (old, new),
-            pass_inferences=new.workload.pass_inferences,
-        )
+        rounds = take_shared_rounds(SharedDuet(old, new), rule, place)
     return replace(found, rounds=rounds)
 
 
@@ -396,14 +384,7 @@ def run_duet(pair: Pair, rule: StopRule, place: CasePlace) -> Sequence[DuetRound
         alone_at(place),
         _shared_worker(pair, place) as (old, new),
     ):
-        return take_rounds(
-            SharedDuet(old, new),
-            pair.after_setup,
-            rule,
-            place,
-            (old, new),
-            pass_inferences=new.workload.pass_inferences,
-        )
+        return take_shared_rounds(SharedDuet(old, new), rule, place)
 
 
 def _save_plans(pair: Pair, old: Rig, new: Rig) -> tuple[SavedPlan | None, SavedPlan | None]:
@@ -412,60 +393,42 @@ def _save_plans(pair: Pair, old: Rig, new: Rig) -> tuple[SavedPlan | None, Saved
     return before, after
 
 
-def _kernel_difference(model: KernelRun, twin: KernelRun) -> str | None:
-    """Describe how the kernels differ, for an engine that saves no plan."""
+def _compare_kernels(old: Rig, new: Rig) -> TwinRun:
+    """Compare the kernels of a model and its twin, for an engine that saves no plan."""
+    model = read_kernels(old)
+    twin = None if model is None else read_kernels(new)
+    if model is None or twin is None:
+        return TwinRun((), knows_plans=False)
     here, there = (
         [(kernel.name, kernel.op_type, kernel.precision, kernel.calls) for kernel in run.kernels]
         for run in (model, twin)
     )
-    return None if here == there else "its kernels are others"
+    difference = None if here == there else "its kernels are others"
+    return TwinRun((), knows_plans=True, difference=difference)
 
 
-def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:
-    """Return the kernels of both sides, or None if the engine does not show them."""
-    first = read_kernels(old)
-    second = None if first is None else read_kernels(new)
-    return None if first is None or second is None else (first, second)
-
-
-def _tell(
+def _sum_up_sides(  # noqa: PLR0913  # of what, by which rounds, and what else is wanted
     sides: Sequence[tuple[PreparedModel, Rig]],
     rounds: Sequence[DuetRound],
     place: CasePlace,
     wanted: Wanted,
     *,
+    takes_layers: bool,
     reads_outputs: bool,
 ) -> list[RanSide]:
-    """Return the results of the sides of one worker: latency, layers and possibly outputs."""
+    """Return the results of sides of one worker: latency, and perhaps layers and outputs."""
     outputs = [read_outputs(rig) if reads_outputs else None for _, rig in sides]
-    measured = [(Timed(model, _sum_up(rig, rounds)), rig) for model, rig in sides]
-    place.tell("timing layers")
+    if takes_layers:
+        place.tell("timing layers")
+        measured = [(Timed(model, _sum_up(rig, rounds)), rig) for model, rig in sides]
+        timed = time_layers(measured, undisturbed=wanted.undisturbed)
+    else:
+        known = [see_shapes_if_told(model, rig) for model, rig in sides]
+        timed = [Timed(m, _sum_up(rig, rounds)) for m, (_, rig) in zip(known, sides, strict=True)]
     return [
-        RanSide(
-            side.model, CaseProfile(place.case, side.model.static, side.measured), side.plan, seen
-        )
-        for side, seen in zip(
-            time_layers(measured, undisturbed=wanted.undisturbed), outputs, strict=True
-        )
+        RanSide(each.model, each.profile(place.case), each.plan, seen)
+        for each, seen in zip(timed, outputs, strict=True)
     ]
-
-
-def _tell_latency(
-    sides: Sequence[tuple[PreparedModel, Rig]],
-    rounds: Sequence[DuetRound],
-    place: CasePlace,
-    _: Wanted,
-    *,
-    reads_outputs: bool,
-) -> list[RanSide]:
-    """Return the same results without layers."""
-    told = []
-    for model, rig in sides:
-        outputs = read_outputs(rig) if reads_outputs else None
-        known = see_shapes_if_told(model, rig)
-        profile = CaseProfile(place.case, known.static, _sum_up(rig, rounds))
-        told.append(RanSide(known, profile, outputs=outputs))
-    return told
 
 
 def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:

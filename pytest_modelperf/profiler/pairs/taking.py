@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import CasePlace
+from pytest_modelperf.profiler.sampling.duet import SharedDuet
 from pytest_modelperf.profiler.sampling.loop import Bench, SamplingProgress
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, filling_time
 from pytest_modelperf.profiler.sampling.rounds import sample_duet
@@ -34,6 +35,13 @@ class StopRule(Protocol):
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed."""
+
+
+def take_shared_rounds(duet: SharedDuet, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
+    """Take rounds of two sides that share a worker and its setup."""
+    setup, passes = duet.after.setup, duet.after.workload.pass_inferences
+    rigs = duet.before, duet.after
+    return take_rounds(duet, setup, rule, place, rigs, pass_inferences=passes)
 
 
 def take_rounds(  # noqa: PLR0913  # of what, how, until when, for whom
