@@ -81,12 +81,10 @@ def count_generation(
 
 
 def _macs_at(step: int, bound: BoundModel, phase: BoundPhase, operators: Operators) -> int | None:
-    """Return the MACs of a step, or None if the graph alone does not determine all of them."""
     binding = replace(phase.binding, step=step)
     graph = load_model(bound.file, binding, operators.shape_rules).graph
     counted = profile_graph(graph, operators.counters)
-    is_whole = counted.coverage == 1.0 and counted.undecided == 0
-    return counted.macs if is_whole else None
+    return counted.macs if counted.is_whole else None
 
 
 def _cache_bytes(bound: BoundModel, phase: BoundPhase) -> int | None:

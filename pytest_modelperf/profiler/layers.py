@@ -71,7 +71,7 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side, and the model's
     if plan is not None:
         places.add_plan(plan, graph)
     table = LayerTable(layers, layer_indexes(graph, layers))
-    timing = _Timing.of(run)
+    timing = _Timing(run.sessions, resolution_ns(run.kernels))
     for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
         table.add(kernel, place, timing.of_kernel(kernel))
     times = table.finished(timing, run, latency_ns, waits=waits)
@@ -149,10 +149,6 @@ class _Timing(Struct, frozen=True):
     sessions: tuple[int, ...]
     tick_ns: int
 
-    @classmethod
-    def of(cls, run: KernelRun) -> _Timing:
-        return cls(run.sessions, resolution_ns(run.kernels))
-
     def of_kernel(self, kernel: Kernel) -> CalmTime:
         return CalmTime.of(
             kernel.self_ns, self.sessions, lambda runs: calm_time(runs, self.tick_ns)
@@ -198,10 +194,6 @@ class _Row(Struct):
 
 # A row by its kind, and its layer or the operator of its kernels.
 _RowKey = tuple[RowKind, int | str]
-
-
-def _key_of(time: LayerTime) -> _RowKey:
-    return time.kind, time.kernel if time.layer is None else time.layer
 
 
 def _graph_kernel(step: FedStep, spent: tuple[_RowKey, float] | None) -> GraphKernel:
@@ -274,7 +266,7 @@ class LayerTable:
         `ran` are the steps of the kernels that were added, in the same order, and `times` those of
         the rows. Kernels of one row share its time in the same proportions as when they ran.
         """
-        spent = {_key_of(time): time.ns for time in times}
+        spent = {(t.kind, t.kernel if t.layer is None else t.layer): t.ns for t in times}
         rows = {key: (row.time.ns, spent.get(key, 0.0)) for key, row in self._rows.items()}
         found: dict[int, tuple[_RowKey, float]] = {}
         for step, (key, ns) in zip(ran, self._added, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
@@ -403,7 +404,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     @property
     def load_ms(self) -> DurationMs:
         """The median over rounds of the time that a session took to create."""
-        return _median([r.load_ns for r in self.rounds]) / _NS_PER_MS
+        return median(r.load_ns for r in self.rounds) / _NS_PER_MS
 
     @property
     def first_load_ms(self) -> DurationMs:
@@ -413,7 +414,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     @property
     def first_inference_ms(self) -> DurationMs:
         """The median over rounds of the first inference of a session."""
-        return _median([r.first_ns for r in self.rounds]) / _NS_PER_MS
+        return median(r.first_ns for r in self.rounds) / _NS_PER_MS
 
 
 # The name of a step begins with this while a measurement waits for another one.
@@ -453,9 +454,3 @@ class Progress(Struct, frozen=True, kw_only=True):
         if least is None or most is None or most < LONG_SECONDS:
             return None
         return f"its rounds are slow: they take {least:.0f} to {max(least, most):.0f} s"
-
-
-def _median(values: list[int]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -36,9 +36,7 @@ from pytest_modelperf.profiler.records import Case, StoredInputs
 from pytest_modelperf.profiler.request import (
     ProfileRequest,
     bind_members,
-    case_members,
     count_bound,
-    given_dims,
     profile_bound,
     size_on_disk,
     with_given,
@@ -120,11 +118,10 @@ class Model(Struct, frozen=True, dict=True):
         """The user's inputs for each member of a workload."""
         if self.request.mixture is None:
             return ()
+        pairs = zip(self.request.mixture.members, self.members, strict=True)
         return tuple(
-            {}
-            if member.given is None
-            else member.given.feeds(bound.graph, bound.inputs, self.file.name)
-            for member, bound in zip(self.request.mixture.members, self.members, strict=True)
+            {} if own.given is None else own.given.feeds(bound.graph, bound.inputs, self.file.name)
+            for own, bound in pairs
         )
 
     @property
@@ -134,14 +131,7 @@ class Model(Struct, frozen=True, dict=True):
 
     def case(self, cores: int) -> Case:
         """Return the case of this model on that many cores."""
-        return Case(
-            self.bound.inputs.batch_size,
-            cores,
-            self.dims,
-            given_dims=given_dims(self.binding),
-            phase=self.binding.phase,
-            members=case_members(self.request.mixture),
-        )
+        return self.request.case(self.binding, self.bound.inputs.batch_size, cores)
 
 
 class PreparedModel(Model, frozen=True, kw_only=True):
@@ -209,7 +199,7 @@ def complete(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> Pre
     bound = complete_model(model.bound, observed)
     completed = count_bound(bound, model.extensions.operators)
     if model.request.sparsity:
-        from pytest_modelperf.profiler.counting.weights import add_sparsity
+        from pytest_modelperf.profiler.counting.sparsity import add_sparsity
 
         completed = add_sparsity(completed, bound, alone)
     notes = completed.notes

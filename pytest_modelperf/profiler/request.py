@@ -96,6 +96,17 @@ class ProfileRequest(Struct, frozen=True):
         names = {*varying_names(self.dims), *self.named}
         return tuple((name, binding.dims[name]) for name in self.dims if name in names)
 
+    def case(self, binding: Binding, batch_size: int, cores: int) -> Case:
+        """Return the case of a binding, of which the batch size is known."""
+        return Case(
+            batch_size,
+            cores,
+            self.varying(binding),
+            given_dims=tuple(binding.own_dims.items()),
+            phase=binding.phase,
+            members=case_members(self.mixture),
+        )
+
     def split(self) -> tuple[ProfileRequest, ...]:
         """Return one request for each case, in the order of the profile."""
         return tuple(
@@ -318,28 +329,10 @@ def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators
         static = profile_bound(bound, operators, sparsity=request.sparsity)
         members = bind_members(file, whole, operators)
         static = with_members(static, members, request.mixture, operators)
-        batch_size, dims = bound.inputs.batch_size, request.varying(binding)
-        given = given_dims(binding)
-        cases.extend(
-            CaseProfile(
-                Case(
-                    batch_size,
-                    cores,
-                    dims,
-                    given_dims=given,
-                    phase=binding.phase,
-                    members=case_members(request.mixture),
-                ),
-                static,
-            )
-            for cores in request.cores
-        )
+        batch_size = bound.inputs.batch_size
+        found = [request.case(binding, batch_size, cores) for cores in request.cores]
+        cases.extend(CaseProfile(case, static) for case in found)
     return Profile(model_facts(file), tuple(cases))
-
-
-def given_dims(binding: Binding) -> tuple[tuple[str, int], ...]:
-    """Return the sizes that were given to dimensions, in the order of their names."""
-    return tuple(binding.own_dims.items())
 
 
 def case_members(mixture: Mixture | None) -> tuple[CaseMember, ...]:
@@ -373,18 +366,12 @@ def with_members(
     """Return the counts of the largest member of a workload with those of each member."""
     if mixture is None:
         return static
-    return replace(
-        static,
-        members=tuple(
-            MemberCounts(name=each.name, weight=each.weight, macs=_macs_of(bound, operators))
-            for each, bound in zip(mixture.members, members, strict=True)
-        ),
-    )
-
-
-def _macs_of(bound: BoundModel, operators: Operators) -> int | None:
-    counted = profile_graph(bound.graph, operators.counters)
-    return counted.macs if counted.coverage == 1.0 and counted.undecided == 0 else None
+    found = []
+    for each, bound in zip(mixture.members, members, strict=True):
+        counted = profile_graph(bound.graph, operators.counters)
+        macs = counted.macs if counted.is_whole else None
+        found.append(MemberCounts(name=each.name, weight=each.weight, macs=macs))
+    return replace(static, members=tuple(found))
 
 
 def profile_bound(
@@ -399,7 +386,7 @@ def profile_bound(
         profile = replace(profile, generation=counts)
     if sparsity:
         # Imported here, because only this needs numpy's more costly parts.
-        from pytest_modelperf.profiler.counting.weights import add_sparsity
+        from pytest_modelperf.profiler.counting.sparsity import add_sparsity
 
         profile = add_sparsity(profile, bound)
     return profile
@@ -432,14 +419,16 @@ def model_facts(
     file: ModelFile, *, reads_all: bool = False, tell: Tell = lambda _: None
 ) -> ModelFacts:
     """Return the facts of a model's files; large ones are hashed only if all is read anyway."""
+    total = size_on_disk(file)
+    is_hashed = reads_all or (total is not None and total <= MAX_HASHED_BYTES)
     return ModelFacts(
         name=file.name if file.path is None else file.path.name,
         path=None if file.path is None else str(file.path),
-        sha256=file.sha256(tell) if reads_all or _is_small(file) else None,
+        sha256=file.sha256(tell) if is_hashed else None,
         size_bytes=file.size_bytes,
         opsets={e.domain or "ai.onnx": e.version for e in file.proto.opset_import},
         producer=file.producer,
-        total_bytes=size_on_disk(file),
+        total_bytes=total,
     )
 
 
@@ -450,9 +439,3 @@ def size_on_disk(file: ModelFile) -> int | None:
     except ModelError:
         # The graph can be counted without it, and an engine reports what is missing.
         return None
-
-
-def _is_small(file: ModelFile) -> bool:
-    """Whether all files of a model exist and are small enough to hash at any time."""
-    total = size_on_disk(file)
-    return total is not None and total <= MAX_HASHED_BYTES

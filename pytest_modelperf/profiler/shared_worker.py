@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from queue import SimpleQueue
 from threading import Condition
 
@@ -43,11 +43,9 @@ class SharedTime:
         self._taken_bytes = 0
         self._turn = Condition()
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> AbstractContextManager[bool]:
         """Run while no other thread does."""
-        with self._turn:
-            yield
+        return self._turn
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

@@ -25,9 +25,12 @@ from pytest_modelperf.graph.operators.operator import Operator
 from pytest_modelperf.graph.operators.registry import OPERATORS
 from pytest_modelperf.graph.shape_arithmetic import total
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, UnknownShapeError, Weight
-from pytest_modelperf.profiler.counting.memory import peak_activation_bytes, used_outputs
+from pytest_modelperf.profiler.counting.memory import (
+    TrafficCounter,
+    peak_activation_bytes,
+    used_outputs,
+)
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
-from pytest_modelperf.profiler.counting.traffic import TrafficCounter
 from pytest_modelperf.text.escaping import printable
 
 

@@ -1,15 +1,24 @@
-"""Find the peak memory of activations if each is freed after its last use.
+"""Find the peak memory of activations, and count the bytes that each node reads and writes.
 
-Nodes run in the order of the graph. Only the outputs of nodes count: inputs belong to the caller,
-and weights are counted elsewhere. Views such as Reshape share the storage of their input, and no
-other operator is assumed to work in place. A node with bodies adds the peak of its largest body.
+For the peak, each activation is freed after its last use, and nodes run in the order of the graph.
+Only the outputs of nodes count: inputs belong to the caller, and weights are counted elsewhere.
+Views such as Reshape share the storage of their input, and no other operator is assumed to work in
+place. A node with bodies adds the peak of its largest body.
+
+In the traffic of a node, each tensor counts once. A kernel that runs this node alone has to move at
+least that many bytes. A view moves nothing, a lookup of rows in a table reads no more than it
+writes, and a mixture of experts reads only the experts that its tokens need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
-from pytest_modelperf.graph.structure import Graph, Node, Tensor
+from msgspec import Struct, field
+
+from pytest_modelperf.graph.shape_arithmetic import dim, product, total
+from pytest_modelperf.graph.structure import Graph, Node, Tensor, Weight
 
 # Operators that return their first input unchanged, possibly in another shape.
 _VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -102,3 +111,100 @@ def _taken(node: Node) -> list[Tensor | None]:
         taken.extend(tensor for inner in body.walk() for tensor in inner.inputs)
         taken.extend(body.outputs)
     return taken
+
+
+# -- traffic
+
+
+# These read only the part of their input that they return, even if the input is larger.
+_LOOKUPS = frozenset({
+    "Compress", "Gather", "GatherElements", "GatherND", "Slice",
+    "com.microsoft::EmbedLayerNormalization", "com.microsoft::QEmbedLayerNormalization",
+    "com.microsoft::GatherBlockQuantized", "com.microsoft::GatherND",
+    "com.microsoft::GatherPacked", "com.microsoft::TorchEmbedding",
+})  # fmt: skip
+# Their weights are divided into experts, and each token uses `k` of them.
+_EXPERTS = frozenset({"com.microsoft::MoE", "com.microsoft::MoEPacked", "com.microsoft::QMoE"})
+# These read only the shape of their input, not its elements.
+_SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
+
+
+class Traffic(Struct, frozen=True):
+    """The bytes that a node reads and writes, by the names of tensors and weights, if known."""
+
+    reads: Mapping[str, int | None]
+    writes: Mapping[str, int | None]
+
+
+_NOTHING = Traffic({}, {})
+
+
+class TrafficCounter(Struct):
+    """A counter of the traffic of nodes, which gets them in execution order.
+
+    The order makes the origin of each view known. `weights` are the weights that hold parameters,
+    and `used` are the tensors that a node, a body or the caller reads.
+    """
+
+    weights: Mapping[str, Weight]
+    used: frozenset[Tensor]
+    _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
+
+    def count(self, node: Node, repeats: int) -> Traffic:
+        """Return the bytes of all `repeats` of a node."""
+        if node.bodies:
+            # The nodes of its bodies are counted on their own.
+            return _NOTHING
+        if is_view(node):
+            self._note_view(node)
+            return _NOTHING
+        writes = {
+            tensor.name: product(tensor.nbytes, repeats)
+            for tensor in node.outputs
+            if tensor is not None and tensor in self.used
+        }
+        if node.qualified_op in _SHAPES_ONLY:
+            return Traffic({}, writes)
+        reads = self._reads(node, repeats)
+        if node.qualified_op in _LOOKUPS:
+            most = total(*writes.values())
+            reads = {name: _least(nbytes, most) for name, nbytes in reads.items()}
+        if node.qualified_op in _EXPERTS:
+            used, experts = _used_experts(node)
+            stored = {name: nbytes for name, nbytes in reads.items() if name in self.weights}
+            reads |= {name: nbytes * used // experts for name, nbytes in stored.items() if nbytes}
+        return Traffic(reads, writes)
+
+    def _reads(self, node: Node, repeats: int) -> dict[str, int | None]:
+        reads: dict[str, int | None] = {}
+        for tensor in node.inputs:
+            if tensor is None:
+                continue
+            for name in tensor.weights:
+                if name in self.weights:
+                    reads[name] = repeats * self.weights[name].nbytes
+            if not tensor.is_constant:
+                source = self._viewed.get(tensor, tensor)
+                reads[source.name] = product(source.nbytes, repeats)
+        return reads
+
+    def _note_view(self, node: Node) -> None:
+        source = node.optional_input(0)
+        output = node.outputs[0] if node.outputs else None
+        if source is not None and output is not None and not source.is_constant:
+            self._viewed[output] = self._viewed.get(source, source)
+
+
+def _used_experts(node: Node) -> tuple[int, int]:
+    """Return how many experts are read, at most `k` for each token, and how many there are."""
+    x, weight = node.optional_input(0), node.optional_input(2)
+    experts = None if weight is None else dim(weight.shape, 0)
+    if x is None or not x.is_complete or experts is None:
+        return 1, 1
+    passes = prod(x.dims[:-1]) * node.attr_int("k", 1)
+    return min(passes, experts), max(experts, 1)
+
+
+def _least(nbytes: int | None, most: int | None) -> int | None:
+    known = [value for value in (nbytes, most) if value is not None]
+    return min(known, default=None)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count, Figure, Number, Positive, Sum
+from pytest_modelperf.graph.shape_arithmetic import product, total
 from pytest_modelperf.graph.structure import Shape
 from pytest_modelperf.report.codec import JsonObject
 
@@ -91,21 +92,17 @@ class StaticLayer(Struct, frozen=True):
 
     @property
     def flops(self) -> int | None:
-        if self.macs is None or self.elementwise_ops is None:
-            return None
-        return 2 * self.macs + self.elementwise_ops
+        return total(product(2, self.macs), self.elementwise_ops)
 
     @property
     def total_ops(self) -> int | None:
         """The sum of MACs and elementwise operations, which onnx_tool calls MACs."""
-        if self.macs is None or self.elementwise_ops is None:
-            return None
-        return self.macs + self.elementwise_ops
+        return total(self.macs, self.elementwise_ops)
 
     @property
     def memory_bytes(self) -> int | None:
         """The bytes of weights and outputs, which onnx_tool calls memory."""
-        return None if self.output_bytes is None else self.weight_bytes + self.output_bytes
+        return total(self.weight_bytes, self.output_bytes)
 
     @property
     def qualified_op(self) -> str:
@@ -142,9 +139,7 @@ class LayerType(LayerTypeCounts, frozen=True, kw_only=True):
 
     @property
     def flops(self) -> int | None:
-        if self.macs is None or self.elementwise_ops is None:
-            return None
-        return 2 * self.macs + self.elementwise_ops
+        return total(product(2, self.macs), self.elementwise_ops)
 
     @property
     def ms(self) -> Figure | None:
@@ -251,7 +246,12 @@ class StaticProfile(Struct, frozen=True):
         if self.graph_alone is not None:
             return self if self.chance is None else None
         # A complete profile of the graph alone is also that of every run.
-        return self if self.undecided == 0 and self.coverage == 1.0 else None
+        return self if self.is_whole else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the graph alone determines all counts."""
+        return self.undecided == 0 and self.coverage == 1.0
 
     @property
     def macs(self) -> Sum:

@@ -38,14 +38,10 @@ NAME = "onnxruntime"
 # this entry they stop when an inference ends, at no cost to the next.
 _DEFAULTS = {"session.force_spinning_stop": "1"}
 _MEMBERS = {
-    "sequential": "ORT_SEQUENTIAL",
-    "parallel": "ORT_PARALLEL",
-    "none": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "all": "ORT_ENABLE_ALL",
-}
+    "sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL", "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL",
+}  # fmt: skip
 _PROVIDER = "provider"
 _SUFFIX = "ExecutionProvider"
 # Errors only: the layers show which provider a node fell back to.
@@ -61,18 +57,10 @@ _OURS = {
 _TEXT = "string"
 # Types of inputs that numpy lacks, as `TensorProto.DataType` numbers them.
 _ONNX_TYPES = {
-    "bfloat16": 16,
-    "float8e4m3fn": 17,
-    "float8e4m3fnuz": 18,
-    "float8e5m2": 19,
-    "float8e5m2fnuz": 20,
-    "uint4": 21,
-    "int4": 22,
-    "float4e2m1": 23,
-    "float8e8m0": 24,
-    "uint2": 25,
-    "int2": 26,
-}
+    "bfloat16": 16, "float8e4m3fn": 17, "float8e4m3fnuz": 18, "float8e5m2": 19,
+    "float8e5m2fnuz": 20, "uint4": 21, "int4": 22, "float4e2m1": 23, "float8e8m0": 24,
+    "uint2": 25, "int2": 26,
+}  # fmt: skip
 # Types that the runtime packs, several to a byte, and their bits.
 _PACKED_BITS = {"uint4": 4, "int4": 4, "float4e2m1": 4, "uint2": 2, "int2": 2}
 # A profile's names of tensor types that differ from numpy's.

@@ -51,20 +51,10 @@ _SMALLEST = b"""<net name="smallest" version="11"><layers>
 _OV_TYPES = {"bfloat16": "bf16", "float8e4m3fn": "f8e4m3", "float8e5m2": "f8e5m2"}
 # The runtime's names of the types that numpy has.
 _PRECISIONS = {
-    "bf16": "bfloat16",
-    "boolean": "bool",
-    "f16": "float16",
-    "f32": "float32",
-    "f64": "float64",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "i8": "int8",
-    "u16": "uint16",
-    "u32": "uint32",
-    "u64": "uint64",
-    "u8": "uint8",
-}
+    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+}  # fmt: skip
 _OUTPUT_NUMBER = re.compile(r"(\.\d+)+$")
 # Entries of the plan that are not kernels.
 _NO_KERNELS = ("Const", "Input", "Output")

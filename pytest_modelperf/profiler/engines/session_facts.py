@@ -14,20 +14,12 @@ if TYPE_CHECKING:
 
 # These decide how fast a session is, so they are listed even with their default value.
 _MAIN_OPTIONS = (
-    "intra_op_num_threads",
-    "inter_op_num_threads",
-    "graph_optimization_level",
-    "execution_mode",
-)
+    "intra_op_num_threads", "inter_op_num_threads", "graph_optimization_level", "execution_mode",
+)  # fmt: skip
 _OTHER_OPTIONS = (
-    "enable_cpu_mem_arena",
-    "enable_mem_pattern",
-    "enable_mem_reuse",
-    "enable_profiling",
-    "optimized_model_filepath",
-    "use_deterministic_compute",
-    "use_per_session_threads",
-)
+    "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "enable_profiling",
+    "optimized_model_filepath", "use_deterministic_compute", "use_per_session_threads",
+)  # fmt: skip
 # The runtime cannot list its entries, so we query those that change how fast a session is.
 _ENTRIES = (
     "mlas.enable_gemm_fastmath_arm64_bfloat16",

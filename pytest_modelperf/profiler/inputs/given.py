@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -312,9 +313,10 @@ def call_for_inputs(function: MakeInputs, types: InputTypes, source: str) -> dic
     try:
         made: object = function(types)
     except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(
-            f"{source} failed to make inputs{_line(error)}: {type(error).__name__}: "
-            f"{printable(str(error))}"
+            f"{source} failed to make inputs at {printable(last.filename)}:{last.lineno}: "
+            f"{type(error).__name__}: {printable(str(error))}"
         ) from error
     if not isinstance(made, Mapping):
         raise UsageError(
@@ -322,12 +324,3 @@ def call_for_inputs(function: MakeInputs, types: InputTypes, source: str) -> dic
             "inputs to arrays."
         )
     return _as_arrays(made, source)
-
-
-def _line(error: Exception) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return ""
-    return f" at {printable(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"

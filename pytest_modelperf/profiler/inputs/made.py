@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,9 @@ def make_input(
     if spec.texts is not None:
         return Feed(spec.dtype, _shaped(np.array(spec.texts, dtype=object), spec.shape))
     if spec.value is not None:
-        return _filled(spec, spec.value, model)
+        require_fitting_values(spec, model)
+        numbers = to_stored(np.asarray(spec.value, np.float64), spec.dtype)
+        return Feed(spec.dtype, _shaped(numbers, spec.shape))
     return _made(spec.name, spec.dtype, spec.shape, demand or Demand(), seed)
 
 
@@ -131,15 +133,6 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
             "for which no input can be made. Export the model with inputs of another type."
         )
     return tensor.dtype, shape
-
-
-# -- values that the user gave
-
-
-def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
-    require_fitting_values(spec, model)
-    numbers = to_stored(np.asarray(values, np.float64), spec.dtype)
-    return Feed(spec.dtype, _shaped(numbers, spec.shape))
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
@@ -281,15 +274,11 @@ def _note(
     numbers = array.view(dtype_of(dtype)) if dtype in STORED_AS else array
     (shown,) = numbers.reshape(-1)[:1].tolist()
     size = format_shape(shape) if shape else ""
-    real = exact_number(demand.compared[0]) if demand.compared else "VALUE"
+    real, advice = "VALUE", "Give its real value"
+    if demand.compared:
+        real = exact_number(demand.compared[0])
+        advice = f"The graph compares it with {real}: give that value, or its real one,"
     return (
         f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. "
-        f"{_advice(demand)} as the input {shell_word(f'{name}:{dtype}:{size}:{real}')}"
+        f"{advice} as the input {shell_word(f'{name}:{dtype}:{size}:{real}')}"
     )
-
-
-def _advice(demand: Demand) -> str:
-    if not demand.compared:
-        return "Give its real value"
-    value = exact_number(demand.compared[0])
-    return f"The graph compares it with {value}: give that value, or its real one,"

@@ -229,16 +229,12 @@ def mix_steps(feeds: Sequence[Mapping[str, Feed]], mixture: Mixture) -> StepFeed
     changing: dict[str, tuple[Place, ...]] = {}
     for name, first in feeds[0].items():
         each = [member[name] for member in feeds]
-        if all(_is_equal(feed, first) for feed in each):
+        if all(feed is first or feed.to_wire() == first.to_wire() for feed in each):
             own[name] = first
             continue
         own[name], places = _one_after_another(each)
         changing[name] = tuple(places[place] for place in mix.turns)
     return StepFeeds(own, len(mix.turns), changing=changing, mix=mix)
-
-
-def _is_equal(feed: Feed, other: Feed) -> bool:
-    return feed is other or feed.to_wire() == other.to_wire()
 
 
 def _one_after_another(feeds: Sequence[Feed]) -> tuple[Feed, list[Place]]:
@@ -277,8 +273,6 @@ def describe_mixture(
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 class PhaseGiven(Struct, frozen=True):

@@ -129,7 +129,9 @@ def _add_uses(graph: Graph, uses: Uses) -> None:
             for outer, inner in _names_in(node, body):
                 if outer is not None:
                     uses.aliases.setdefault(outer, []).append(inner)
-            for made, outer in _names_out(node, body):
+            # The first output of a Loop's body is its condition.
+            inner_outputs = body.outputs[1 if node.op_type == "Loop" else 0 :]
+            for made, outer in zip(inner_outputs, node.outputs, strict=False):
                 if outer is not None:
                     uses.aliases.setdefault(made, []).append(outer)
 
@@ -143,12 +145,6 @@ def _names_in(node: Node, body: Graph) -> Iterator[tuple[Tensor | None, Tensor]]
         # In operator set 8 the first input of Scan has the lengths of the sequences.
         first = 1 if node.opset == 8 else 0
         yield from zip(node.inputs[first:], body.inputs, strict=False)
-
-
-def _names_out(node: Node, body: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield the outputs of a body, with their names outside it."""
-    first = 1 if node.op_type == "Loop" else 0
-    yield from zip(body.outputs[first:], node.outputs, strict=False)
 
 
 def _moved(demand: Demand, added: tuple[float, float] | None) -> _Found:

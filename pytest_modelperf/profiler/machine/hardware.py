@@ -281,19 +281,13 @@ _MACOS_CACHES = {
     "L3": ("hw.perflevel0.l3cachesize", "hw.l3cachesize"),
 }
 _INSTRUCTION_SETS = {
-    "hw.optional.sse4_2": "sse4_2",
-    "hw.optional.avx1_0": "avx",
-    "hw.optional.avx2_0": "avx2",
-    "hw.optional.fma": "fma",
-    "hw.optional.f16c": "f16c",
-    "hw.optional.avx512f": "avx512f",
-    "hw.optional.neon": "neon",
-    "hw.optional.AdvSIMD": "asimd",
-    "hw.optional.arm.AdvSIMD": "asimd",
+    "hw.optional.sse4_2": "sse4_2", "hw.optional.avx1_0": "avx", "hw.optional.avx2_0": "avx2",
+    "hw.optional.fma": "fma", "hw.optional.f16c": "f16c", "hw.optional.avx512f": "avx512f",
+    "hw.optional.neon": "neon", "hw.optional.AdvSIMD": "asimd", "hw.optional.arm.AdvSIMD": "asimd",
     "hw.optional.arm.FEAT_DotProd": "dotprod",
     "hw.optional.arm.FEAT_I8MM": "i8mm",
     "hw.optional.arm.FEAT_BF16": "bf16",
-}
+}  # fmt: skip
 _MACOS_NAMES = (
     "machdep.cpu.brand_string",
     "hw.physicalcpu",

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.shape_arithmetic import total
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.stats.parts import PartRound, part_share
@@ -186,7 +187,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
     """Return several blocks as one, with the sum of their noise."""
     starts_ns = [block.starts_ns for block in blocks if block.starts_ns is not None]
     noises = [asdict(block.noise) for block in blocks]
-    noise: dict[str, Any] = {name: _sum([each[name] for each in noises]) for name in noises[0]}
+    noise: dict[str, Any] = {name: total(*(each[name] for each in noises)) for name in noises[0]}
     return Block(
         times_ns=tuple(ns for block in blocks for ns in block.times_ns),
         noise=Noise(**noise),
@@ -201,8 +202,3 @@ def _joined_mix(mixes: Sequence[Mix]) -> Mix | None:
     if not mixes:
         return None
     return Mix(mixes[0].members, tuple(chain.from_iterable(mix.turns for mix in mixes)))
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

@@ -394,14 +394,13 @@ def _trace_of(error: BaseException) -> str:
     told = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
     each: traceback.TracebackException | None = told
     while each is not None:
-        frames = [frame for frame in each.stack if not _is_own_frame(frame.filename)]
-        each.stack[:] = frames
+        each.stack[:] = [
+            frame
+            for frame in each.stack
+            if not frame.filename.startswith(_OWN_FILES) and _OWN_FOLDER not in frame.filename
+        ]
         each = each.__cause__ or each.__context__
     return "".join(told.format()) if told.stack else ""
-
-
-def _is_own_frame(file: str) -> bool:
-    return file.startswith(_OWN_FILES) or _OWN_FOLDER in file
 
 
 _KINDS = {LostProcessorsError: "processors", ClocksError: "clocks"}
@@ -454,7 +453,8 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """
     own, others = (sorted(r["kernels"], key=lambda k: str(k["name"])) for r in (one, other))
     pairs = list(zip(own, others))  # noqa: B905
-    if len(own) != len(others) or any(not _is_same_kernel(a, b) for a, b in pairs):
+    keys = ("name", "op_type", "provider", "precision")
+    if len(own) != len(others) or any(a[key] != b[key] for a, b in pairs for key in keys):
         return one
     more = {id(a): b["self_ns"] for a, b in pairs}
     peaks = [r["peak_bytes"] for r in (one, other) if r["peak_bytes"] is not None]
@@ -464,7 +464,3 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         "peak_bytes": max(peaks) if peaks else None,
         **{name: [*one[name], *other[name]] for name in ("run_ns", "sessions", "plain_ns")},
     }
-
-
-def _is_same_kernel(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one[key] == other[key] for key in ("name", "op_type", "provider", "precision"))

@@ -160,23 +160,7 @@ def _waited_ns(queue: int) -> int:
     return int(_read_at(queue, 64, 0).split()[1])
 
 
-def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each setting of the other side
-    infers: Sequence[Callable[[], Any]],
-    count: int,
-    max_ns: int,
-    clock: Clock,
-    choose: random.Random,
-    watch: TurnWatch | None = None,
-) -> list[Taken]:
-    """Return up to `count` turns in which each of `infers` runs once, in random order.
-
-    At least one turn runs, unless `count` is 0. No turn begins after `max_ns`.
-    """
-    chains = [[infer] for infer in infers]
-    return [taken for (taken,) in time_chains(chains, count, max_ns, clock, choose, watch)]
-
-
-def time_chains(  # noqa: PLR0913, PLR0917  # the same
+def time_chains(  # noqa: PLR0913, PLR0917  # one for each setting of the other side
     chains: Sequence[Sequence[Callable[[], Any]]],
     count: int,
     max_ns: int,
@@ -224,8 +208,9 @@ def time_within(
         count = turns - len(taken[0])
         left = sys.maxsize if max_ns is None else max_ns - (clock() - begun)
         if left > 0:
-            more = time_in_turn(infers, count, left, clock, random.Random(number))  # noqa: S311  # an order, not a secret
-            taken = [a + b.times for a, b in zip(taken, more)]  # noqa: B905  # 3.9 has no strict
+            order = random.Random(number)  # noqa: S311  # not a secret
+            more = time_chains([[infer] for infer in infers], count, left, clock, order)
+            taken = [a + b.times for a, (b,) in zip(taken, more)]  # noqa: B905  # 3.9 has no strict
     return taken
 
 

@@ -30,7 +30,6 @@ from pytest_modelperf.profiler.worker.timing import (
     running_ns,
     time_at_once,
     time_chains,
-    time_in_turn,
     time_one,
     time_within,
 )
@@ -70,16 +69,16 @@ def test_a_block_ends_with_its_time_and_has_at_least_one_inference() -> None:
 @given(st.integers(0, 20), st.integers(0, 5))
 def test_sides_that_take_turns_run_equally_often(count: int, seed: int) -> None:
     clock = Clock()
-    sides = [clock.takes(3), clock.takes(50)]
-    before, after = time_in_turn(sides, count, 10**9, clock, random.Random(seed))
+    sides = [[clock.takes(3)], [clock.takes(50)]]
+    (before,), (after,) = time_chains(sides, count, 10**9, clock, random.Random(seed))
     assert before.times.tolist() == [3] * count
     assert after.times.tolist() == [50] * count
 
 
 def test_the_order_within_a_turn_is_random() -> None:
     order: list[str] = []
-    sides = [lambda: order.append("a"), lambda: order.append("b")]
-    time_in_turn(sides, 200, 10**12, Clock(), random.Random(1))
+    sides = [[lambda: order.append("a")], [lambda: order.append("b")]]
+    time_chains(sides, 200, 10**12, Clock(), random.Random(1))
     first = order[::2].count("a")
     assert 70 < first < 130
     turns = [set(order[i : i + 2]) for i in range(0, len(order), 2)]
@@ -97,9 +96,8 @@ def test_the_members_of_a_chain_run_one_after_the_other_in_each_turn() -> None:
 
 def test_the_last_turn_is_whole() -> None:
     clock = Clock()
-    before, after = time_in_turn(
-        [clock.takes(10), clock.takes(10)], 100, 25, clock, random.Random(0)
-    )
+    sides = [[clock.takes(10)], [clock.takes(10)]]
+    (before,), (after,) = time_chains(sides, 100, 25, clock, random.Random(0))
     assert len(before.times) == len(after.times) == 2
 
 
@@ -119,7 +117,9 @@ def turns_of(infers: list[Callable[[], object]], cores: int, count: int = 5) -> 
     """Turns on the machine's own clock, each of them watched."""
     watch = TurnWatch(cores)
     try:
-        return time_in_turn(infers, count, 10**12, time.perf_counter_ns, random.Random(0), watch)
+        chains, order = [[infer] for infer in infers], random.Random(0)
+        made = time_chains(chains, count, 10**12, time.perf_counter_ns, order, watch)
+        return [taken for (taken,) in made]
     finally:
         watch.close()
 

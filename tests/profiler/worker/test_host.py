@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_modelperf.profiler.worker.host import MainThread
+from pytest_modelperf.profiler.worker.inline import MainThread
 
 
 @pytest.fixture
