@@ -203,8 +203,6 @@ class _Scope(Struct):
         self.place_parts([step for step in (*kept, *views) if step not in placed], placed)
         return {step: placed.get(step, set()) for step in steps}
 
-    # -- names
-
     def tensor(self, name: str) -> Tensor | None:
         return self.visible.get(name) or self.meaning.get(name)
 
@@ -240,8 +238,6 @@ class _Scope(Struct):
         if step.name in self.names or _BLOCKED.fullmatch(step.name):
             return self.producers[anchor[0]]
         return None
-
-    # -- tensors of another name
 
     def find_copies(self) -> None:
         for step in self.plan.nodes:
@@ -280,8 +276,6 @@ class _Scope(Struct):
             if is_open and tensor is not None and not tensor.is_constant:
                 self.meaning[name] = tensor
 
-    # -- nodes
-
     def sources(self, step: PlanNode) -> set[Tensor]:
         return {t for name in step.inputs if (t := self.tensor(name)) is not None}
 
@@ -290,8 +284,7 @@ class _Scope(Struct):
         anchor = self.anchors.get(step, ())
         known = [t for name in step.outputs if (t := self.tensor(name)) is not None]
         found = tuple(tensor for tensor in known if tensor in self.producers)
-        # The meaning of outputs beyond the anchor is only guessed from their consumers, so the
-        # search backwards decides.
+        # Outputs beyond the anchor are only guessed from their consumers: the search decides.
         is_sure = not anchor or self.leads_back(found, anchor)
         return found if found and is_sure else anchor
 
@@ -345,9 +338,6 @@ class _Scope(Struct):
                 seen.update(following)
 
 
-# -- the steps of a plan and its bodies
-
-
 class FedStep(Struct, frozen=True, eq=False):
     """One step, and the steps that make its inputs, by their indexes.
 
@@ -385,11 +375,9 @@ def _add(
 
 
 def step_indexes(steps: Sequence[FedStep], kernels: Sequence[Kernel]) -> tuple[int | None, ...]:
-    """Return the step of each kernel, or None if no step matches it.
-
-    Kernels run in the order of the plan. An engine names an unnamed step by its operator and a
-    number, so the first kernel of an operator is the first in the plan.
-    """
+    """Return the step of each kernel, or None if no step matches it."""
+    # Kernels run in the order of the plan. An engine names an unnamed step by its operator and a
+    # number, so the first kernel of an operator is the first in the plan.
     named: dict[tuple[str, str], int] = {}
     unnamed: dict[str, deque[int]] = {}
     for at, step in enumerate(steps):
@@ -422,9 +410,6 @@ def without_idle_bodies(
         )
         for at in kept
     }
-
-
-# -- the kernels of a case as a graph
 
 
 def kernels_of_case(case: CaseProfile) -> tuple[GraphKernel, ...]:

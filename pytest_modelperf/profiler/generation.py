@@ -65,9 +65,6 @@ def whole_generations(named: Iterable[NamedFigures]) -> tuple[WholeGeneration, .
     return (*alone, *made)
 
 
-# -- the counts of a phase of a generation
-
-
 def count_generation(
     bound: BoundModel, phase: BoundPhase, operators: Operators
 ) -> GenerationCounts:

@@ -82,7 +82,6 @@ def measure_model(
 
 
 def _on_its_machine(profile: Profile) -> Profile:
-    """Return the profile with the machine that its cases ran on."""
     others = [case.measured.machine for case in profile.cases if case.measured is not None]
     machine = next((other for other in others if other is not None), None)
     return on_this_machine(profile) if machine is None else replace(profile, machine=machine)
@@ -104,10 +103,7 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
     is_enough: IsEnough | None = None,
     arrivals: Arrivals | None = None,
 ) -> MeasuredCase:
-    """Measure one case in one worker; if that fails, its profile has the reason.
-
-    Its inferences arrive as `arrivals` specifies; its layers are timed one inference at a time.
-    """
+    """Measure one case in one worker; if that fails, its profile has the reason."""
     case = place.case
     try:
         with started_rig(model, setup, place) as rig:
@@ -160,9 +156,6 @@ def measure_footprint(model: PreparedModel, setup: Setup, place: CasePlace) -> i
     if peak is None or resting is None:
         raise UnknownMemoryError("this system does not report how much memory a process takes.")
     return max(int(peak) - int(resting), LEAST_BYTES)
-
-
-# -- functions
 
 
 def measure_function(

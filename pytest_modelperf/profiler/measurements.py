@@ -37,7 +37,6 @@ _PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99.9_ms")
 
 
 def _by_percentile(value: str, about: str, title: str) -> JsonObject[Latency]:
-    """Return an object with a value of each percentile."""
     keys = " ".join(f"{key}=percentiles.{i}.{value}" for i, key in enumerate(_PERCENTILES))
     return JsonObject(Latency, keys, about=about, title=title)
 

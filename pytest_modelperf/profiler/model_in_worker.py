@@ -51,10 +51,7 @@ StartRig: TypeAlias = Callable[[PreparedModel, Setup, "CasePlace"], AbstractCont
 
 
 class Stopwatch:
-    """A watch that passes progress on and measures the time without waits for other measurements.
-
-    Another measurement on this machine may take an hour, which does not count for this one.
-    """
+    """A watch that passes progress on, and measures time without waits for other measurements."""
 
     def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
         self._watch = watch
@@ -119,13 +116,10 @@ def rig_of(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig
 
 @contextmanager
 def unchanged(*models: Model) -> Iterator[None]:
-    """Raise ChangedModelError if a file of these models changes before the context ends.
-
-    Each session reads the files again, and one report must not mix two models.
-    """
+    """Raise ChangedModelError if a file of these models changes before the context ends."""
+    # Each session reads the files again, and one report must not mix two models.
     for model in models:
-        # From now on the external files belong to the model. A missing file is an error when it is
-        # read.
+        # From now on the external files belong to the model. Reading a missing one is an error.
         with suppress(ModelError):
             model.file.beside()
 
@@ -224,7 +218,7 @@ def time_layers(
 
 
 def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
-    """Write a copy of the model with a unique name for each node, if the one that runs has none."""
+    """Write a copy of the model with unique names of its nodes, unless it runs with such names."""
     if not model.needs_names:
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"

@@ -23,8 +23,7 @@ from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
 else:
-    # When it is sent to a machine it is a digest, and msgspec does not read a union of several
-    # classes.
+    # It is sent to a machine as a digest, and msgspec does not read a union of several classes.
     ModelSource = Any
 
 _Result = TypeVar("_Result")

@@ -46,10 +46,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 
 
 class Model(Struct, frozen=True, dict=True):
-    """A model at one set of dimensions, and what is known of it so far.
-
-    `members` are the model bound to each member of a workload.
-    """
+    """A model at one set of dimensions, also bound to each member of a workload, and its counts."""
 
     file: ModelFile
     binding: Binding

@@ -87,10 +87,7 @@ class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
 
     @property
     def described_size(self) -> str:
-        """The size as text: `12.40 MiB with external data`; empty if the model is not a file.
-
-        If the external data are missing, it is the size of the file alone.
-        """
+        """The size as text, such as `12.40 MiB with external data`; empty if there is no file."""
         if not self.size_bytes:
             return ""
         if self.total_bytes is None or self.total_bytes == self.size_bytes:

@@ -32,8 +32,7 @@ from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, Workload
 from pytest_modelperf.profiler.records import Case, CaseMember, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.text.escaping import printable
 
-# A static profile does not read weights, but the digest must. Only files up to this size are
-# hashed.
+# A static profile does not read weights, but the digest must: only of files up to this size.
 MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 
@@ -408,8 +407,7 @@ def count_bound(bound: BoundModel, operators: Operators) -> StaticProfile:
 
 def on_this_machine(profile: Profile) -> Profile:
     """Return the profile with the machine that it was made on."""
-    # Imported here, because finding the facts of this machine takes as long as counting a small
-    # model.
+    # Imported here, because describing this machine takes as long as counting a small model.
     from pytest_modelperf.profiler.machine.describe import describe_machine
 
     return replace(profile, machine=describe_machine())

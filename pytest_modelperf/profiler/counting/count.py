@@ -74,8 +74,7 @@ class _Walk(Struct):
     extra: Mapping[str, Counter]
     used: frozenset[Tensor]
     traffic: TrafficCounter
-    # The costlier branch of each If. It is weighed and then counted, and the Ifs inside it would be
-    # weighed both times.
+    # The costlier branch of each If, which without it would be weighed in each If around it.
     chosen: dict[Node, Graph]
     layers: list[StaticLayer] = field(default_factory=list)
     makers: dict[Tensor, int] = field(default_factory=dict)
@@ -113,8 +112,7 @@ class _Walk(Struct):
         holder = len(self.layers) - 1
         for body in bodies:
             self.makers.update(dict.fromkeys(body.inputs, holder))
-            # A value carried to the next trip gets a gradient if the body computes it from one that
-            # has it.
+            # A value carried to the next trip gets a gradient from one that the body computes.
             if carries or self.holds_params(body):
                 self.pass_gradient(body.inputs)
             self.enter(body, times)

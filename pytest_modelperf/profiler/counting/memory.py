@@ -113,9 +113,6 @@ def _taken(node: Node) -> list[Tensor | None]:
     return taken
 
 
-# -- traffic
-
-
 # These read only the part of their input that they return, even if the input is larger.
 _LOOKUPS = frozenset({
     "Compress", "Gather", "GatherElements", "GatherND", "Slice",

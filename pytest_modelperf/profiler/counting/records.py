@@ -192,10 +192,7 @@ class GenerationCounts(Struct, frozen=True, kw_only=True):
 
 
 class MemberCounts(Struct, frozen=True, kw_only=True):
-    """The counts of one member of a workload, and how often it occurs in a pass.
-
-    `macs` is None if the graph alone does not determine all of them.
-    """
+    """The counts of one member of a workload, and how often it occurs in a pass."""
 
     name: str
     weight: Positive

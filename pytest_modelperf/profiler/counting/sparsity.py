@@ -58,10 +58,7 @@ MAX_CHANCE = 1e-9
 def add_sparsity(
     profile: StaticProfile, bound: BoundModel, known: StaticProfile | None = None
 ) -> StaticProfile:
-    """Return the profile with the sparsity of every stored weight that a layer multiplies with.
-
-    A weight that is in the `known` profile is not read again.
-    """
+    """Return the profile with the sparsity of every stored weight that a layer multiplies with."""
     read = {} if known is None else {each.weight: each.sparsity for each in known.layers}
     measured: dict[str, Sparsity | None] = {}
     layers = []
@@ -84,8 +81,7 @@ def _measure(bound: BoundModel, name: str) -> Sparsity | None:
     if weight.nonzeros is not None:
         zeros = weight.size - weight.nonzeros
         return Sparsity(zeros, weight.size, "1x1", zeros / max(weight.size, 1), None)
-    # Packed: one element holds several parameters, so a zero element does not mean a zero
-    # parameter.
+    # Packed: a zero element holds several parameters, which need not be zero.
     if weight.params > weight.size:
         return None
     values = bound.read_weight(name)

@@ -36,8 +36,7 @@ from pytest_modelperf.stats.slopes import growth_of
 
 # The first blocks fill the pools of the allocator. Only what later blocks add is growth.
 _WARM_BLOCKS, _BLOCKS = 4, 12
-# In a block of this size, a leak of a kilobyte per inference adds two of the allocator's steps of
-# 132 KB.
+# In such a block, a leak of 1 KB per inference adds two of the allocator's steps of 132 KB.
 _FULL_BLOCK = 250
 # The number of inferences from which the time of one is estimated.
 _TRIAL = 3
@@ -72,8 +71,7 @@ def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None)
             done += len(rig.take(block - done, limit_ns)[0].times_ns)
         if number >= _WARM_BLOCKS - 1:
             sizes.append(_memory_of(rig))
-    # Not in a `finally`: after an error or an interrupt, the worker may have ended or be busy and
-    # would not answer.
+    # Not in a `finally`: after an error, the worker may have ended or be busy, and not answer.
     rig.close()
     return growth_of(sizes, block, level)
 
@@ -86,9 +84,6 @@ def _memory_of(rig: Rig) -> int:
             "measured: measure it on Linux."
         )
     return int(told)
-
-
-# -- how noisy this machine is
 
 
 # The error level and the power of one comparison that can fail a test.

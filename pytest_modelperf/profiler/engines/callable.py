@@ -122,7 +122,6 @@ def _find(reference: str) -> Any:  # noqa: ANN401
 
 
 def _file_of(function: Any) -> str | None:  # noqa: ANN401  # anything callable
-    """Return the file that a function, or the class of a callable object, was read from."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isfunction(function):

@@ -160,7 +160,6 @@ def _can_save_plan(options: Mapping[str, str]) -> bool:
 
 
 def _saving_options(threads: int, options: Mapping[str, str], path: Path) -> ort.SessionOptions:
-    """Return the options of a session that writes its plan, with the weights in a separate file."""
     made = _session_options(threads, options)
     made.optimized_model_filepath = str(path)
     _keep_weights_apart(made)
@@ -318,8 +317,7 @@ class _Steps:
         self, session: ort.InferenceSession, plan: StepPlan, dtypes: Mapping[str, str]
     ) -> None:
         self._outputs = [output.name for output in session.get_outputs()]
-        # A binding keeps what does not change. That saves 20 to 30 µs a step over naming all inputs
-        # again.
+        # A binding keeps what does not change, which saves 20 to 30 µs a step.
         self._binding = session.io_binding()
         self._bind_input = self._binding.bind_ortvalue_input
         # Outputs stay on the device that the first provider computes on.
@@ -384,8 +382,6 @@ class _Steps:
 
 
 class _ProfiledSession(_Session):
-    """A session that writes a profile and the plan of its model into `folder`."""
-
     def __init__(self, session: ort.InferenceSession, folder: Path) -> None:
         super().__init__(session)
         self._folder = folder
@@ -598,9 +594,6 @@ def _ort_value(array: Array, dtype: str) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
 
 
-# -- profiles
-
-
 def _profiled_options(threads: int, options: Mapping[str, str], folder: Path) -> ort.SessionOptions:
     made = _session_options(threads, options)
     made.enable_profiling = True
@@ -611,9 +604,8 @@ def _profiled_options(threads: int, options: Mapping[str, str], folder: Path) ->
 def _save_plan(session_options: ort.SessionOptions, folder: Path) -> None:
     """Save the optimized graph without its weights, which may be gigabytes."""
     session_options.optimized_model_filepath = str(folder / _PLAN_FILE)
-    # A link to the null device, because the runtime deletes a file of weights that stays empty.
-    # Most Windows users may not create links; the weights then go into the folder, which is
-    # removed.
+    # A link to the null device, because the runtime deletes a file of weights that stays empty. If
+    # links are not allowed, as on most Windows, the weights go into the folder.
     with contextlib.suppress(OSError):
         (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     _keep_weights_apart(session_options)

@@ -91,8 +91,7 @@ class FirstUse:
                     self._on_use()
                     self._is_awaited = False
                     self._methods.put_back()
-            # Call the method that has replaced this one by now; wrappers around this one have
-            # already run.
+            # Call the method that has replaced this one by now; its wrappers have already run.
             now = getattr(ort.InferenceSession, name) if is_plain else original
             return now(session, *arguments, **named)
 

@@ -115,8 +115,6 @@ class SessionWatch:
         if watched is not None:
             self._collect(session, watched)
 
-    # -- sessions
-
     def _creating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(  # noqa: N807  # it replaces that method
             session: Any,  # noqa: ANN401  # the runtime has no types
@@ -292,8 +290,6 @@ class SessionWatch:
             looks.append((after_ns - before_ns, other_ns - (before_ns + after_ns) // 2))
         return min(looks)[1]
 
-    # -- inferences
-
     def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         clock, find_shapes = time.perf_counter_ns, shapes_finder(method, self._bindings)
         find, tell, count = self._find, self._watcher.on_inference, self._count
@@ -384,7 +380,6 @@ def _give_up(session: Any) -> None:  # noqa: ANN401
 
 
 def _watched(source: Any) -> WatchedSession:  # noqa: ANN401
-    """Return a new record for a session of that model; the runtime refuses other objects."""
     if not isinstance(source, str | os.PathLike):
         return WatchedSession()
     path = Path(os.fsdecode(source))
@@ -419,9 +414,8 @@ def _save_weights_nowhere(options: Any, folder: Path) -> bool:  # noqa: ANN401
             # An earlier session has set it.
             options.add_session_config_entry(f"{_ENTRY}_file_name", "")
         return False
-    # A link to the null device, because the runtime deletes a file of weights that stays empty.
-    # Most Windows users may not create links; the weights then go into the folder, which is
-    # removed.
+    # A link to the null device, because the runtime deletes a file of weights that stays empty. If
+    # links are not allowed, as on most Windows, the weights go into the folder.
     with contextlib.suppress(OSError):
         (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     for key, value in (("file_name", _WEIGHTS_FILE), ("min_size_in_bytes", "64")):
@@ -444,8 +438,7 @@ def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
     """Whether the plan of a session can be saved at a negligible cost."""
     names = [name if isinstance(name, str) else name[0] for name in providers or ()]
     if set(names) - {_CPU}:
-        # A provider that compiles its part of the graph cannot save a plan, and the program would
-        # see the error.
+        # A provider that compiles its part cannot save a plan, and the program would see the error.
         return False
     if isinstance(source, bytes):
         return len(source) <= MAX_PLANNED_BYTES and source[4:8] != b"ORTM"

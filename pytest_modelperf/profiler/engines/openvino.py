@@ -109,7 +109,7 @@ def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:
-    """See `Engine`; a device may silently compute in another precision, so a model is tried."""
+    """See `Engine`; a device may silently compute in another precision, so a model is compiled."""
     device = _find_device(options)
     offered = [name for name in _FLOATS if _computes_in(device, name)]
     if precision not in offered:
@@ -311,14 +311,11 @@ class _ProfiledSession(_Session):
         }
 
     def _steady_us(self, name: str, average_us: int) -> float:
-        """Return the average without the first run; other devices report the last run alone."""
+        """Return the average without the first run, which only the CPU includes."""
         if self._compiled.get_property("EXECUTION_DEVICES") != ["CPU"]:
             return average_us
         total_us = average_us * (1 + len(self._run_ns)) - self._first_us.get(name, 0)
         return max(0.0, total_us / len(self._run_ns))
-
-
-# -- the model
 
 
 @functools.cache
@@ -451,9 +448,6 @@ def _working_directory(folder: str) -> Iterator[None]:
         os.chdir(before)
 
 
-# -- which nodes of the model a kernel stands for
-
-
 def _find_originals(
     model: ov.Model, nodes: _Nodes, told: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
@@ -523,9 +517,6 @@ def _text(op: ov.Node, key: str) -> str:
     return str(op.rt_info[key].astype(str)) if key in op.rt_info else ""
 
 
-# -- the names in an ONNX file
-
-
 class _Nodes:
     """The names of the nodes in an ONNX file, including the bodies of control flow."""
 
@@ -546,7 +537,6 @@ class _Nodes:
         return self._positions[name]
 
     def find(self, text: str) -> str | None:
-        """Return the node that the runtime refers to as `text`."""
         name = self._named(text)
         return None if name is None else self._passed_over.get(name, name)
 

@@ -100,9 +100,6 @@ def _described(name: str, shape: Iterable[int], kind: object) -> str:
     return f"{name}: {size} {type_name}"
 
 
-# -- options of ONNX Runtime as a program sets them that has numpy and onnxruntime alone
-
-
 # The values of options that are enumerations, by the names that our engine uses.
 _MEMBERS: Mapping[str, int] = {
     "none": 0, "basic": 1, "extended": 2, "layout": 3, "all": 99, "sequential": 0, "parallel": 1,
@@ -122,7 +119,7 @@ class SessionAttributes(Struct, frozen=True):
 
 
 def session_attributes(options: Mapping[str, str]) -> SessionAttributes:
-    """Return the settings, defaults included, of the session that the engine opens with these."""
+    """Return the settings of the engine's session with these options, including its defaults."""
     own = {name: value for name, value in options.items() if name.partition(".")[0] not in _OTHERS}
     return SessionAttributes(
         {**_OPTIONS, **{name: _value(text) for name, text in own.items() if "." not in name}},

@@ -36,21 +36,15 @@ class EngineModule(Struct, frozen=True):
         return self.name == CALLABLE_ENGINE or self not in BUILT_IN.values()
 
 
-def _built_in(name: str, install: str = "") -> EngineModule:
-    return EngineModule(name, f"{__package__}.{name}", install)
-
-
 DEFAULT_ENGINE = "onnxruntime"
 CALLABLE_ENGINE = "callable"
+_INSTALLS = {
+    DEFAULT_ENGINE: "pip install onnxruntime",
+    "openvino": "pip install 'pytest-modelperf[openvino]'",
+    CALLABLE_ENGINE: "",
+}
 BUILT_IN: Mapping[str, EngineModule] = MappingProxyType(
-    {
-        engine.name: engine
-        for engine in (
-            _built_in(DEFAULT_ENGINE, "pip install onnxruntime"),
-            _built_in("openvino", "pip install 'pytest-modelperf[openvino]'"),
-            _built_in(CALLABLE_ENGINE),
-        )
-    }
+    {each: EngineModule(each, f"{__package__}.{each}", how) for each, how in _INSTALLS.items()}
 )
 
 
@@ -77,12 +71,10 @@ def find_source(module: str) -> ModuleSource:
         ) from error
 
 
+# Hundreds of workers are started, and each would take as long to compile it.
 @lru_cache(maxsize=32)
 def compile_source(text: str, file: str) -> bytes | None:
-    """Return the compiled module for workers of this same Python, or None if it has an error.
-
-    Hundreds of workers are started, and each would take as long to compile it.
-    """
+    """Return the compiled module for workers of this same Python, or None if it has an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

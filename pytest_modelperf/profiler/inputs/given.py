@@ -33,8 +33,7 @@ GivenSource: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | MakeIn
 
 # Larger inputs do not hold shapes, so their values are not needed before the model runs.
 _MAX_VALUES = 1024
-# Inputs with at most this many values are shown in full, because they are shapes or counts. Larger
-# inputs are data.
+# Inputs with at most this many values are shown in full: shapes or counts, not data.
 _SHOWN_VALUES = 8
 _SHOWN_LETTERS = 80
 # Values are stored as floats, which cannot represent all integers beyond this.
@@ -42,10 +41,7 @@ _EXACT = 2**53
 
 
 class GivenInputs(Struct, frozen=True, eq=False):
-    """Inputs by name, or the function that makes them once the shapes are known.
-
-    `source` is where they come from, as text for messages.
-    """
+    """Inputs by name, or a function that makes them, and how messages name their source."""
 
     source: str
     arrays: Mapping[str, Array] = field(default_factory=dict)
@@ -228,9 +224,6 @@ def _texts(name: str, array: Array, source: str) -> Array:
     made = np.empty(len(texts), dtype=object)
     made[:] = texts
     return made.reshape(array.shape)
-
-
-# -- where they come from
 
 
 def _as_arrays(values: Mapping[str, object], source: str) -> dict[str, Array]:

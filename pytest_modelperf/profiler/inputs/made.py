@@ -103,7 +103,7 @@ def make_input(
 def input_types(
     graph: Graph, inputs: BoundInputs, model: str = "the model"
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the type and shape of every input; BindingError if one cannot be sent to a worker."""
+    """Return the type and shape of every input; raise BindingError if one cannot be sent."""
     return {tensor.name: _known_type(tensor, inputs, model) for tensor in graph.inputs}
 
 
@@ -142,9 +142,6 @@ def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
     return array.reshape(shape)
 
 
-# -- made values
-
-
 def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: int) -> Feed:
     draw = _Draw(_random_state(name, seed), min(prod(shape), _DRAWN))
     demand = _named(name, dtype, demand)
@@ -170,7 +167,7 @@ def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: i
 
 
 def _random_state(name: str, seed: int) -> np.random.RandomState:
-    """Return a random stream for each name, of the generator that numpy never changes (NEP 19)."""
+    """Return a random stream for each name, of a generator that numpy never changes (NEP 19)."""
     digest = hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
     return np.random.RandomState(np.frombuffer(digest, "<u4").astype(np.uint32))
 

@@ -133,14 +133,9 @@ def _in_a_row(specs: Sequence[InputSpec], model: str) -> tuple[Feed, tuple[Place
     return replace(feeds[0], array=flat), places
 
 
-# -- the inputs of a workload
-
-
-# A block holds at least one pass, and the limit on the inferences of a block would cut a longer
-# pass.
+# A block holds at least one pass, and its limit of inferences would cut a longer pass.
 _LONGEST_PASS = 200
-# The inputs of a member start at multiples of this many elements, so that all are aligned in
-# memory.
+# The inputs of a member start at multiples of this many elements, to be aligned in memory.
 _STRIDE = 64
 
 
@@ -266,9 +261,6 @@ def describe_mixture(
         digest.update(repr((member.name, member.weight, sorted(member.dims.items()))).encode())
         digest.update(repr(stored.sha256).encode())
     return StoredInputs(specs=described, sha256=digest.hexdigest())
-
-
-# -- the inputs that a user gives for a generation
 
 
 if TYPE_CHECKING:

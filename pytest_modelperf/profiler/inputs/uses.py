@@ -96,8 +96,7 @@ class Uses(Struct, frozen=True):
         if found is not None and step.added is not None:
             edge = float(value.reshape(-1)[0]) - step.added[0]
             values = (edge,) if node.op_type == "Equal" else (edge, edge + 1, edge - 1)
-            # For a loop there is no value to suggest: with one of these it would not run, or run
-            # only once.
+            # There is no value to suggest for a loop, which would not run or run only once.
             compared = values if found.is_of_branch else ()
             demand = Demand(
                 decides=found.decides, compared=compared, is_of_branch=found.is_of_branch
@@ -105,7 +104,7 @@ class Uses(Struct, frozen=True):
             yield _Found(demand, is_changed=True)
 
     def _masked(self, node: Node, index: int, step: _Step) -> Iterator[_Found]:
-        """Yield the whole length for a range: the comparison masks the end of a sequence."""
+        """Yield the length of a range compared with the input, which masks a sequence's end."""
         other = node.optional_input(1 - index)
         made = None if other is None else self.makers.get(other)
         while made is not None and made.op_type in _RESHAPES:
@@ -152,8 +151,6 @@ def _moved(demand: Demand, added: tuple[float, float] | None) -> _Found:
         return _Found(demand.loosened(), is_changed=True)
     return _Found(demand.shifted(*added), is_changed=added != (0.0, 0.0))
 
-
-# -- what hands values on
 
 # The inputs whose elements the outputs contain, or some of them.
 _PASSES: Mapping[str, Sequence[int]] = {
@@ -212,9 +209,6 @@ def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[flo
     if node.op_type == "Add":
         return added[0] + low, added[1] + high
     return None if index == 1 else (added[0] - high, added[1] - low)
-
-
-# -- what asks for certain values
 
 
 def _demand(node: Node, index: int, *, is_float: bool) -> Demand | None:

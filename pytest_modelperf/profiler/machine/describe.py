@@ -81,8 +81,7 @@ def _groups(root: Path, mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
     if mount.top not in (path, *path.parents):
         return
     below = path.relative_to(mount.top).parts
-    # A process may have been moved to a group that it cannot see, `/../other`: no mounted folder is
-    # above it.
+    # A process may be in a group that it cannot see, `/../other`, which no mounted folder has.
     if ".." in below or ".." in mount.folder.parts or len(below) > _MAX_DEPTH:
         return
     folder = root.joinpath(*mount.folder.parts[1:])
@@ -110,9 +109,6 @@ def _quota(folder: Path) -> float | None:
     quota = parse_natural(quota_text)
     period = parse_natural(period_text or str(_DEFAULT_PERIOD_US))
     return quota / period if quota and period else None
-
-
-# -- which machine this is
 
 
 ROOT = Path("/")

@@ -29,9 +29,6 @@ def select_instruction_sets(flags: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in INSTRUCTION_SETS if name in present)
 
 
-# -- small files of the kernel
-
-
 # Linux itself is built for at most 8192 processors on x86, and for fewer elsewhere.
 MAX_PROCESSORS = 8192
 # A kernel counts in 64 bits; longer numbers would not fit a float.
@@ -90,9 +87,6 @@ def readable(text: str | None) -> str | None:
     return printable(words)[:_MAX_NAME].strip() or None
 
 
-# -- whether this process runs in a container
-
-
 CONTAINER = "container"
 VIRTUAL_MACHINE = "virtual machine"
 
@@ -131,9 +125,6 @@ def _is_container(root: Path) -> bool:
     if any(exists(root / file) for file in _CONTAINER_FILES):
         return True
     return _CONTAINER_GROUP.search(read_text(root / "proc/self/cgroup") or "") is not None
-
-
-# -- the hardware as Linux describes it in /proc and /sys
 
 
 # A paragraph of /proc/cpuinfo. On x86 each describes one processor; elsewhere some describe all.
@@ -178,7 +169,6 @@ def online_processors(root: Path) -> frozenset[int]:
 
 
 def _read_cpuinfo(root: Path) -> tuple[Paragraph, ...]:
-    """Return the paragraphs, with the fields that are used here."""
     paragraphs: list[Paragraph] = []
     current: dict[str, str] = {}
     for line in (read_text(root / "proc/cpuinfo", _MAX_CPUINFO_BYTES) or "").split("\n"):
@@ -257,7 +247,6 @@ def _memory_bytes(root: Path) -> int | None:
 
 
 def _governor(root: Path, online: Collection[int]) -> str | None:
-    """Return the frequency governor, or several names if processors differ."""
     files = (root / _CPU / f"cpu{number}" / "cpufreq/scaling_governor" for number in online)
     names = {name for name in map(read_line, files) if name}
     return readable(", ".join(sorted(names)))
@@ -268,9 +257,6 @@ def _turbo(root: Path) -> bool | None:
     no_turbo = read_line(root / _CPU / "intel_pstate/no_turbo")
     boost = read_line(root / _CPU / "cpufreq/boost")
     return {"0": True, "1": False}.get(no_turbo or "", {"0": False, "1": True}.get(boost or ""))
-
-
-# -- the hardware as macOS describes it, by sysctl
 
 
 # If there are two kinds of processors, names without a level describe the slower kind.

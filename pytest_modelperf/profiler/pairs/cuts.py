@@ -44,16 +44,12 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
 from pytest_modelperf.stats.quantiles import load_quantiles
 
-# Each plan is profiled this many times, in turn with the other, and the shorter time of a kernel
-# counts.
+# Each plan is profiled this many times, in turn with the other; the shorter time counts.
 _PROFILES = 2
 
 
 class Cut(Struct, frozen=True, eq=False):
-    """Kernels of a plan as a model file, and the inputs that they had.
-
-    `options` are the engine's options, with its defaults filled in.
-    """
+    """Kernels of a plan as a model file, their inputs, and the engine's options and defaults."""
 
     path: Path
     feeds: Mapping[str, Feed]

@@ -28,10 +28,7 @@ _WATCHED = "watched.onnx"
 
 
 def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, Sent] | None:
-    """Open a session and return its outputs, all of them or those in `names`.
-
-    None means that the engine cannot return them. At most `MAX_BYTES` are read in total.
-    """
+    """Open a session and return its outputs, or those in `names`, if the engine can return them."""
     rig.open()
     found: Mapping[str, Sent] | None = rig.worker.ask(
         "outputs",
@@ -41,8 +38,7 @@ def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, S
         feed=rig.still_feed,
         names=None if names is None else list(names),
     )
-    # Not in a `finally`: after an error or an interrupt, the worker may have ended or be busy and
-    # would not answer.
+    # Not in a `finally`: after an error, the worker may have ended or be busy, and not answer.
     rig.close()
     return found
 

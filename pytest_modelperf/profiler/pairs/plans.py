@@ -276,7 +276,7 @@ def _folder_of(rig: Rig) -> str:
 
 
 def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
-    """Return the share of the changed kernels in the time, or in the number if no time is known."""
+    """Return the share of the time that changed kernels took; without times, of their number."""
     times = seen.times_ns or dict.fromkeys(range(len(plan.kernels)), 1)
     return sum(times.get(index, 0) for index in changed) / max(sum(times.values()), 1)
 

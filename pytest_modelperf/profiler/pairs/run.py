@@ -215,7 +215,6 @@ def _compare_plans(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _Planned
 
 
 def _check_sizes(before: SavedPlan, after: SavedPlan) -> PlanFinding:
-    """Run two plans of the same digest, and return the finding."""
     kernels = after.plan.digest.kernels
     try:
         other = find_other_size(before, after)

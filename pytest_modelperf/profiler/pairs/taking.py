@@ -53,10 +53,7 @@ def take_rounds(  # noqa: PLR0913  # of what, how, until when, for whom
     *,
     pass_inferences: int = 1,
 ) -> Sequence[DuetRound]:
-    """Take rounds until the rule has decided or the time is over.
-
-    In a workload, one pass over the members has `pass_inferences` inferences.
-    """
+    """Take rounds until the rule has decided or the time is over."""
     fewest, *tail_samples = rule.samples_needed
     policy = replace(
         DUET_POLICY,

@@ -79,7 +79,7 @@ class SharedDuet(Struct):
         return before, after
 
     def _find_failing(self) -> PairSide | None:
-        """Return the side that also fails alone; both do after the worker is lost."""
+        """Return the side that also fails alone, or None: both do after the worker is lost."""
         sides: tuple[tuple[PairSide, Rig], ...] = ((BEFORE, self.before), (AFTER, self.after))
         failing = [side for side, rig in sides if _fails(rig)]
         return failing[0] if len(failing) == 1 else None

@@ -21,8 +21,7 @@ MAX_KERNEL_CALLS = 200_000
 # sessions that share it. Sessions of one model differ by a percent or so.
 _LAYER_SHARE = 0.25
 _LAYER_SESSIONS = 5
-# A second session may be open next to the first if the free memory is more than this many times its
-# weights.
+# A second session is open next to the first if this many times its weights fit into memory.
 _SESSION_FACTOR = 3
 # A profile of plans is short, because it only divides time that was measured otherwise.
 _NS_PER_S = 1_000_000_000
@@ -40,10 +39,7 @@ class Profiled(Struct, frozen=True):
 
 
 def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[KernelRun] | None:
-    """Return the times of the kernels of plans that run as they are, in turn.
-
-    `plans` maps the inputs that each plan runs on to the path of its file in the worker.
-    """
+    """Return the times of the kernels of plans, in turn; `plans` maps feeds to the plans' paths."""
     answers = rig.ask(
         "layers",
         "in a profiled session of its plan",
@@ -63,7 +59,7 @@ def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[K
 
 
 def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
-    """Return the times of the kernels of models in one worker, in turn; None if it has none."""
+    """Return the times of the kernels of models in one worker, in turn, if the engine has them."""
     rig = models[0].rig
     policy = rig.setup.policy
     short_ns, whole_ns = (
@@ -144,7 +140,6 @@ def _told_apart(rig: Rig, named: Path | None) -> Workload:
 
 
 def _has_room(rig: Rig, weight_bytes: int) -> bool:
-    """Whether the free memory is enough for another session."""
     free = rig.worker.ask("memory", "as its memory was asked for")["available_bytes"]
     return free is None or weight_bytes * _SESSION_FACTOR < free
 

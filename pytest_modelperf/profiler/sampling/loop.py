@@ -178,8 +178,6 @@ class Loop:
         block_ns = min(trial.block_ns for trial in self._trials) / 2
         return self.left_ns() < prepare_ns + block_ns
 
-    # -- a round
-
     def _take_round(self) -> Trial:
         """Take one round; an error of the bench closes its session and is raised as it is.
 
@@ -351,8 +349,6 @@ class Loop:
             )
         return warmup
 
-    # -- the plan
-
     def _plan_block(self, turn_ns: float, prepare_ns: int) -> tuple[int, int]:
         """Return how many inferences the next block may have, and how long they may take."""
         policy = self._policy
@@ -474,13 +470,13 @@ def _turns_ns(blocks: Blocks) -> list[int]:
 
 
 def _typical_ns(blocks: Blocks) -> float:
-    """Return the time of a typical turn; for a workload it is the mean, as no turn is typical."""
+    """Return the time of a typical turn, or the mean for a workload, which has no typical turn."""
     find = statistics.median if blocks[0].mix is None else statistics.fmean
     return max(find(_turns_ns(blocks)), 1)
 
 
 def _spread(figures: Sequence[float]) -> float:
-    """Estimate the standard deviation from the quartiles: few slow inferences do not change it."""
+    """Estimate the standard deviation from the quartiles, which ignores a few slow inferences."""
     if len(figures) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(figures, n=4, method="inclusive")

@@ -108,8 +108,7 @@ DUET_POLICY = SamplingPolicy(
     min_samples=0,
     min_slow_block=3,
     min_slow_window=1,
-    # A turn of inferences this long takes a fifth of a round, with the parts that run next to both
-    # models.
+    # A turn this long takes a fifth of a round, with the parts that run next to both models.
     warm_after_seconds=0.25,
 )
 

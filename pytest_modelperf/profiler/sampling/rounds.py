@@ -1,4 +1,4 @@
-"""Take rounds of one model, of two that take turns, or of many, from a bench, by any clock."""
+"""Take rounds of one model, of two that take turns, or of many, from a bench."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sample(
     watch: WatchSampling,
     is_enough: IsEnough | None = None,
 ) -> tuple[Round, ...]:
-    """Return rounds of one model, until its median is precise enough, or until `is_enough`."""
+    """Return rounds of one model, until its median is precise enough, or `is_enough` if given."""
     loop = Loop(bench, _goal(policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0) for trial in loop.trials())
 

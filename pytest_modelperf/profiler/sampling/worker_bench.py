@@ -86,10 +86,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 
 class PlacedPart(Struct, frozen=True):
-    """A part of a plan as a file where the worker is; its session and its inputs have its name.
-
-    `cold_share` becomes a field of its `PartTurns`.
-    """
+    """A part of a plan as a file where the worker is; its session and its inputs have its name."""
 
     name: str
     path: str
@@ -97,10 +94,7 @@ class PlacedPart(Struct, frozen=True):
 
 
 class ClockTicks(Struct, frozen=True):
-    """The ticks of the clocks of a worker.
-
-    `knows_processor_time` means that the process clock is fine enough for single inferences.
-    """
+    """The ticks of the clocks of a worker, and whether single inferences have processor time."""
 
     wall_tick_ns: int
     process_tick_ns: int
@@ -235,7 +229,6 @@ class Rig(Struct):
         return others_ns >= _DISTURBED_SHARE * noise.wall_ns * len(self.worker.processors)
 
     def _require_resolved(self, times: Mapping[str, bytes]) -> None:
-        """Raise MeasureError if the wall clock is too coarse for these inferences."""
         if self.tick_ns <= FINE_NS:
             return
         for data in times.values():
@@ -343,11 +336,8 @@ def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> 
 
 
 def worker_request(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> WorkerRequest:
-    """Return the settings of a worker for these cases.
-
-    An engine that imports modules of the user finds the same ones as this process, in the same
-    order.
-    """
+    """Return the settings of a worker for these cases."""
+    # An engine that imports modules of the user finds the same ones as this process.
     is_whole_path = setup.engine.runs_user_code and is_this_python(setup.spec)
     paths = _import_path(setup.engine)
     return WorkerRequest(
@@ -401,7 +391,6 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
 def _facts_of(
     engine: EngineModule, described: Mapping[str, Any], python: str | None
 ) -> EngineFacts:
-    """Return the engine's description of itself; raise ExtensionError if it is not one."""
     told = {
         "name": engine.name,
         "version": described.get("version"),

@@ -84,8 +84,6 @@ class Agent(ModelSessions):
         except Exception as error:  # noqa: BLE001  # sent to the other side, which raises it
             return {"error": describe_error(error)}
 
-    # -- the process
-
     def do_begin(  # noqa: PLR0913, PLR0917  # one for each setting of the other side
         self,
         cores: int,
@@ -339,8 +337,6 @@ class Agent(ModelSessions):
             OWN_PROCESS.use_processors(self._affinity)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    # -- quantizing
-
     def do_quantizer(self, source: str, file: str) -> dict[str, Any]:
         """Load a quantizer from its source, and return what it raised, if anything."""
         try:
@@ -368,9 +364,6 @@ class Agent(ModelSessions):
         except Exception as error:  # noqa: BLE001  # the same
             return {"raised": describe_error(error)}
         return {"notes": list(notes)}
-
-
-# -- errors
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:

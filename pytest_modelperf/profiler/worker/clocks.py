@@ -76,11 +76,7 @@ class _Readings:
 
 
 def measure_clocks(wall_clock: Clock, process_clock: Clock) -> Clocks:
-    """Return the ticks of both clocks.
-
-    Raise ClocksError if one stops or goes back while the other runs. This takes a tenth of a
-    millisecond, or a tenth of a second if a clock is coarse.
-    """
+    """Return the ticks of both clocks; raise ClocksError if one stops or goes back."""
     wall, process = _Readings(wall_clock), _Readings(process_clock)
     for _ in range(_MOST_READINGS):
         wall.read()

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 # The width of the widest vector registers, and the alignment of the memory of ONNX Runtime.
 _ALIGNMENT = 64
 
 
-class FeedArrays:
+class FeedArrays(NamedTuple):
     """The inputs of a model by name, their types, which numpy may lack, and steps, if any."""
 
-    def __init__(
-        self, arrays: Mapping[str, Any], dtypes: Mapping[str, str], steps: StepArrays | None = None
-    ) -> None:
-        self.arrays = arrays
-        self.dtypes = dtypes
-        self.steps = steps
+    arrays: Mapping[str, Any]
+    dtypes: Mapping[str, str]
+    steps: StepArrays | None = None
 
 
 class StepArrays:
@@ -59,10 +56,7 @@ class StepArrays:
         return self._arrays[name][start : start + size].reshape(shape)
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """Return the state before a step: the first state, repeated up to its length at that step.
-
-        A state that counts the steps has its value.
-        """
+        """Return the state before a step: the first one, repeated up to its length at that step."""
         import numpy as np
 
         found = {}

@@ -60,8 +60,7 @@ SENT_MODULES = (
     f"{__package__}.sessions",
     f"{__package__}.agent",
 )
-# This code reads the starter, which is one line. It has no quotes, because some shells would
-# interpret them.
+# Reads the starter, which is one line. It has no quotes, because some shells interpret them.
 _BOOT = "import io,os;source=io.BufferedReader(io.FileIO(os.dup(0)));exec(eval(source.readline()))"
 LOCAL = "popen"
 # The ways to a worker, the keys without a value, and all keys of a spec.
@@ -196,7 +195,6 @@ class ProcessWorker:
             self._channel.send(value)
 
     def _receive(self, step: str, limit_s: float) -> Any:  # noqa: ANN401  # the same
-        """Return the next answer; raise MeasureError if the worker is silent or has ended."""
         answer = None
         try:
             while answer is None:
@@ -233,7 +231,7 @@ class ProcessWorker:
         return described
 
     def send_file(self, path: Path, name: str) -> str:
-        """Return the path of a file as the worker sees it, which has it sent if it is elsewhere."""
+        """Return a file's path as the worker sees it; one on another machine is sent the file."""
         if self.is_local:
             # A link is not resolved, because the model's external data is next to the link.
             return str(path.absolute())
@@ -248,10 +246,7 @@ class ProcessWorker:
         return str(target)
 
     def send_model(self, path: Path, beside: Mapping[str, Path], folder: str = "model") -> str:
-        """Send a model and the files of its external data, by their relative paths.
-
-        On another machine they are in a folder of that name. See also `send_file`.
-        """
+        """Send a model and its external data, into a folder of that name on another machine."""
         for place, file in sorted(beside.items()):
             self.send_file(file, f"{folder}/{place}")
         return self.send_file(path, f"{folder}/{path.name}")
@@ -333,8 +328,7 @@ class ProcessWorker:
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    # If stderr is closed here, one of the pipes would have its number in the
-                    # worker.
+                    # If stderr is closed here, a pipe would have its number in the worker.
                     stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
                     # Nothing is imported from the working folder, because a folder that came with a
                     # model may hold a `numpy.py`. Pythons before 3.11 ignore the variable.
@@ -427,8 +421,7 @@ def interpreter_spec(path: str, option: str) -> str:
 
 def python_spec(path: str) -> str:
     """Return the spec of a Python interpreter, without checking that it exists."""
-    # The system reads two slashes as one, but in a spec they would end the path. The path is split
-    # as in a shell.
+    # Two slashes would end the path, and mean one to the system. It is split as in a shell.
     return f"{LOCAL}//python={shlex.quote(re.sub('//+', '/', path))}"
 
 

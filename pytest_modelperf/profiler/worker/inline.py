@@ -130,9 +130,6 @@ def _use_processors(before: Collection[int] | None) -> None:
             OWN_PROCESS.use_processors(before)
 
 
-# -- the thread that the work belongs to
-
-
 class MainThread:
     """The thread that calls `serve`, which works for the thread that it starts.
 

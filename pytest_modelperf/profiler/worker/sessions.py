@@ -10,7 +10,7 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pytest_modelperf.profiler.worker.clocks import Clock, Clocks, measure_clocks
 from pytest_modelperf.profiler.worker.feeds import FeedArrays, align, read_feed
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, Session, Steps
 
 
-class ModelLocation:
-    """The location of a model: a file, and the folder of its external data if that is elsewhere."""
+class ModelLocation(NamedTuple):
+    """A file or a function, and the folder of the file's external data if that is elsewhere."""
 
-    def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
-        self.path = path
-        self.folder = folder
+    path: Any
+    folder: str | None
 
 
 class LostProcessorsError(RuntimeError):
@@ -313,7 +312,6 @@ class ModelSessions:
         return session.prepare_steps(fed.steps, fed.dtypes)
 
     def _require_processors(self) -> None:
-        """Raise LostProcessorsError if this process has fewer processors than it was pinned to."""
         if not self._cores:
             return
         left = len(processors_left(self._other_threads))

@@ -27,8 +27,7 @@ from typing import IO, Any
 _OLDEST = (3, 9)
 # Python 3.9 can read it, and it writes large values without a copy.
 _PROTOCOL = 4
-# How long a worker may continue after the other side has gone, and then how long its cleanup may
-# take.
+# How long a worker may go on after the other side has gone, and then how long it may clean up.
 _GRACE_S = 5.0
 _END = object()
 

@@ -120,7 +120,6 @@ class TurnWatch:
             taken.switches.append(switches - self._switches)
 
     def _waits_so_far(self) -> list[int]:
-        """Return how long each thread has waited for a processor since it began."""
         for index, queue in enumerate(self._queues):
             # A thread that has ended no longer waits.
             with contextlib.suppress(ProcessLookupError):
@@ -263,8 +262,7 @@ def time_at_once(
     return taken, sum(rates) * _NS_PER_S
 
 
-# The last part of a wait, which spins instead of sleeping: a system wakes a thread some 0.1 ms
-# late.
+# The last part of a wait spins instead of sleeping: a system wakes a thread some 0.1 ms late.
 _SPUN_NS = 500_000
 
 
