@@ -304,13 +304,8 @@ class _Scope(Struct):
                 continue
             seen.add(node)
             yield node
-            queue.extend(
-                self.producers[tensor]
-                for tensor in node.inputs
-                if tensor is not None
-                and tensor in self.producers
-                and not any(tensor in end for end in ends)
-            )
+            made = [t for t in node.inputs if t is not None and t in self.producers]
+            queue.extend(self.producers[t] for t in made if not any(t in end for end in ends))
 
     def place_views(self, views: Sequence[PlanNode], placed: dict[PlanNode, set[Node]]) -> None:
         """Place inserted views with the step before them, because they move no data."""
@@ -439,19 +434,11 @@ def _kernels_of_layers(
     # A kernel runs at the position of the last of its layers.
     order = sorted(members, key=lambda host: members[host][-1])
     places = {host: place for place, host in enumerate(order)}
-    return tuple(
-        GraphKernel(
-            op_type=layers[host].op_type,
-            inputs=tuple(
-                dict.fromkeys(
-                    feeder
-                    for layer in members[host]
-                    for each in layers[layer].fed_by or ()
-                    if (feeder := places[hosts[each]]) < place
-                )
-            ),
-            layer=host,
-            ns=times[host].ns if host in times else None,
-        )
-        for place, host in enumerate(order)
-    )
+    found = []
+    for place, host in enumerate(order):
+        feeders = [each for layer in members[host] for each in layers[layer].fed_by or ()]
+        fed_from = dict.fromkeys(places[hosts[each]] for each in feeders)
+        inputs = tuple(each for each in fed_from if each < place)
+        ns = times[host].ns if host in times else None
+        found.append(GraphKernel(op_type=layers[host].op_type, inputs=inputs, layer=host, ns=ns))
+    return tuple(found)

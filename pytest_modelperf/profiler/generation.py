@@ -57,12 +57,8 @@ def whole_generations(named: Iterable[NamedFigures]) -> tuple[WholeGeneration, .
             name = each.name.replace(phase.id, f"prompt{phase.prompt}-generate{phase.generate}")
             made.append(WholeGeneration(name, prefills.get(prompt), each.figures))
     with_steps = {id(each.prefill) for each in made}
-    alone = (
-        WholeGeneration(name, figures, None)
-        for name, figures in prefills.items()
-        if id(figures) not in with_steps
-    )
-    return (*alone, *made)
+    alone = [(name, own) for name, own in prefills.items() if id(own) not in with_steps]
+    return (*(WholeGeneration(name, own, None) for name, own in alone), *made)
 
 
 def count_generation(

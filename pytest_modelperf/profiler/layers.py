@@ -248,11 +248,8 @@ class LayerTable:
         times = [row.finished(scale) for row in rows]
         overhead = rest.scaled(rest_scale)
         ns = overhead.ns if rows else latency_ns
-        times.append(
-            LayerTime(
-                kind=RowKind.OVERHEAD, kernel="", ns=ns, doubts_ns=overhead.doubts(LAYER_CONFIDENCE)
-            )
-        )
+        doubts_ns = overhead.doubts(LAYER_CONFIDENCE)
+        times.append(LayerTime(kind=RowKind.OVERHEAD, kernel="", ns=ns, doubts_ns=doubts_ns))
         waited = latency_ns - math.fsum(time.ns for time in times)
         if waits and waited > 0.0:
             times.append(LayerTime(kind=RowKind.WAITING, kernel="", ns=waited))

@@ -114,14 +114,10 @@ class MeasureRequest(Struct, frozen=True):
         counted = profile_model(self.model.source, self.request, extensions.operators)
         counted = replace(counted, model=replace(counted.model, sha256=sha256))
         request = with_phases_of(self.request, (each.case for each in counted.cases))
-        parts = tuple(
-            (
-                f"{counted.model.name} {case_label(case)}",
-                replace(self, request=case, names_machine=True),
-            )
-            for case in request.split()
-        )
-        return Parts(parts, Profile, partial(self._join, counted))
+        parts = [replace(self, request=case, names_machine=True) for case in request.split()]
+        titles = [f"{counted.model.name} {case_label(part.request)}" for part in parts]
+        titled = tuple(zip(titles, parts, strict=True))
+        return Parts(titled, Profile, partial(self._join, counted))
 
     def _join(self, counted: Profile, found: Sequence[Profile | ModelPerfError]) -> Profile:
         cases: list[CaseProfile] = []

@@ -90,14 +90,11 @@ class Model(Struct, frozen=True, dict=True):
     @cached_property
     def given_inputs(self) -> StoredInputs:
         """The inputs that the user gave; two runs of a model are the same only if these are."""
-        if self.request.mixture is not None:
-            return describe_mixture(
-                self.request.mixture,
-                [member.inputs for member in self.binding.members],
-                self.given_of_members,
-                self.request.seed,
-            )
-        return describe_given(self.binding.inputs, self.given_feeds.steps, self.request.seed)
+        mixture, seed = self.request.mixture, self.request.seed
+        if mixture is None:
+            return describe_given(self.binding.inputs, self.given_feeds.steps, seed)
+        specs = [member.inputs for member in self.binding.members]
+        return describe_mixture(mixture, specs, self.given_of_members, seed)
 
     @cached_property
     def given_feeds(self) -> PhaseGiven:

@@ -267,15 +267,7 @@ class CaseProfile(Struct, frozen=True):
             return None
         counts = () if self.counted is None else self.counted.members
         macs = {each.name: each.macs for each in counts}
-        plain = [
-            MemberFigures(
-                name=each.name,
-                weight=each.weight,
-                is_largest=each.is_largest,
-                macs=macs.get(each.name),
-            )
-            for each in members
-        ]
+        plain = [MemberFigures(**asdict(each), macs=macs.get(each.name)) for each in members]
         found = None if self.measured is None else self.measured.mixture
         if found is None:
             return WorkloadFigures(members=tuple(plain))
@@ -313,21 +305,12 @@ class CaseProfile(Struct, frozen=True):
         layers = () if self.counted is None else self.counted.layers
         times = () if self.measured is None else self.measured.layer_times or ()
         time_of = {time.layer: time for time in times if time.layer is not None}
-        runs_in = {
-            index: layers[time.layer].id
-            for time in times
-            if time.layer is not None
-            for index in time.fused
-        }
-        rows = [
-            LayerRow(
-                layer,
-                time_of.get(index),
-                tuple(layers[i] for i in time_of[index].fused) if index in time_of else (),
-                runs_in.get(index),
-            )
-            for index, layer in enumerate(layers)
-        ]
+        runs_in = {i: layers[at].id for at, time in time_of.items() for i in time.fused}
+        rows = []
+        for index, layer in enumerate(layers):
+            time = time_of.get(index)
+            fused = () if time is None else tuple(layers[i] for i in time.fused)
+            rows.append(LayerRow(layer, time, fused, runs_in.get(index)))
         return (*rows, *(LayerRow(None, time) for time in times if time.layer is None))
 
     @property

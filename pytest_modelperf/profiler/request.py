@@ -180,40 +180,29 @@ def request_of_each(
         return requests
     own = [dim_names(inputs) for inputs in declared]
     known = frozenset[str]().union(*own)
-    return tuple(
-        replace(
-            each,
-            dims={
-                name: sizes
-                for name, sizes in request.dims.items()
-                if name in names or name not in known or len(sizes) > 1
-            },
-        )
-        for each, names in zip(requests, own, strict=True)
-    )
+    found = []
+    for each, names in zip(requests, own, strict=True):
+        foreign = known - names
+        kept = {n: sizes for n, sizes in request.dims.items() if n not in foreign or len(sizes) > 1}
+        found.append(replace(each, dims=kept))
+    return tuple(found)
 
 
 def _with_own_state(
     request: ProfileRequest, inputs: Sequence[AbstractSet[str]]
 ) -> tuple[ProfileRequest, ...]:
     known = frozenset[str]().union(*inputs)
-    return tuple(
-        replace(
-            request,
-            generations=tuple(
-                replace(
-                    each,
-                    state={
-                        past: present
-                        for past, present in each.state.items()
-                        if past in own or past not in known
-                    },
-                )
-                for each in request.generations
-            ),
-        )
-        for own in inputs
-    )
+    found = []
+    for own in inputs:
+        foreign = known - own
+        states = [
+            {past: present for past, present in each.state.items() if past not in foreign}
+            for each in request.generations
+        ]
+        pairs = zip(request.generations, states, strict=True)
+        generations = tuple(replace(each, state=state) for each, state in pairs)
+        found.append(replace(request, generations=generations))
+    return tuple(found)
 
 
 def require_equal_phases(files: Sequence[ModelFile], requests: Sequence[ProfileRequest]) -> None:

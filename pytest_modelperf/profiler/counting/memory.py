@@ -155,11 +155,8 @@ class TrafficCounter(Struct):
         if is_view(node):
             self._note_view(node)
             return _NOTHING
-        writes = {
-            tensor.name: product(tensor.nbytes, repeats)
-            for tensor in node.outputs
-            if tensor is not None and tensor in self.used
-        }
+        outputs = [t for t in node.outputs if t is not None and t in self.used]
+        writes = {tensor.name: product(tensor.nbytes, repeats) for tensor in outputs}
         if node.qualified_op in _SHAPES_ONLY:
             return Traffic({}, writes)
         reads = self._reads(node, repeats)

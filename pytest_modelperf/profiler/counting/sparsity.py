@@ -208,11 +208,8 @@ def _spread(
     if zero_point.ndim == rank:
         count = zero_point.shape[along]
         block = block_size or -(-length // max(count, 1))
-        others_fit = all(
-            have in (1, want)
-            for i, (have, want) in enumerate(zip(zero_point.shape, shape, strict=True))
-            if i != along
-        )
+        pairs = list(zip(zero_point.shape, shape, strict=True))
+        others_fit = all(have in (1, want) for i, (have, want) in enumerate(pairs) if i != along)
         if others_fit and count in (1, length):
             return zero_point
         if others_fit and -(-length // block) == count:

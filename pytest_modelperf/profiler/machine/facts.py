@@ -53,11 +53,8 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
         processor's name replaces it.
         """
         system = (self.system or "").lower()
-        parts = [
-            _SYSTEM_NAMES.get(system, system),
-            self.architecture or "",
-            self.microarchitecture or self.cpu or "",
-        ]
+        name = _SYSTEM_NAMES.get(system, system)
+        parts = [name, self.architecture or "", self.microarchitecture or self.cpu or ""]
         cores = [] if self.usable_cores is None else [f"{self.usable_cores}c"]
         return "-".join([*(_slug(part) or "unknown" for part in parts), *cores])
 

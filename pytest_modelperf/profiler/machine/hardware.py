@@ -102,18 +102,14 @@ _CONTAINER_FILES = ("run/systemd/container", "run/.containerenv", ".dockerenv")
 
 def find_virtualization(root: Path, flags: Collection[str] | None) -> str | None:
     """Return `container`, `virtual machine`, or one in the other, or None without signs of any."""
-    found = (
-        CONTAINER if _is_container(root) else "",
-        VIRTUAL_MACHINE if _is_virtual(root, flags) else "",
-    )
-    return " in a ".join(filter(None, found)) or None
+    found = [CONTAINER] if _is_container(root) else []
+    if _is_virtual(root, flags):
+        found.append(VIRTUAL_MACHINE)
+    return " in a ".join(found) or None
 
 
 def _is_virtual(root: Path, flags: Collection[str] | None) -> bool:
-    """Whether this is a virtual machine.
-
-    On x86 a flag decides, because the machine's name would also match the bare metal of a cloud.
-    """
+    # On x86 a flag decides: the machine's name would also match the bare metal of a cloud.
     if flags is not None and "fpu" in flags:
         return "hypervisor" in flags
     dmi = root / "sys/devices/virtual/dmi/id"

@@ -83,13 +83,10 @@ def read_times(model: Model, plan: EnginePlan, run: KernelRun) -> TimedPlan:
     names = {node.name: node for node in graph.walk() if node.name}
     places = KernelPlaces(graph, names).of_steps(steps, graph)
     tick_ns = resolution_ns(run.kernels)
-    kernels = {
-        int(kernel.name): TimedKernel(
-            kernel, places[int(kernel.name)], calm_time(kernel.self_ns, tick_ns)
-        )
-        for kernel in run.kernels
-        if kernel.name.isdigit() and int(kernel.name) < len(places)
-    }
+    kernels = {}
+    for kernel in run.kernels:
+        if kernel.name.isdigit() and (at := int(kernel.name)) < len(places):
+            kernels[at] = TimedKernel(kernel, places[at], calm_time(kernel.self_ns, tick_ns))
     return TimedPlan(steps, kernels)
 
 

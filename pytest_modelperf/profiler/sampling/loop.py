@@ -334,19 +334,12 @@ class Loop:
     def _warm_longer(self, warmup: Warmup, since_ns: int) -> Warmup:
         """Continue the warm-up until it is as long as the policy requires."""
         # Half of the remaining time is kept for the block.
-        end_ns = min(
-            since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S),
-            self._clock() + self.left_ns() // 2,
-        )
+        wanted_ns = since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S)
+        end_ns = min(wanted_ns, self._clock() + self.left_ns() // 2)
         while (missing_ns := end_ns - self._clock()) > 0:
             taken = self._bench.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
-            times_ns = _turns_ns(taken)
-            warmup = replace(
-                warmup,
-                runs=warmup.runs + len(times_ns),
-                turn_ns=_typical_ns(taken),
-                ends=(*warmup.ends[:1], taken),
-            )
+            runs, ends = warmup.runs + len(_turns_ns(taken)), (*warmup.ends[:1], taken)
+            warmup = replace(warmup, runs=runs, turn_ns=_typical_ns(taken), ends=ends)
         return warmup
 
     def _plan_block(self, turn_ns: float, prepare_ns: int) -> tuple[int, int]:
@@ -451,17 +444,12 @@ class Loop:
         return self._end_ns - self._clock()
 
     def _tell(self, step: str, least_seconds: float | None = None) -> None:
-        estimate = self._estimate
-        self._watch(
-            SamplingProgress(
-                step,
-                len(self._trials) + 1,
-                None if estimate is None else estimate.value_ns,
-                None if estimate is None else estimate.half_width,
-                max(self.left_ns(), 0) / _NS_PER_S,
-                least_seconds,
-            )
-        )
+        number, left_s = len(self._trials) + 1, max(self.left_ns(), 0) / _NS_PER_S
+        at = SamplingProgress(step, number, None, None, left_s, least_seconds)
+        if self._estimate is not None:
+            value_ns, half_width = self._estimate.value_ns, self._estimate.half_width
+            at = replace(at, estimate_ns=value_ns, half_width=half_width)
+        self._watch(at)
 
 
 def _turns_ns(blocks: Blocks) -> list[int]:

@@ -239,14 +239,9 @@ class Agent(ModelSessions):
             report = session.report(len(times))
             session.close()
             unprofiled = plain.get(model["beside"])
-            reports.append(
-                {
-                    **report,
-                    "run_ns": times.tolist(),
-                    "sessions": [len(times)],
-                    "plain_ns": [] if unprofiled is None else unprofiled.tolist(),
-                }
-            )
+            plain_ns = [] if unprofiled is None else unprofiled.tolist()
+            runs_of_one = {"run_ns": times.tolist(), "sessions": [len(times)]}
+            reports.append({**report, **runs_of_one, "plain_ns": plain_ns})
         return reports
 
     def do_plan(  # noqa: PLR0913, PLR0917  # the same

@@ -250,12 +250,9 @@ class ModelSessions:
         be `sent`.
         """
         engine, fed = self._require_engine(), self._feeds[feed]
-        arrays = dict(fed.arrays)
-        arrays.update(
-            engine.read_tensors(
-                ModelLocation(model, None), threads, dict(options), fed.arrays, fed.dtypes, names
-            )
-        )
+        ref = ModelLocation(model, None)
+        read = engine.read_tensors(ref, threads, dict(options), fed.arrays, fed.dtypes, names)
+        arrays = {**fed.arrays, **read}
         for name in sent:
             if arrays[name].dtype.hasobject:
                 raise ValueError(
@@ -269,10 +266,8 @@ class ModelSessions:
             name: (fed.dtypes.get(name, str(array.dtype)), tuple(map(int, array.shape)))
             for name, array in arrays.items()
         }
-        return {
-            "types": found,
-            "sent": {name: (arrays[name].dtype.str, arrays[name].tobytes()) for name in sent},
-        }
+        bits = {name: (arrays[name].dtype.str, arrays[name].tobytes()) for name in sent}
+        return {"types": found, "sent": bits}
 
     def do_outputs(
         self, side: str, max_bytes: int, feed: str = "", names: Sequence[str] | None = None
