@@ -144,7 +144,6 @@ def _named(name: str, names: Mapping[str, Node]) -> Node | None:
 
 
 def _blocked_output(name: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """Return the tensor that a kernel of the blocked layout is named after."""
     found = _BLOCKED.fullmatch(name)
     if found is None:
         return None

@@ -144,8 +144,6 @@ def resolution_ns(kernels: Iterable[Kernel]) -> int:
 
 
 class _Timing(Struct, frozen=True):
-    """The numbers of runs in each session of a profile, and the tick of its clock."""
-
     sessions: tuple[int, ...]
     tick_ns: int
 
@@ -301,7 +299,6 @@ def _typical_ns(run: KernelRun) -> float:
 
 
 def _sum_by_run(kernels: Sequence[Kernel]) -> list[float]:
-    """Return the time of all kernels together in each run; empty if one of them lacks a run."""
     if len({len(kernel.self_ns) for kernel in kernels}) != 1:
         return []
     return [sum(run) for run in zip(*(kernel.self_ns for kernel in kernels), strict=True)]

@@ -107,7 +107,10 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
     case = place.case
     try:
         with started_rig(model, setup, place) as rig:
-            arriving = _arriving(rig, arrivals)
+            arriving = rig
+            if arrivals is not None:
+                every_ns = None if arrivals.every_ms is None else round(arrivals.every_ms * 1e6)
+                arriving = replace(rig, every_ns=every_ns, streams=arrivals.streams)
             measured = measure_rounds(arriving, place.tell_round, is_enough=is_enough)
             if takes_layers:
                 plain = Timed(model, measured)
@@ -117,13 +120,6 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
     except MeasureError as error:
         return MeasuredCase(_not_measured(model, case, error, setup), model)
     return MeasuredCase(found.profile(case), found.model)
-
-
-def _arriving(rig: Rig, arrivals: Arrivals | None) -> Rig:
-    if arrivals is None:
-        return rig
-    every_ns = None if arrivals.every_ms is None else round(arrivals.every_ms * 1e6)
-    return replace(rig, every_ns=every_ns, streams=arrivals.streams)
 
 
 def _not_measured(model: Model, case: Case, error: MeasureError, setup: Setup) -> CaseProfile:
@@ -231,23 +227,20 @@ def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> M
     """Measure a function; its module is imported first, or the first round alone would be slow."""
     (load,) = rig.open()
     rig.close()
-    measured = _measure_loaded(rig, place, is_enough)
+    if isinstance(rig.worker, InlineWorker):
+        host = rig.worker.host
+
+        def tell_round(at: SamplingProgress) -> None:
+            host.run(partial(place.tell_round, at))
+
+        # In this process, the calls are made near the frames of the caller.
+        measured = host.serve(partial(measure_rounds, rig, tell_round, is_enough=is_enough))
+    else:
+        measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
     first, *others = measured.rounds
     starts = None if first.starts is None else replace(first.starts, load_ns=load.begun_ns)
     first = replace(first, load_ns=load.duration_ns, starts=starts)
     return replace(measured, rounds=(first, *others))
-
-
-def _measure_loaded(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
-    """Measure a loaded function; in this process, it is called near the frames of the caller."""
-    if not isinstance(rig.worker, InlineWorker):
-        return measure_rounds(rig, place.tell_round, is_enough=is_enough)
-    host = rig.worker.host
-
-    def tell_round(at: SamplingProgress) -> None:
-        host.run(partial(place.tell_round, at))
-
-    return host.serve(partial(measure_rounds, rig, tell_round, is_enough=is_enough))
 
 
 _HERE = "the function ran in this process, with all that was set up here"

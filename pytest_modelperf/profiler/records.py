@@ -344,11 +344,8 @@ def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
     # Imported here, because a static profile loads no scipy.
     from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
 
-    rounds = [
-        SteppedTimes(made.block.first_step, made.times_ns)
-        for made in run.rounds
-        if made.block.first_step is not None
-    ]
+    blocks = [made.block for made in run.rounds]
+    rounds = [SteppedTimes(b.first_step, b.times_ns) for b in blocks if b.first_step is not None]
     return slope_of(rounds, phase.steps, run.latency.confidence)
 
 

@@ -74,7 +74,6 @@ class ProfileRequest(Struct, frozen=True):
                     yield replace(binding, phase=phase, state=generation.state)
 
     def _with_members(self, binding: Binding) -> Binding:
-        """Return the binding of the largest member of a workload, with those of all members."""
         if self.mixture is None:
             return binding
 

@@ -236,11 +236,8 @@ class _Walk(Struct):
         return not self.params.keys().isdisjoint(tensor.weights)
 
     def holds_params(self, graph: Graph) -> bool:
-        return any(
-            tensor is not None and tensor.is_constant and self.needs_gradient(tensor)
-            for node in graph.walk()
-            for tensor in node.inputs
-        )
+        read = (t for node in graph.walk() for t in node.inputs if t is not None)
+        return any(tensor.is_constant and self.needs_gradient(tensor) for tensor in read)
 
 
 def _macs_with(weight: str | None, node: Node, cost: Cost) -> int:

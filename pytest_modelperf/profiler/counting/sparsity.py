@@ -233,7 +233,6 @@ def _view(mask: Mask) -> Mask:
 
 
 def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
-    """Return the whole rows, the whole columns or both that the zeros come in, if they do."""
     rows, columns = view.shape
     if min(rows, columns) < 2:
         return None
@@ -348,7 +347,6 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def _find_grouping(mask: Mask, zeros: int) -> tuple[int, int] | None:
-    """Return the sparsest N:M that every group satisfies, along the rows or the input channels."""
     ratio = zeros / mask.size
     view = _view(mask)
     for n, m in GROUPINGS:

@@ -654,7 +654,6 @@ def _is_kernel(event: Mapping[str, Any]) -> bool:
 
 
 def _types(args: Mapping[str, Any], key: str) -> list[tuple[str, list[int]]]:
-    """Return the types and shapes of a kernel's inputs or outputs that are tensors."""
     return [pair for entry in args.get(key, ()) for pair in entry.items()]
 
 
@@ -667,8 +666,6 @@ def _precision(args: Mapping[str, Any]) -> str | None:
 
 
 class _Profile:
-    """The times of the last `runs` inferences in a profile, by kernel."""
-
     def __init__(self, runs: int, max_events: int = _MAX_EVENTS) -> None:
         self.peak_bytes: int | None = None
         self._wanted = runs

@@ -259,7 +259,6 @@ class SessionWatch:
             gone.atexit = False
 
     def _find(self, session: Any) -> WatchedSession:  # noqa: ANN401
-        """Return the record of the session, or a new one if the session is older than the watch."""
         watched = self._known.get(session)
         if watched is None:
             with self._lock:
@@ -371,10 +370,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _give_up(session: Any) -> None:  # noqa: ANN401
-    """End the profile of a session that was watched in the parent of this forked process.
-
-    Otherwise the runtime would keep the events of every operator in memory, without limit.
-    """
+    """End the profile of a session that was watched in the parent of this forked process."""
+    # Otherwise the runtime would keep the events of every operator in memory, without limit.
     for watch in _LEFT:
         watch.give_up(session)
 

@@ -164,11 +164,9 @@ class _Session:
 
 
 class _Steps:
-    """The steps of a generation, which two requests run in turn.
+    """The steps of a generation, which two requests run in turn."""
 
-    The outputs of one are the inputs of the other. A single request would overwrite its inputs with
-    its outputs.
-    """
+    # The outputs of one are the inputs of the other. A single request would overwrite its inputs.
 
     def __init__(
         self, compiled: ov.CompiledModel, plan: StepPlan, dtypes: Mapping[str, str]
@@ -277,11 +275,10 @@ class _ProfiledSession(_Session):
 
     def report(self, runs: int) -> dict[str, Any]:
         average_us = self._kernel_us()
-        plan = [
-            op
-            for op in self._compiled.get_runtime_model().get_ordered_ops()
-            if op.friendly_name in average_us and _text(op, "layerType") not in _NO_KERNELS
-        ]
+        steps = self._compiled.get_runtime_model().get_ordered_ops()
+        kinds = {op.friendly_name: _text(op, "layerType") for op in steps}
+        ran = [op for op in steps if op.friendly_name in average_us]
+        plan = [op for op in ran if kinds[op.friendly_name] not in _NO_KERNELS]
         told = {op.friendly_name: _text(op, "originalLayersNames").split(",") for op in plan}
         originals = _find_originals(self._model, self._nodes, told)
         steady_ns = {name: self._steady_us(name, average_us[name]) * _NS_PER_US for name in told}
@@ -294,7 +291,7 @@ class _ProfiledSession(_Session):
             kernels.append(
                 {
                     "name": name,
-                    "op_type": _text(op, "layerType"),
+                    "op_type": kinds[name],
                     "provider": self._device,
                     "precision": _PRECISIONS.get(precision, precision or None),
                     "calls": 1,
@@ -518,8 +515,6 @@ def _text(op: ov.Node, key: str) -> str:
 
 
 class _Nodes:
-    """The names of the nodes in an ONNX file, including the bodies of control flow."""
-
     def __init__(self, path: str) -> None:
         self._positions: dict[str, int] = {}
         self._producers: dict[str, str] = {}

@@ -82,7 +82,6 @@ def session_options(session: Any) -> dict[str, str]:  # noqa: ANN401  # the runt
 
 
 def _text(value: Any) -> str:  # noqa: ANN401
-    """Return a number, a boolean or the name of an enumeration's member as text."""
     return str(getattr(value, "name", value))
 
 

@@ -173,8 +173,6 @@ def _random_state(name: str, seed: int) -> np.random.RandomState:
 
 
 class _Draw(Struct, frozen=True):
-    """`count` values to draw from a random stream."""
-
     state: np.random.RandomState
     count: int
 

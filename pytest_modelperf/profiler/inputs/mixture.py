@@ -112,7 +112,6 @@ def _handed_on(pair: StatePair, first: BoundInputs, second: BoundInputs) -> Hand
 
 
 def _by_step(feed: Feed, token: InputAxis, count: int) -> tuple[Feed, tuple[Place, ...]]:
-    """Return the tokens of all steps, with those of each step contiguous in memory."""
     parts = np.split(feed.array, count, token.axis)
     flat = np.concatenate([part.reshape(-1) for part in parts])
     size, shape = parts[0].size, parts[0].shape
@@ -233,7 +232,6 @@ def mix_steps(feeds: Sequence[Mapping[str, Feed]], mixture: Mixture) -> StepFeed
 
 
 def _one_after_another(feeds: Sequence[Feed]) -> tuple[Feed, list[Place]]:
-    """Return the values of all members in a flat array, and the place of each member."""
     parts, places, start = [], [], 0
     for feed in feeds:
         flat = feed.array.reshape(-1)

@@ -136,7 +136,6 @@ def _add_uses(graph: Graph, uses: Uses) -> None:
 
 
 def _names_in(node: Node, body: Graph) -> Iterator[tuple[Tensor | None, Tensor]]:
-    """Yield the tensors that are passed to a body, with their names inside it."""
     if node.op_type == "Loop":
         yield from zip(node.inputs[2:], body.inputs[2:], strict=False)
         yield from zip(body.outputs[1:], body.inputs[2:], strict=False)

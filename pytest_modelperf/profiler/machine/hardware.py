@@ -185,11 +185,8 @@ def _cpu_name(cpuinfo: Sequence[Paragraph]) -> str | None:
     """Return the CPU's name; on Arm, if Linux has none, its implementer and part numbers."""
     names = (paragraph.get(key) for key in _LINUX_NAMES for paragraph in cpuinfo)
     name = next((name for name in names if name), None)
-    parts = dict.fromkeys(
-        f"implementer {paragraph['CPU implementer']} part {paragraph['CPU part']}"
-        for paragraph in cpuinfo
-        if "CPU implementer" in paragraph and "CPU part" in paragraph
-    )
+    told = [p for p in cpuinfo if "CPU implementer" in p and "CPU part" in p]
+    parts = dict.fromkeys(f"implementer {p['CPU implementer']} part {p['CPU part']}" for p in told)
     return readable(name or ", ".join(parts))
 
 
@@ -216,11 +213,8 @@ def _physical_cores(
     }
     if siblings and None not in siblings:
         return len(siblings)
-    places = {
-        (paragraph.get("physical id"), paragraph.get("core id"))
-        for paragraph in cpuinfo
-        if "processor" in paragraph
-    }
+    processors = [paragraph for paragraph in cpuinfo if "processor" in paragraph]
+    places = {(each.get("physical id"), each.get("core id")) for each in processors}
     return len(places) if places and not any(None in place for place in places) else None
 
 

@@ -65,13 +65,11 @@ class CutPair(Struct, frozen=True, eq=False):
 
 
 class OpenPlans(Struct):
-    """The plans of both sides, each kept by a worker, and divided into units.
-
-    `longer_ns` is how much longer each unit takes in the second plan, by short profiles.
-    """
+    """The plans of both sides, each kept by a worker, and divided into units."""
 
     sides: tuple[SavedPlan, SavedPlan]
     units: tuple[Unit, ...]
+    # How much longer each unit takes in the second plan, by short profiles.
     longer_ns: tuple[float, ...]
     cuts: int = 0
 
@@ -160,7 +158,6 @@ def _shorter(profiles: Sequence[Mapping[int, float]]) -> dict[int, float]:
 
 
 def _cut(side: SavedPlan, kernels: Sequence[int], name: str) -> Cut:
-    """Write some kernels of a plan as a file next to it, with the inputs of one run of the plan."""
     part = make_side(side.plan, kernels, kernels)
     edges = read_edges(side, part.inputs, sent=part.inputs)
     path = send_part(side, name, part, edges.types)

@@ -67,11 +67,8 @@ class SharedTimes(Struct, frozen=True):
 
 
 def has_known_kernels(plan: EnginePlan) -> bool:
-    """Whether each kernel of a plan can be found by its index in a profile.
-
-    Kernels in a body have names of their own, and the profile does not show which body they belong
-    to.
-    """
+    """Whether each kernel of a plan can be found by its index in a profile."""
+    # Kernels in a body have names of their own, and a profile does not show their body.
     steps = read_plan(plan.proto.SerializeToString()).nodes
     return len(steps) == len(plan.kernels) and not any(step.bodies for step in steps)
 
@@ -156,7 +153,6 @@ def _side_times(
     changed: Sequence[Sequence[int]],
     others: tuple[LayerTime, ...],
 ) -> SideTimes:
-    """Return the times of a side, with those of `others`, which belong to no kernel."""
     layers = model.static.layers
     table = LayerTable(layers, layer_indexes(model.bound.graph, layers))
     part_of = {index: number for number, own in enumerate(changed) for index in own}

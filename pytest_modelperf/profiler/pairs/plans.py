@@ -34,7 +34,7 @@ from pytest_modelperf.graph.plans.plan import (
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.profiler.measurements import KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import CasePlace
-from pytest_modelperf.profiler.sampling.kernels import run_plan_kernels
+from pytest_modelperf.profiler.sampling.kernels import ask_for_shapes, run_plan_kernels
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, measure_rounds
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
@@ -307,14 +307,7 @@ def run_once(side: SavedPlan) -> Seen:
     times_ns: dict[int, int] = {}
     sizes = {name: feed.array.nbytes for name, feed in side.rig.workload.feeds.items()}
     copy = send_beside(side, "numbered", partial(write_numbered, side.plan))
-    seen = side.rig.worker.ask(
-        "shapes",
-        "as the tensors of its plan were looked at",
-        model=copy,
-        folder=None,
-        options=dict(side.rig.setup.options),
-        feed=side.rig.still_feed,
-    )
+    seen = ask_for_shapes(side.rig, copy, None, "as the tensors of its plan were looked at")
     for each in seen or ():
         calls = each["calls"]
         if not each["name"].isdigit():
@@ -334,7 +327,6 @@ def run_once(side: SavedPlan) -> Seen:
 def _place(
     side: SavedPlan, parts: Sequence[PartSide], shares: Sequence[float], *, wakes_threads: bool
 ) -> tuple[PlacedPart, ...]:
-    """Write each part as a file next to its plan, with its inputs kept in the worker."""
     rig = side.rig
     names = [f"{rig.side} part {number}" for number in range(len(parts))]
     edges = list(dict.fromkeys(name for part in parts for name in part.inputs))

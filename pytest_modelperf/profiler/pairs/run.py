@@ -173,8 +173,6 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
 
 
 class _Planned(Struct, frozen=True):
-    """The finding about the plans of both sides, and the plans themselves if parts run."""
-
     finding: PlanFinding
     sides: tuple[SavedPlan, SavedPlan] | None = None
     partners: Mapping[int, int] = field(default_factory=dict)
@@ -225,7 +223,6 @@ def _check_sizes(before: SavedPlan, after: SavedPlan) -> PlanFinding:
 
 
 def _time_plans(planned: _Planned, place: CasePlace) -> Sequence[KernelRun] | None:
-    """Return the times of the kernels of both plans, or None if a profile does not show them."""
     sides = planned.sides
     if sides is None or not all(has_known_kernels(side.plan) for side in sides):
         return None
@@ -238,16 +235,11 @@ def _time_plans(planned: _Planned, place: CasePlace) -> Sequence[KernelRun] | No
 def _place_kernels(
     planned: _Planned | None, before: RanSide, after: RanSide, runs: Sequence[KernelRun] | None
 ) -> ChangedPlans | None:
-    """Return the kernels of both plans with the layers that they run, once all shapes are known."""
     if planned is None or planned.sides is None or runs is None:
         return None
     (old, new), (first, second) = planned.sides, runs
-    return ChangedPlans(
-        read_times(before.model, old.plan, first),
-        read_times(after.model, new.plan, second),
-        planned.partners,
-        planned.finding.parts,
-    )
+    timed = read_times(before.model, old.plan, first), read_times(after.model, new.plan, second)
+    return ChangedPlans(*timed, planned.partners, planned.finding.parts)
 
 
 class _ShortRun(Struct, frozen=True):
@@ -268,11 +260,9 @@ def _run_shortly(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _ShortRun:
         yield _look(measure_shortly(old, place), measured)
         yield _look(measure_shortly(old, place), measure_shortly(new, place))
 
-    return _ShortRun(
-        RanSide(before, CaseProfile(place.case, before.static)),
-        RanSide(after, CaseProfile(place.case, after.static, measured)),
-        weigh(looks(), MachineDrift()),
-    )
+    first = RanSide(before, CaseProfile(place.case, before.static))
+    second = RanSide(after, CaseProfile(place.case, after.static, measured))
+    return _ShortRun(first, second, weigh(looks(), MachineDrift()))
 
 
 def _look(before: Measurement, after: Measurement) -> ShortLook:

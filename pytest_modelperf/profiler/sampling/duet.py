@@ -109,10 +109,8 @@ def _open_in_turn(round_number: int, before: Rig, after: Rig) -> tuple[Load, Loa
 def _in_turn(
     round_number: int, before: Callable[[], _Made], after: Callable[[], _Made]
 ) -> tuple[_Made, _Made]:
-    """Return the results of both calls; in every other round `after` is called first.
-
-    A fast model runs 1 % faster in the session that is loaded second.
-    """
+    """Return the results of both calls; in every other round `after` is called first."""
+    # A fast model runs 1 % faster in the session that is loaded second.
     if round_number % 2:
         first = before()
         return first, after()
@@ -184,7 +182,6 @@ def _first(block: Block, count: int) -> Block:
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
-    """Return several blocks as one, with the sum of their noise."""
     starts_ns = [block.starts_ns for block in blocks if block.starts_ns is not None]
     noises = [asdict(block.noise) for block in blocks]
     noise: dict[str, Any] = {name: total(*(each[name] for each in noises)) for name in noises[0]}

@@ -117,13 +117,16 @@ def read_kernels(rig: Rig) -> KernelRun | None:
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
     """Return the shapes of every node in one unoptimized run, or None if the engine has none."""
     workload = _told_apart(rig, named)
+    return ask_for_shapes(rig, workload.model, workload.folder, "in a run to see its shapes")
+
+
+def ask_for_shapes(
+    rig: Rig, model: object, folder: str | None, step: str
+) -> Sequence[Mapping[str, Any]] | None:
+    """Return the shapes of every node in an unoptimized run of a file that the worker has."""
+    options, feed = dict(rig.setup.options), rig.still_feed
     found: list[dict[str, Any]] | None = rig.worker.ask(
-        "shapes",
-        "in a run to see its shapes",
-        model=workload.model,
-        folder=workload.folder,
-        options=dict(rig.setup.options),
-        feed=rig.still_feed,
+        "shapes", step, model=model, folder=folder, options=options, feed=feed
     )
     return found
 

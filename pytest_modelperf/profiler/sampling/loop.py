@@ -169,11 +169,7 @@ class Loop:
         return self._policy.min_rounds * round_ns > self._policy.max_seconds * _NS_PER_S
 
     def _is_over(self) -> bool:
-        """Whether another round would not end in time.
-
-        It needs time for the typical preparation of a round, and for half of the shortest block so
-        far: the rest of the block can be cut off.
-        """
+        """Whether another round would not end in time: its preparation, and half of a block."""
         prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
         block_ns = min(trial.block_ns for trial in self._trials) / 2
         return self.left_ns() < prepare_ns + block_ns
@@ -240,7 +236,6 @@ class Loop:
         )
 
     def _take_block(self, start: int, warmup: Warmup) -> tuple[int, Blocks]:
-        """Return the preparation time of the round that began at `start`, and its timed block."""
         prepare_ns = self._clock() - start
         self._stretch(prepare_ns, warmup.turn_ns)
         self._tell("measure")
@@ -260,10 +255,7 @@ class Loop:
         return min(least_ns, self._end_ns - self._begun_ns) / _NS_PER_S
 
     def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
-        """Give a slow model the time of some rounds like those so far.
-
-        The time is never reduced again: if a model varies much, its blocks become longer.
-        """
+        """Give a slow model the time of some rounds like those so far."""
         policy = self._policy
         if policy.stretch_seconds is None or self._end_ns is None:
             return
@@ -275,10 +267,10 @@ class Loop:
         prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])
         wanted_ns = policy.stretch_rounds * (prepared_ns + fewest * turns_ns)
         stretched_ns = min(wanted_ns, policy.stretch_seconds * _NS_PER_S)
+        # Never reduced again: if a model varies much, its blocks become longer.
         self._end_ns = max(self._end_ns, self._begun_ns + round(stretched_ns))
 
     def _spread(self) -> float:
-        """Return how much the inferences of a round vary; 0 before the first round."""
         return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
 
     def _expected_turn_ns(self, first_ns: int) -> float:

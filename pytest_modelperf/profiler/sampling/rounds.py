@@ -121,7 +121,6 @@ class _Stopwatch(Struct):
         return self._shown_ns + self.clock() - self._since_ns
 
     def charge(self, duration_ns: int) -> None:
-        """Add a time that passed while the clock was stopped."""
         self._shown_ns += duration_ns
 
     @contextmanager

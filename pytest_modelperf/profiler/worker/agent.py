@@ -378,7 +378,6 @@ def _utf8(text: str) -> str:
 
 
 def _trace_of(error: BaseException) -> str:
-    """Return the traceback of an error and of its causes, without our frames."""
     told = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
     each: traceback.TracebackException | None = told
     while each is not None:

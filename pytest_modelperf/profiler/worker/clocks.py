@@ -68,10 +68,7 @@ class _Readings:
 
     @property
     def tick_ns(self) -> int:
-        """The shortest step if two readings were ever equal, else the common divisor of all steps.
-
-        Two readings of a clock that ticks faster than it is read are never equal.
-        """
+        # Two readings of a clock that ticks faster than it is read are never equal.
         return self._shortest_ns if self._has_stood else self._divisor_ns
 
 

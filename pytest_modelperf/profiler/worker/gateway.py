@@ -489,10 +489,8 @@ def is_this_python(spec: str) -> bool:
 
 
 def _inherited_path(spec: str) -> list[str]:
-    """Return the PYTHONPATH that another interpreter of this machine inherits from this one.
-
-    It has modules for this one, which must not replace what is installed there.
-    """
+    """Return the PYTHONPATH that another interpreter of this machine inherits from this one."""
+    # Its modules are for this one, and must not replace what is installed there.
     if not is_local(spec) or is_this_python(spec):
         return []
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -179,8 +179,6 @@ class MainThread:
 
 
 class _Order:
-    """A piece of work and, once it is done, its result."""
-
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
         self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()

@@ -137,7 +137,6 @@ def running_ns(time_ns: int, waited_ns: int) -> int:
 
 
 def _open_queues() -> list[int]:
-    """Open for each thread the file with its waiting time; empty if the system has none."""
     queues: list[int] = []
     if _read_at is None:
         return queues
