@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, TensorProto, numpy_helper
 
 # Imported here although only the check of a model needs it: what is imported later is not watched.
-import pytest_modelperf.profiler.counting.weights  # noqa: F401
+import pytest_modelperf.profiler.counting.sparsity  # noqa: F401
 from fuzz.laws import hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.errors import BindingError, ModelError

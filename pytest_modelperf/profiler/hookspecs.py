@@ -152,7 +152,6 @@ def make_plugin_manager() -> PluginManager:
 
 
 def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
-    """Add the extension in the module `name`."""
     shown = printable(name)
     try:
         module = importlib.import_module(name)

@@ -119,12 +119,10 @@ class Block(Turns, frozen=True, kw_only=True):
 
     @property
     def start_ns(self) -> int | None:
-        """The start of the first inference."""
         return self.starts_ns[0] if self.starts_ns else None
 
     @property
     def end_ns(self) -> int | None:
-        """The end of the last inference."""
         return self.starts_ns[-1] + self.times_ns[-1] if self.starts_ns else None
 
     @property

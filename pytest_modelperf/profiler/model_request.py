@@ -101,7 +101,6 @@ class MeasureRequest(Struct, frozen=True):
     names_machine: bool = False
 
     def run(self, extensions: Extensions, watch: Watch = lambda _: None) -> Profile:
-        """Return the profile, measured here."""
         model = self.model
         profile = measure_model(model.source, self.request, model.setup, extensions, watch)
         if not self.names_machine:

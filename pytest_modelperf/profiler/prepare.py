@@ -120,11 +120,9 @@ class Model(Struct, frozen=True, dict=True):
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:
-        """The dimensions that distinguish the cases of the request."""
         return self.request.varying(self.binding)
 
     def case(self, cores: int) -> Case:
-        """Return the case of this model on that many cores."""
         return self.request.case(self.binding, self.bound.inputs.batch_size, cores)
 
 
@@ -188,7 +186,6 @@ def prepare(model: Model) -> PreparedModel:
 
 
 def complete(model: PreparedModel, observed: Sequence[Mapping[str, Any]]) -> PreparedModel:
-    """Return the model with the shapes that a run showed."""
     alone, chance = model.static, find_chance(model.bound.graph)
     bound = complete_model(model.bound, observed)
     completed = count_bound(bound, model.extensions.operators)

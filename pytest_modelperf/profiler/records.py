@@ -165,7 +165,6 @@ class Outcome(enum.Enum):
 
     @classmethod
     def of(cls, error: ModelPerfError) -> Outcome:
-        """Return the outcome of a case that failed with this error."""
         return cls.SKIPPED if isinstance(error, TooFewCoresError) else cls.FAILED
 
 

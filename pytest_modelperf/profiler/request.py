@@ -95,7 +95,6 @@ class ProfileRequest(Struct, frozen=True):
         return tuple((name, binding.dims[name]) for name in self.dims if name in names)
 
     def case(self, binding: Binding, batch_size: int, cores: int) -> Case:
-        """Return the case of a binding, of which the batch size is known."""
         return Case(
             batch_size,
             cores,
@@ -323,7 +322,6 @@ def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators
 
 
 def case_members(mixture: Mixture | None) -> tuple[CaseMember, ...]:
-    """Return the members of a workload; empty for a plain case."""
     if mixture is None:
         return ()
     return tuple(
@@ -364,7 +362,6 @@ def with_members(
 def profile_bound(
     bound: BoundModel, operators: Operators, *, sparsity: bool = False
 ) -> StaticProfile:
-    """Return the static profile of a model whose dimensions are bound."""
     profile = count_bound(bound, operators)
     if bound.phase is not None:
         from pytest_modelperf.profiler.generation import count_generation

@@ -24,5 +24,4 @@ def combine_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, in
 
 
 def varying_names(sizes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Return the dimensions that have more than one size."""
     return tuple(name for name, own in sizes.items() if len(set(own)) > 1)

@@ -197,7 +197,6 @@ class Mixture(Struct, frozen=True):
 
     @property
     def facts(self) -> Members:
-        """The names and weights of the members."""
         return Members(
             tuple(member.name for member in self.members),
             tuple(member.weight for member in self.members),
@@ -217,7 +216,6 @@ def draw_pass(members: Members) -> Mix:
 
 
 def mix_steps(feeds: Sequence[Mapping[str, Feed]], mixture: Mixture) -> StepFeeds:
-    """Return the steps of one pass from the inputs of each member."""
     mix = draw_pass(mixture.facts)
     own: dict[str, Feed] = {}
     changing: dict[str, tuple[Place, ...]] = {}

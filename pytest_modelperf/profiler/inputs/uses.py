@@ -36,7 +36,6 @@ def demand_on(tensor: Tensor, uses: Uses) -> Demand:
 
 
 def find_uses(graph: Graph) -> Uses:
-    """Return the consumers of each tensor of a graph and of its bodies."""
     uses = Uses()
     _add_uses(graph, uses)
     return uses

@@ -202,7 +202,6 @@ def limit_cores(
 
 
 def ask_host() -> Host:
-    """Return the facts that this machine and this interpreter report."""
     system = platform.system() or None
     is_macos = system == "Darwin"
     return Host(
@@ -229,7 +228,6 @@ def count_allowed_processors() -> int | None:
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
     versions: dict[str, str] = {}
     for name in names:
         try:

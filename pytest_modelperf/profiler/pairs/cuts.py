@@ -83,7 +83,6 @@ class OpenPlans(Struct):
         return CutPair(before, after)
 
     def names(self, unit: Unit) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the operators of a unit on both sides."""
         before, after = (
             tuple(saved.plan.kernels[index].op_type for index in kernels)
             for saved, kernels in zip(self.sides, (unit.before, unit.after), strict=True)

@@ -148,5 +148,4 @@ def _has_room(rig: Rig, weight_bytes: int) -> bool:
 
 
 def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
-    """Return the kernel run in a worker's answer."""
     return msgspec.convert({**answer, "engine_peak_bytes": answer["peak_bytes"]}, KernelRun)

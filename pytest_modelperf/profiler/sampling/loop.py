@@ -137,7 +137,6 @@ class Loop:
         self._end_ns: int | None = None
 
     def trials(self) -> Iterator[Trial]:
-        """Yield trials, until there are enough."""
         while True:
             self._trials.append(self._take_round())
             self._estimate = self._goal.estimate([trial.taken for trial in self._trials])

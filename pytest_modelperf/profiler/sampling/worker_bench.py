@@ -175,7 +175,6 @@ class Rig(Struct):
         return (load,)
 
     def open_part(self, part: PlacedPart) -> None:
-        """Load a part of the plan, as it is."""
         self.ask(
             "open",
             "as a part of the model was loaded",
@@ -278,7 +277,6 @@ class Rig(Struct):
         has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
 
         def figures(own: Mapping[str, bytes]) -> dict[str, Any]:
-            """Return the fields of `Turns`."""
             return {
                 "times_ns": _numbers(own["times"]) or (),
                 "switches": _numbers(own.get("switches", b"")),

@@ -281,12 +281,10 @@ class Agent(ModelSessions):
     def do_weights(
         self, file: str, spans: Sequence[tuple[int, int, str]]
     ) -> list[tuple[bytes, float]]:
-        """Return what `describe_spans` returns for these weights."""
         with self._heartbeat():
             return describe_spans(file, spans)
 
     def do_move(self, source: str, target: str, moves: Sequence[tuple[int, int, int]]) -> None:
-        """See `move_spans`."""
         with self._heartbeat():
             move_spans(source, target, moves)
 
@@ -362,7 +360,6 @@ class Agent(ModelSessions):
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """Return the facts of an error that the other side needs to describe it."""
     return {
         "kind": error_kind(error),
         "type": type(error).__name__,

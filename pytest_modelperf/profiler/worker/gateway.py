@@ -426,7 +426,6 @@ def python_spec(path: str) -> str:
 
 
 def command_of(spec: str) -> list[str]:
-    """Return the command that starts the Python of a gateway."""
     check_form(spec, "a worker")
     given = _read_spec(spec)
     if "ssh" in given:

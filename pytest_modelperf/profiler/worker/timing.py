@@ -266,7 +266,6 @@ _SPUN_NS = 500_000
 
 
 def wait_until(moment_ns: int, clock: Clock) -> None:
-    """Wait for this moment of the clock."""
     left_ns = moment_ns - clock()
     if left_ns > _SPUN_NS:
         time.sleep((left_ns - _SPUN_NS) / _NS_PER_S)
