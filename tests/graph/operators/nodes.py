@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.reference
+from onnx import helper
 
 from pytest_modelperf.graph.operators.cost import Cost
 from pytest_modelperf.graph.operators.registry import OPERATORS
@@ -50,6 +57,34 @@ def ops(call: Node) -> int:
     found = cost(call)
     assert found.contractions == ()
     return found.elementwise_ops
+
+
+def reference(
+    op: str,
+    inputs: Sequence[npt.NDArray[Any] | None],
+    outputs: int = 1,
+    *,
+    opset: int = 21,
+    **attributes: Any,  # noqa: ANN401  # as onnx takes them
+) -> npt.NDArray[Any]:
+    """The last output of a call as the reference evaluator of onnx runs it."""
+    feeds = {f"i{k}": array for k, array in enumerate(inputs) if array is not None}
+    names = ["" if array is None else f"i{k}" for k, array in enumerate(inputs)]
+    results = [f"o{k}" for k in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, results, **attributes)],
+        "g",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in feeds.items()
+        ],
+        [helper.make_tensor_value_info(results[-1], onnx.TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    (made,) = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    return np.asarray(made)
 
 
 def _tensor(name: str, shape: Shape | Tensor | None, dtype: str) -> Tensor | None:

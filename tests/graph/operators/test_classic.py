@@ -48,12 +48,9 @@ def test_a_linear_classifier_scores_each_class() -> None:
     plain = cost("LinearClassifier", (7, 4), coefficients=weights)
     assert plain == Cost((Contraction(7 * 4 * 3, (0, None)),), 7 * 3 * CMP)
     logistic = cost(
-        "LinearClassifier",
-        (7, 4),
-        coefficients=weights,
-        intercepts=(0.0,) * 3,
+        "LinearClassifier", (7, 4), coefficients=weights, intercepts=(0.0,) * 3,
         post_transform="LOGISTIC",
-    )
+    )  # fmt: skip
     assert logistic == Cost(plain.contractions, 7 * 3 * (ADD + SIGMOID + CMP))
 
 
@@ -77,29 +74,19 @@ def test_a_linear_regressor_scores_each_target() -> None:
 )
 def test_every_row_meets_every_support_vector(kernel: str, each: int, differences: int) -> None:
     call = cost(
-        "SVMRegressor",
-        (7, 4),
-        kernel_type=kernel,
-        support_vectors=(0.1,) * 20,
-        coefficients=(1.0,) * 5,
-        rho=(0.0,),
-        n_supports=5,
-    )
+        "SVMRegressor", (7, 4), kernel_type=kernel, support_vectors=(0.1,) * 20,
+        coefficients=(1.0,) * 5, rho=(0.0,), n_supports=5,
+    )  # fmt: skip
     assert call.contractions == (Contraction(7 * 20, (0, None)), Contraction(7 * 5, (0, None)))
     assert call.elementwise_ops == 7 * (20 * differences + 5 * each + ADD)
 
 
 def test_support_vectors_vote_for_each_pair_of_classes() -> None:
     call = cost(
-        "SVMClassifier",
-        (7, 4),
-        kernel_type="LINEAR",
-        support_vectors=(0.1,) * 20,
-        vectors_per_class=(2, 2, 1),
-        coefficients=(1.0,) * 10,
-        rho=(0.0,) * 3,
+        "SVMClassifier", (7, 4), kernel_type="LINEAR", support_vectors=(0.1,) * 20,
+        vectors_per_class=(2, 2, 1), coefficients=(1.0,) * 10, rho=(0.0,) * 3,
         classlabels_ints=(0, 1, 2),
-    )
+    )  # fmt: skip
     assert call.macs == 7 * (20 + 10)
     assert call.elementwise_ops == 7 * (3 * (ADD + CMP + ADD) + 3 * CMP)
 
@@ -150,12 +137,9 @@ def older_form(forest: list[Tree]) -> dict[str, Attribute]:
         add(tree)
     tree_ids, node_ids, modes, true, false = zip(*rows, strict=True)
     return {
-        "nodes_treeids": tree_ids,
-        "nodes_nodeids": node_ids,
-        "nodes_modes": modes,
-        "nodes_truenodeids": true,
-        "nodes_falsenodeids": false,
-    }
+        "nodes_treeids": tree_ids, "nodes_nodeids": node_ids, "nodes_modes": modes,
+        "nodes_truenodeids": true, "nodes_falsenodeids": false,
+    }  # fmt: skip
 
 
 def newer_form(forest: list[Tree]) -> dict[str, Attribute]:
@@ -180,12 +164,9 @@ def newer_form(forest: list[Tree]) -> dict[str, Attribute]:
     roots = tuple(add(tree) for tree in forest)
     true, true_leaf, false, false_leaf = zip(*rows, strict=True)
     return {
-        "tree_roots": roots,
-        "nodes_truenodeids": true,
-        "nodes_trueleafs": true_leaf,
-        "nodes_falsenodeids": false,
-        "nodes_falseleafs": false_leaf,
-    }
+        "tree_roots": roots, "nodes_truenodeids": true, "nodes_trueleafs": true_leaf,
+        "nodes_falsenodeids": false, "nodes_falseleafs": false_leaf,
+    }  # fmt: skip
 
 
 @given(st.lists(trees, min_size=1, max_size=4))
@@ -204,13 +185,9 @@ def test_a_tree_classifier_adds_the_base_values_and_picks_the_largest() -> None:
     plain = ops("TreeEnsembleClassifier", (5, 9), **attributes, **labels)
     assert plain == 5 * (2 * STEP + 3 * ADD + 3 * CMP)
     based = ops(
-        "TreeEnsembleClassifier",
-        (5, 9),
-        **attributes,
-        **labels,
-        base_values=(0.0,) * 3,
+        "TreeEnsembleClassifier", (5, 9), **attributes, **labels, base_values=(0.0,) * 3,
         post_transform="LOGISTIC",
-    )
+    )  # fmt: skip
     assert based == plain + 5 * 3 * (ADD + SIGMOID)
 
 

@@ -178,15 +178,10 @@ def test_a_quantized_layer_norm_costs_its_float_twin_and_the_way_there_and_back(
 
 
 BY_SAMPLE: Mapping[str, Mapping[str, int]] = {
-    "GroupNormalization": {"num_groups": 2},
-    "InstanceNormalization": {},
-    "LayerNormalization": {},
-    "RMSNormalization": {},
-    "Softmax": {},
-    "LogSoftmax": {},
-    "LRN": {"size": 3},
+    "GroupNormalization": {"num_groups": 2}, "InstanceNormalization": {}, "LayerNormalization": {},
+    "RMSNormalization": {}, "Softmax": {}, "LogSoftmax": {}, "LRN": {"size": 3},
     "LpNormalization": {},
-}
+}  # fmt: skip
 
 
 @given(op=st.sampled_from(sorted(BY_SAMPLE)), one=st.integers(0, 5), other=st.integers(0, 5))

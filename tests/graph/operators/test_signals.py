@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
-import onnx
-import onnx.reference
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, MUL
 from pytest_modelperf.graph.operators.signals import fourier_ops
 from pytest_modelperf.graph.structure import Tensor, UnknownShapeError
-from tests.graph.operators.nodes import node, ops, unknown
+from tests.graph.operators.nodes import node, ops, reference, unknown
 
 
 def constant(value: int) -> Tensor:
@@ -64,26 +58,10 @@ def test_the_length_is_that_of_the_transform_and_not_of_its_input(
     length: int | None, onesided: int
 ) -> None:
     """Padded or cut, one side or both: a real run's output tells the same length."""
-    inputs = ["x", "length" if length else "", "axis"]
-    dft = helper.make_node("DFT", inputs, ["y"], onesided=onesided)
     x = np.ones((2, 30, 1), np.float32)
-    feeds: dict[str, npt.NDArray[Any]] = {"x": x, "axis": np.array(1, np.int64)}
-    if length:
-        feeds["length"] = np.array(length, np.int64)
-    graph = helper.make_graph(
-        [dft],
-        "g",
-        [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-            )
-            for name, value in feeds.items()
-        ],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    outputs = onnx.reference.ReferenceEvaluator(model).run(["y"], feeds)
-    y = np.asarray(next(iter(outputs)))
+    given_array = None if length is None else np.array(length, np.int64)
+    inputs = [x, given_array, np.array(1, np.int64)]
+    y = reference("DFT", inputs, opset=20, onesided=onesided)
     for given_length in (constant(length), Tensor("length")) if length else (None,):
         call = node("DFT", [x.shape, given_length, constant(1)], [y.shape], onesided=onesided)
         assert ops(call) == 2 * fourier_ops(length or 30, real=True)

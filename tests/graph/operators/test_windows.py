@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.reference
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
 
 from pytest_modelperf.graph.operators.cost import (
     ADD,
@@ -26,23 +22,41 @@ from pytest_modelperf.graph.operators.cost import (
     Contraction,
     Cost,
 )
-from pytest_modelperf.graph.structure import Shape, Tensor, UnknownShapeError
-from tests.graph.operators.nodes import cost, node, ops, unknown
+from pytest_modelperf.graph.structure import Node, Shape, Tensor, UnknownShapeError
+from tests.graph.operators.nodes import cost, node, ops, reference, unknown
+
+MACS: dict[str, tuple[Node, int]] = {
+    "the first layer of resnet by hand":
+        (node("Conv", [(1, 3, 224, 224), (64, 3, 7, 7)], [(1, 64, 112, 112)]),
+         64 * 112 * 112 * 3 * 7 * 7),
+    "a depthwise convolution meets one input channel":
+        (node("Conv", [(1, 32, 8, 8), (32, 1, 3, 3)], [(1, 32, 8, 8)], group=32),
+         32 * 8 * 8 * 3 * 3),
+    "a 3d kernel counts all three of its dimensions":
+        (node("Conv", [(2, 3, 8, 8, 8), (4, 3, 3, 3, 3)], [(2, 4, 6, 6, 6)]),
+         2 * 4 * 6**3 * 3 * 3**3),
+    "a transposed convolution counts the input volume":
+        (node("ConvTranspose", [(1, 64, 16, 16), (64, 32, 4, 4)], [(1, 32, 32, 32)],
+              strides=(2, 2)),
+         64 * 16 * 16 * 32 * 4 * 4),
+    "a transposed convolution without bias needs no output shape":
+        (node("ConvTranspose", [(1, 2, 3), (2, 4, 5)], [unknown()]), 2 * 3 * 4 * 5),
+    "a channels-last convolution":
+        (node("com.microsoft::NhwcConv", [(1, 8, 8, 3), (4, 3, 3, 3)], [(1, 6, 6, 4)]),
+         4 * 6 * 6 * 3 * 3 * 3),
+    "an internal channels-last convolution":
+        (node("com.ms.internal.nhwc::Conv", [(1, 8, 8, 3), (4, 3, 3, 3)], [(1, 6, 6, 4)]),
+         4 * 6 * 6 * 3 * 3 * 3),
+    "a slice of the channels is convolved alone":
+        (node("com.microsoft::CausalConvWithState", [(2, 5, 9), (4, 1, 3)], [unknown()],
+              channels_last=1, input_channels=4),
+         2 * 5 * 4 * 3),
+}  # fmt: skip
 
 
-def test_first_layer_of_resnet_by_hand() -> None:
-    conv = node("Conv", [(1, 3, 224, 224), (64, 3, 7, 7)], [(1, 64, 112, 112)])
-    assert cost(conv) == Cost((Contraction(64 * 112 * 112 * 3 * 7 * 7, (0, 1)),))
-
-
-def test_depthwise_convolution_meets_one_input_channel() -> None:
-    conv = node("Conv", [(1, 32, 8, 8), (32, 1, 3, 3)], [(1, 32, 8, 8)], group=32)
-    assert cost(conv).macs == 32 * 8 * 8 * 3 * 3
-
-
-def test_a_3d_kernel_counts_all_three_of_its_dimensions() -> None:
-    conv = node("Conv", [(2, 3, 8, 8, 8), (4, 3, 3, 3, 3)], [(2, 4, 6, 6, 6)])
-    assert cost(conv).macs == 2 * 4 * 6**3 * 3 * 3**3
+@pytest.mark.parametrize(("call", "macs"), MACS.values(), ids=MACS)
+def test_macs_by_hand(call: Node, macs: int) -> None:
+    assert cost(call) == Cost((Contraction(macs, (0, 1)),))
 
 
 def test_bias_is_elementwise_and_no_mac() -> None:
@@ -51,13 +65,6 @@ def test_bias_is_elementwise_and_no_mac() -> None:
     assert cost(biased).macs == cost(plain).macs
     assert cost(plain).elementwise_ops == 0
     assert cost(biased).elementwise_ops == 4 * 6 * 6 * ADD
-
-
-def test_confirmed_wrong_3_transposed_convolution_counts_the_input_volume() -> None:
-    conv = node(
-        "ConvTranspose", [(1, 64, 16, 16), (64, 32, 4, 4)], [(1, 32, 32, 32)], strides=(2, 2)
-    )
-    assert cost(conv).macs == 64 * 16 * 16 * 32 * 4 * 4 == 8_388_608
 
 
 def test_transposed_convolution_with_groups_and_dynamic_pads() -> None:
@@ -71,22 +78,11 @@ def test_transposed_convolution_with_groups_and_dynamic_pads() -> None:
     assert cost(dynamic) == Cost((Contraction(8 * 5 * 5 * 3 * 2 * 2, (0, 1)),), 3 * 6 * 6 * ADD)
 
 
-def test_transposed_convolution_without_bias_needs_no_output_shape() -> None:
-    conv = node("ConvTranspose", [(1, 2, 3), (2, 4, 5)], [unknown()])
-    assert cost(conv).macs == 2 * 3 * 4 * 5
-
-
 def test_confirmed_wrong_14_fused_convolution_counts_its_activation_and_residual() -> None:
     shapes = [(1, 3, 8, 8), (4, 3, 3, 3), (4,), (1, 4, 6, 6)]
     relu = node("com.microsoft::FusedConv", shapes, [(1, 4, 6, 6)], activation="Relu")
     assert cost(relu).macs == 4 * 6 * 6 * 3 * 3 * 3
     assert cost(relu).elementwise_ops == 4 * 6 * 6 * (ADD + ADD + CMP)
-
-
-def test_channels_last_convolution_counts_as_its_channels_first_twin() -> None:
-    last = node("com.microsoft::NhwcConv", [(1, 8, 8, 3), (4, 3, 3, 3)], [(1, 6, 6, 4)])
-    internal = node("com.ms.internal.nhwc::Conv", [(1, 8, 8, 3), (4, 3, 3, 3)], [(1, 6, 6, 4)])
-    assert cost(last).macs == cost(internal).macs == 4 * 6 * 6 * 3 * 3 * 3
 
 
 def test_integer_convolution_shifts_only_operands_with_zero_points_that_are_not_constant() -> None:
@@ -106,16 +102,8 @@ def test_quantized_convolution_multiplies_inputs_0_and_3(domain: str) -> None:
     scalar = ()
     weight = Tensor("w", "int8", (4, 3, 3, 3), is_constant=True)
     shapes: list[Shape | Tensor] = [
-        (1, 3, 8, 8),
-        scalar,
-        scalar,
-        weight,
-        (4,),
-        (4,),
-        scalar,
-        scalar,
-        (4,),
-    ]
+        (1, 3, 8, 8), scalar, scalar, weight, (4,), (4,), scalar, scalar, (4,),
+    ]  # fmt: skip
     quantized = cost(node(f"{domain}QLinearConv", shapes, [(1, 4, 6, 6)]))
     assert quantized.contractions == (Contraction(4 * 36 * 27, (0, 3)),)
     shift, bias, rescale = 3 * 8 * 8 * ADD, 4 * 36 * ADD, 4 * 36 * (MUL + ADD + 2 * CMP)
@@ -200,26 +188,8 @@ def test_a_convolution_in_groups_costs_its_ungrouped_twin_by_the_group(
 def test_macs_follow_from_the_shape_that_a_real_run_returns(
     op: str, x: tuple[int, ...], w: tuple[int, ...], attributes: dict[str, Any], macs: int
 ) -> None:
-    def info(name: str, shape: tuple[int, ...] | None) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-
-    call = helper.make_node(op, ["x", "w"], ["y"], **attributes)
-    graph = helper.make_graph([call], "g", [info("x", x), info("w", w)], [info("y", None)])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    feeds = {"x": np.ones(x, np.float32), "w": np.ones(w, np.float32)}
-    y = np.asarray(next(iter(onnx.reference.ReferenceEvaluator(model).run(None, feeds))))
+    y = reference(op, [np.ones(x, np.float32), np.ones(w, np.float32)], **attributes)
     assert cost(node(op, [x, w], [y.shape])).macs == macs
-
-
-def test_a_slice_of_the_channels_is_convolved_alone() -> None:
-    call = node(
-        "com.microsoft::CausalConvWithState",
-        [(2, 5, 9), (4, 1, 3)],
-        [unknown()],
-        channels_last=1,
-        input_channels=4,
-    )
-    assert cost(call).macs == 2 * 5 * 4 * 3
 
 
 def test_a_token_may_change_its_kernel() -> None:
@@ -231,24 +201,27 @@ def test_a_token_may_change_its_kernel() -> None:
     assert changed.elementwise_ops - plain.elementwise_ops == 24 * (2 * ADD + MUL)
 
 
-def test_confirmed_wrong_5_pooling_has_a_third_dimension() -> None:
-    out = (1, 4, 5, 5, 5)
-    call = node("MaxPool", [(1, 4, 10, 10, 10)], [out], kernel_shape=(2, 3, 4))
-    assert ops(call) == prod(out) * 2 * 3 * 4 * CMP
+POOLS: dict[str, tuple[Node, int]] = {
+    "pooling has a third dimension":
+        (node("MaxPool", [(1, 4, 10, 10, 10)], [(1, 4, 5, 5, 5)], kernel_shape=(2, 3, 4)),
+         4 * 5**3 * 2 * 3 * 4 * CMP),
+    "an average divides once a window":
+        (node("AveragePool", [(1, 64, 8, 8)], [(1, 64, 2, 2)], kernel_shape=(7, 7)),
+         256 * (49 * ADD + DIV)),
+    "a global max pool looks at each element once":
+        (node("GlobalMaxPool", [(2, 3, 7, 7)], [(2, 3, 1, 1)]), 294 * CMP),
+    "a global average pool has onnx-tool's weight":
+        (node("GlobalAveragePool", [(1, 2048, 7, 7)], [(1, 2048, 1, 1)]),
+         2048 * 49 * ADD + 2048 * DIV),
+    "unpooling clears and places":
+        (node("MaxUnpool", [(1, 2, 3, 3)] * 2, [(1, 2, 6, 6)], kernel_shape=(2, 2)),
+         (72 + 18) * MOV),
+}  # fmt: skip
 
 
-def test_an_average_divides_once_a_window() -> None:
-    call = node("AveragePool", [(1, 64, 8, 8)], [(1, 64, 2, 2)], kernel_shape=(7, 7))
-    assert ops(call) == 256 * (49 * ADD + DIV)
-
-
-def test_confirmed_wrong_14_global_max_pool_looks_at_each_element_once() -> None:
-    assert ops(node("GlobalMaxPool", [(2, 3, 7, 7)], [(2, 3, 1, 1)])) == 294 * CMP
-
-
-def test_global_average_pool_has_onnx_tools_weight() -> None:
-    call = node("GlobalAveragePool", [(1, 2048, 7, 7)], [(1, 2048, 1, 1)])
-    assert ops(call) == 2048 * 49 * ADD + 2048 * DIV
+@pytest.mark.parametrize(("call", "count"), POOLS.values(), ids=POOLS)
+def test_pools_by_hand(call: Node, count: int) -> None:
+    assert ops(call) == count
 
 
 def test_a_window_as_large_as_the_picture_is_global_pooling() -> None:
@@ -269,11 +242,6 @@ def test_lp_pool_takes_a_norm_of_each_window(
     assert ops(call) == 18 * (4 * each + result)
     whole = node("GlobalLpPool", [(1, 2, 6, 6)], [(1, 2, 1, 1)], **attributes)
     assert ops(whole) == 72 * each + 2 * result
-
-
-def test_unpooling_clears_and_places() -> None:
-    call = node("MaxUnpool", [(1, 2, 3, 3), (1, 2, 3, 3)], [(1, 2, 6, 6)], kernel_shape=(2, 2))
-    assert ops(call) == (72 + 18) * MOV
 
 
 def test_a_layout_does_not_matter() -> None:
@@ -320,17 +288,7 @@ def test_a_pool_without_a_kernel_is_refused_and_not_taken_for_a_small_one() -> N
 def test_the_windows_are_those_of_a_real_run(kernel: list[int], stride: int, batch: int) -> None:
     """Each window holds as many ones as it looks at: their sum over the output is the count."""
     x = np.ones((batch, 2, *([6] * len(kernel))), np.float32)
-    pool = helper.make_node(
-        "LpPool", ["x"], ["y"], kernel_shape=kernel, strides=[stride] * len(kernel), p=1
-    )
-    graph = helper.make_graph(
-        [pool],
-        "g",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    outputs = onnx.reference.ReferenceEvaluator(model).run(["y"], {"x": x})
-    y = np.asarray(next(iter(outputs)))
+    strides = [stride] * len(kernel)
+    y = reference("LpPool", [x], opset=18, kernel_shape=kernel, strides=strides, p=1)
     call = node("MaxPool", [x.shape], [y.shape], kernel_shape=tuple(kernel))
     assert ops(call) == int(y.sum()) * CMP
