@@ -13,19 +13,14 @@ from pytest_modelperf.graph.binding import Binding, parse_input_spec
 from pytest_modelperf.graph.copies import write_shaped_model
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.structure import Shape
 from tests.support.graph_models import load, parse, random_floats, shapes, zeros
-
-_LIGHT = (
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",
-    "squeezenet", "vgg19", "zfnet512",
-)  # fmt: skip
+from tests.support.light_models import LIGHT_MODELS, light_model
 
 
-@pytest.mark.parametrize("name", _LIGHT)
-def test_every_tensor_of_a_light_model_follows_the_batch(
-    name: str, light_models: dict[str, str]
-) -> None:
-    file = open_model(light_models[name])
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_every_tensor_of_a_light_model_follows_the_batch(name: str) -> None:
+    file = open_model(light_model(name))
     one, four = load_model(file, Binding(1)), load_model(file, Binding(4))
 
     assert one.rewritten == ()
@@ -40,26 +35,29 @@ def _params(model: BoundModel) -> dict[str, int]:
     return {w.name: w.params for w in model.graph.weights.values() if w.params}
 
 
+def _session(path: Path) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
 @pytest.mark.parametrize("name", ["shufflenet", "squeezenet"])
 def test_what_onnxruntime_makes_at_another_batch_has_the_shapes_that_were_told(
-    name: str, light_models: dict[str, str], tmp_path: Path
+    name: str, tmp_path: Path
 ) -> None:
     """Every tensor is given out by the written model, and looked at."""
-    bound = load_model(open_model(light_models[name]), Binding(2))
+    bound = load_model(open_model(light_model(name)), Binding(2))
     names = [node.id for node in bound.graph.nodes]
     path = tmp_path / "model.onnx"
     write_shaped_model(bound, path, names)
 
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session, single = (_session(source) for source in (path, light_model(name)))
     (declared,) = session.get_inputs()
     feed = random_floats(*bound.graph.inputs[0].dims)
     outputs = session.run(names, {declared.name: feed})
 
     assert [o.shape for o in outputs] == [bound.tensors[n].shape for n in names]
-    single = session_at_batch_one(light_models[name])
     np.testing.assert_allclose(
         session.run(None, {declared.name: feed})[0][:1],
         single.run(None, {declared.name: feed[:1]})[0],
@@ -67,45 +65,41 @@ def test_what_onnxruntime_makes_at_another_batch_has_the_shapes_that_were_told(
     )  # fmt: skip
 
 
-def session_at_batch_one(path: str) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+FOLLOWED: dict[str, tuple[str, int, dict[str, Shape]]] = {
+    "a reshape target that leads with the batch":
+        ("""g (float[1, 4, 6] x) => (y) <int64[2] flat = {1, 24}> {
+            r = Relu (x)
+            y = Reshape (r, flat)
+        }""", 5, {"y": (5, 24)}),
+    "a batch folded into another dimension":
+        ("""g (float[2, 4, 6] x) => (y, z) <int64[2] fold = {8, 6}, int64[3] back = {2, 4, 6}> {
+            y = Reshape (x, fold)
+            z = Reshape (y, back)
+        }""", 10, {"y": (40, 6), "z": (10, 4, 6)}),
+    "inputs that share their batch":
+        ("g (float[2, 4] a, float[2, 4] b) => (y) { y = Concat <axis = 1> (a, b) }", 7,
+         {"a": (7, 4), "b": (7, 4), "y": (7, 8)}),
+    "the sizes that a body declares":
+        ("""g (bool c, float[1, 4] x) => (float[1, 4] y) {
+            z = If (c) <
+                then_branch = t () => (float[1, 4] a) { a = Relu (x) },
+                else_branch = e () => (float[1, 4] b) { b = Exp (x) }
+            >
+            y = Sigmoid (z)
+        }""", 3, {"z": (3, 4), "y": (3, 4)}),
+}  # fmt: skip
 
 
-def test_a_reshape_target_that_leads_with_the_batch_follows_it() -> None:
-    bound = load(
-        """g (float[1, 4, 6] x) => (y) <int64[2] flat = {1, 24}> {
-        r = Relu (x)
-        [flatten] y = Reshape (r, flat)
-    }""",
-        Binding(5),
-    )
-
-    assert shapes(bound, "y") == [(5, 24)]
-    assert bound.rewritten == ("flatten",)
+@pytest.mark.parametrize(("text", "batch", "known"), FOLLOWED.values(), ids=FOLLOWED)
+def test_what_follows_the_batch(text: str, batch: int, known: dict[str, Shape]) -> None:
+    bound = load(text, Binding(batch))
+    assert {name: bound.tensors[name].shape for name in known} == known
+    assert bound.rewritten == tuple(n.id for n in bound.graph.nodes if n.op_type == "Reshape")
 
 
 def test_a_reshape_attribute_of_an_old_operator_set_follows_too() -> None:
-    bound = load(
-        "g (float[2, 4, 6] x) => (y) { [flatten] y = Reshape <shape = [2, 24]> (x) }",
-        Binding(6),
-        opset=1,
-    )
-
-    assert shapes(bound, "y") == [(6, 24)]
-
-
-def test_a_batch_folded_into_another_dimension_follows() -> None:
-    bound = load(
-        """g (float[2, 4, 6] x) => (y, z) <int64[2] fold = {8, 6}, int64[3] back = {2, 4, 6}> {
-        y = Reshape (x, fold)
-        z = Reshape (y, back)
-    }""",
-        Binding(10),
-    )
-
-    assert shapes(bound, "y", "z") == [(40, 6), (10, 4, 6)]
+    text = "g (float[2, 4, 6] x) => (y) { [flatten] y = Reshape <shape = [2, 24]> (x) }"
+    assert shapes(load(text, Binding(6), opset=1), "y") == [(6, 24)]
 
 
 def test_a_target_that_other_nodes_share_changes_for_the_batch_alone() -> None:
@@ -121,7 +115,6 @@ def test_a_target_that_other_nodes_share_changes_for_the_batch_alone() -> None:
         ),
         Binding(3),
     )
-
     assert shapes(bound, "y0", "w0", "y") == [(3, 4, 6), (1, 4, 6), (3, 4, 6)]
 
 
@@ -131,14 +124,12 @@ def test_a_target_that_follows_by_itself_is_left_alone(target: str) -> None:
         f"g (float[1, 4, 6] x) => (y) <int64[2] t = {{{target}}}> {{ y = Reshape (x, t) }}",
         Binding(5),
     )
-
     assert shapes(bound, "y") == [(5, 24)]
     assert bound.rewritten == ()
 
 
 def test_the_model_as_it_is_is_not_rewritten() -> None:
     text = "g (float[1, 4, 6] x) => (y) <int64[2] t = {1, 24}> { y = Reshape (x, t) }"
-
     assert load(text).rewritten == load(text, Binding(1)).rewritten == ()
 
 
@@ -151,7 +142,6 @@ def test_a_symbolic_batch_is_never_rewritten_even_where_a_target_leads_with_one(
         Binding(5),
         opset=13,
     )
-
     assert bound.rewritten == ()
     assert shapes(bound, "y") == [(1, 1, 6)]
 
@@ -161,7 +151,6 @@ def test_a_class_token_of_batch_one_is_refused_by_name() -> None:
         "g (float[1, 16, 8] x) => (y) { [add_token] y = Concat <axis = 1> (token, x) }",
         {"token": zeros(1, 1, 8)},
     )
-
     assert shapes(load(model), "y") == [(1, 17, 8)]
     with pytest.raises(
         BindingError, match=r"cannot run at batch 4.*Concat 'add_token'.*dynamic batch"
@@ -173,38 +162,34 @@ def test_a_recurrent_state_of_batch_one_is_refused_by_name() -> None:
     model = parse(
         """g (float[1, 5, 8] x) => (y) {
         seq = Transpose <perm = [1, 0, 2]> (x)
-        [lstm] y, h, c = LSTM <hidden_size = 4> (seq, w, r, "", "", h0, c0)
-    }""".replace('""', ""),
+        [lstm] y, h, c = LSTM <hidden_size = 4> (seq, w, r, , , h0, c0)
+    }""",
         {"w": zeros(1, 16, 8), "r": zeros(1, 16, 4), "h0": zeros(1, 1, 4), "c0": zeros(1, 1, 4)},
     )
-
     assert shapes(load(model), "y") == [(5, 1, 1, 4)]
     with pytest.raises(BindingError, match=r"cannot run at batch 4.*LSTM 'lstm'"):
         load(model, Binding(4))
 
 
-def test_a_reduction_over_the_batch_is_refused_by_name() -> None:
-    with pytest.raises(BindingError, match=r"cannot run at batch 4.*ReduceMax 'over'"):
-        load(
-            """g (float[1, 8] x) => (y) <int64[3] t = {1, 3, 8}, int64[1] axes = {0}> {
+@pytest.mark.parametrize(
+    "text",
+    [
+        """g (float[1, 8] x) => (y) <int64[3] t = {1, 3, 8}, int64[1] axes = {0}> {
             [over] m = ReduceMax <keepdims = 1> (x, axes)
             y = Expand (m, t)
         }""",
-            Binding(4),
-        )
-
-
-def test_neither_a_shape_nor_an_input_without_a_batch_holds_on_to_one() -> None:
-    with pytest.raises(BindingError, match=r"cannot run at batch 4.*ReduceMax 'over'"):
-        load(
-            """g (float[1, 2] x, float least) => (y, lowest) <float zero = {0}> {
+        """g (float[1, 2] x, float least) => (y, lowest) <float zero = {0}> {
             shape = Shape (x)
             lowest = Max (least, zero)
             r = Relu (x)
             [over] y = ReduceMax <keepdims = 1> (r)
         }""",
-            Binding(4),
-        )
+    ],
+    ids=["a reduction", "a shape and an input without a batch hold on to none"],
+)
+def test_a_reduction_over_the_batch_is_refused_by_name(text: str) -> None:
+    with pytest.raises(BindingError, match=r"cannot run at batch 4.*ReduceMax 'over'"):
+        load(text, Binding(4))
 
 
 @pytest.mark.parametrize("size", ["2, 4, 6", "1, 8, 6"])
@@ -245,7 +230,6 @@ def test_an_input_given_whole_at_another_size_is_checked_too() -> None:
         y = MatMul (f, w)
     }"""
     model = parse(text, {"w": zeros(192, 5)})
-
     with pytest.raises(BindingError, match=r"flatten|MatMul"):
         load(model, Binding(inputs=(parse_input_spec("x:f32:1x3x16x16"),)))
 
@@ -256,25 +240,4 @@ def test_a_fully_convolutional_model_takes_an_image_of_another_size() -> None:
         {"w": zeros(4, 3, 3, 3)},
     )
     bound = load(model, Binding(inputs=(parse_input_spec("x:f32:1x3x20x30"),)))
-
     assert shapes(bound, "y") == [(1, 4, 18, 28)]
-
-
-def test_inputs_that_share_their_batch_all_follow() -> None:
-    bound = load(
-        """g (float[2, 4] a, float[2, 4] b) => (y) { y = Concat <axis = 1> (a, b) }""", Binding(7)
-    )
-
-    assert shapes(bound, "a", "b", "y") == [(7, 4), (7, 4), (7, 8)]
-
-
-def test_the_sizes_that_a_body_declares_follow_the_batch() -> None:
-    model = parse("""g (bool c, float[1, 4] x) => (float[1, 4] y) {
-        z = If (c) <
-            then_branch = t () => (float[1, 4] a) { a = Relu (x) },
-            else_branch = e () => (float[1, 4] b) { b = Exp (x) }
-        >
-        y = Sigmoid (z)
-    }""")
-
-    assert shapes(load(model, Binding(3)), "z", "y") == [(3, 4), (3, 4)]

@@ -46,42 +46,50 @@ def _spec(text: str) -> Binding:
 @pytest.mark.parametrize("name", ["batch", "batch_size", "N", "Batch_Size", "None", "bs"])
 def test_a_telling_name_is_the_batch_wherever_it_stands(name: str) -> None:
     found = find_batch([_x("seq", name, 8), _x("seq", name, name="y")])
-
     assert found == BatchDim(name, (("x", 1), ("y", 1)), None)
 
 
-def test_a_leading_symbol_is_the_batch() -> None:
-    found = find_batch([_x("k", 3), _x("k", "seq", name="y")])
+def _axes(*places: str) -> tuple[tuple[str, int], ...]:
+    """Places by their text: `x0 y1`."""
+    return tuple((place[0], int(place[1])) for place in places)
 
-    assert found == BatchDim("k", (("x", 0), ("y", 0)), None)
+
+BATCHES: dict[str, tuple[list[DeclaredInput], BatchDim | None]] = {
+    "a leading symbol":
+        ([_x("k", 3), _x("k", "seq", name="y")], BatchDim("k", _axes("x0", "y0"), None)),
+    "the leading symbol that most inputs have":
+        ([_x("a", 3), _x("b", 3, name="y"), _x("b", 4, name="z")],
+         BatchDim("b", _axes("y0", "z0"), None)),
+    "not a numbered symbol that is further back too":
+        ([_x("s10", 3), _x("s10", name="d"), _x("s86", 2, name="e"), _x(2, "s86", name="p")],
+         BatchDim("s10", _axes("x0", "d0"), None)),
+    "that of the tokens for a mask, although torch numbers it apart":
+        ([_x("s10", "s21"), _x("s86", "s12", name="m"), _x("s10", 2, "s51", 16, name="p")],
+         BatchDim("s10", _axes("x0", "p0", "m0"), None)),
+    "not a shared symbol that does not lead": ([_x(1, "seq"), _x(2, "seq", name="y")], None),
+    "unnamed leading dimensions":
+        ([_x(None, 3), _x(7, name="y"), _x(None, name="z")],
+         BatchDim(None, _axes("x0", "z0"), None)),
+    "fixed if all inputs share a leading size":
+        ([_x(4, 3), _x(4, name="y")], BatchDim(None, _axes("x0", "y0"), 4)),
+    "none if the inputs share nothing": ([_x(4, 3), _x(5, name="y")], None),
+    "none of a scalar and an unknown rank": ([_x(), DeclaredInput("y", None, None)], None),
+    "none without inputs": ([], None),
+    "not hidden by scalars and unknown ranks":
+        ([_x(), DeclaredInput("y", None, None), _x(2, 3, name="z")],
+         BatchDim(None, _axes("z0"), 2)),
+}  # fmt: skip
 
 
-def test_the_leading_symbol_that_most_inputs_have_is_the_batch() -> None:
-    found = find_batch([_x("a", 3), _x("b", 3, name="y"), _x("b", 4, name="z")])
-
-    assert found == BatchDim("b", (("y", 0), ("z", 0)), None)
+@pytest.mark.parametrize(("inputs", "batch"), BATCHES.values(), ids=BATCHES)
+def test_the_batch_is(inputs: list[DeclaredInput], batch: BatchDim | None) -> None:
+    assert find_batch(inputs) == batch
 
 
 def test_leading_symbols_that_are_mere_numbers_are_one_batch() -> None:
     inputs = [_x("unk__1", 3), _x("unk__2", "unk__3", name="y"), _x(7, "unk__4", name="z")]
-
     assert find_batch(inputs) == BatchDim("unk__1", (("x", 0), ("y", 0)), None)
     assert open_dims(inputs, Binding(), "m").keys() == {"unk__3", "unk__4"}
-
-
-def test_a_numbered_symbol_that_stands_further_back_too_is_no_batch() -> None:
-    nodes, degrees = _x("s10", 3), _x("s10", name="d")
-    edges, pairs = _x("s86", 2, name="e"), _x(2, "s86", name="p")
-
-    assert find_batch([nodes, degrees, edges, pairs]) == BatchDim("s10", (("x", 0), ("d", 0)), None)
-
-
-def test_the_batch_of_a_mask_is_that_of_the_tokens_although_torch_numbers_it_apart() -> None:
-    tokens, mask = _x("s10", "s21"), _x("s86", "s12", name="mask")
-    past = _x("s10", 2, "s51", 16, name="past")
-
-    places = (("x", 0), ("past", 0), ("mask", 0))
-    assert find_batch([tokens, mask, past]) == BatchDim("s10", places, None)
 
 
 @pytest.mark.parametrize(("dims", "leading"), [({}, 8), ({"unk__2": 5}, 5)])
@@ -89,9 +97,7 @@ def test_numbered_batches_follow_the_batch_size_unless_one_is_given(
     dims: dict[str, int], leading: int
 ) -> None:
     inputs = (_x("unk__1", 3), _x("unk__2", 4, name="y"))
-
     bound = _bind(*inputs, binding=Binding(batch_size=8, dims=dims))
-
     assert bound.shapes == {"x": (8, 3), "y": (leading, 4)}
 
 
@@ -101,28 +107,11 @@ def test_numbered_batches_follow_the_batch_size_unless_one_is_given(
 )
 def test_the_channels_of_an_image_are_no_batch(dims: tuple[int | str, ...], batch: int) -> None:
     bound = _bind(_x(*dims), binding=Binding(dims={d: 64 for d in dims if isinstance(d, str)}))
-
     assert bound.batch_size == batch
 
 
 def test_a_symbol_beside_a_batch_with_a_name_is_left_open() -> None:
     assert open_dims([_x("batch", 3), _x("unk__2", 4, name="y")], Binding(), "m")
-
-
-def test_a_shared_symbol_that_does_not_lead_is_no_batch() -> None:
-    assert find_batch([_x(1, "seq"), _x(2, "seq", name="y")]) is None
-
-
-def test_unnamed_leading_dimensions_are_the_batch() -> None:
-    found = find_batch([_x(None, 3), _x(7, name="y"), _x(None, name="z")])
-
-    assert found == BatchDim(None, (("x", 0), ("z", 0)), None)
-
-
-def test_a_leading_size_that_all_inputs_share_is_a_fixed_batch() -> None:
-    found = find_batch([_x(4, 3), _x(4, name="y")])
-
-    assert found == BatchDim(None, (("x", 0), ("y", 0)), 4)
 
 
 @pytest.mark.parametrize(
@@ -158,25 +147,12 @@ def test_open_dimensions_are_listed_with_their_places() -> None:
     assert open_dims(inputs, Binding(dims={"seq": 2, "y.1": 3}), "m.onnx") == {}
 
 
-def test_inputs_that_share_nothing_have_no_batch() -> None:
-    assert find_batch([_x(4, 3), _x(5, name="y")]) is None
-    assert find_batch([_x(), DeclaredInput("y", None, None)]) is None
-    assert find_batch([]) is None
-
-
-def test_scalars_and_inputs_of_unknown_rank_do_not_hide_the_batch() -> None:
-    found = find_batch([_x(), DeclaredInput("y", None, None), _x(2, 3, name="z")])
-
-    assert found == BatchDim(None, (("z", 0),), 2)
-
-
 def test_an_input_that_has_a_stored_value_need_not_be_given() -> None:
     """IR 3 listed weights among the inputs: they are neither a batch nor to be bound."""
     model = parse(
         "g (float[N, 4] x, float[4, 5] w) => (float[N, 5] y) { y = MatMul (x, w) }",
         {"w": zeros(4, 5)},
     )
-
     assert [i.name for i in declared_inputs(model)] == ["x"]
     assert shapes(load(model, Binding(3)), "y") == [(3, 5)]
 
@@ -184,48 +160,96 @@ def test_an_input_that_has_a_stored_value_need_not_be_given() -> None:
 # -- the batch size
 
 
-def test_without_a_word_the_batch_is_one() -> None:
+BOUND: dict[str, tuple[list[DeclaredInput], Binding, dict[str, tuple[int, ...]], bool]] = {
+    "the batch is one if none is given": ([_x("N", 3)], Binding(), {"x": (1, 3)}, False),
+    "a fixed batch stays if none is given": ([_x(4, 3)], Binding(), {"x": (4, 3)}, False),
+    "every place of the batch gets its size":
+        ([_x("N", "N", 3), _x(2, "N", name="y")], Binding(8), {"x": (8, 8, 3), "y": (2, 8)}, False),
+    "the fixed size does not rebind": ([_x(4, 3)], Binding(4), {"x": (4, 3)}, False),
+    "another size than the fixed one rebinds": ([_x(4, 3)], Binding(8), {"x": (8, 3)}, True),
+    "a symbolic batch never rebinds": ([_x("N", 3)], Binding(8), {"x": (8, 3)}, False),
+    "an unnamed batch never rebinds": ([_x(None, 3)], Binding(8), {"x": (8, 3)}, False),
+    "equal names get equal sizes":
+        ([_x("N", "seq"), _x("seq", "N", name="y")], Binding(2, {"seq": 7}),
+         {"x": (2, 7), "y": (7, 2)}, False),
+    "a given size of an expression wins":
+        ([_x("N", "seq", "seq+1")], Binding(dims={"seq": 4, "seq+1": 9}), {"x": (1, 4, 9)}, False),
+    "an unnamed dimension is called by its place":
+        ([_x("N", None)], Binding(dims={"x.1": 5}), {"x": (1, 5)}, False),
+    "a whole input gives a shape to one of unknown rank":
+        ([DeclaredInput("x", None, None)], _spec("x:f32:2x3"), {"x": (2, 3)}, False),
+    "a whole input overrides a fixed dimension and rebinds":
+        ([_x(1, 3, 224)], _spec("x:f32:1x3x64"), {"x": (1, 3, 64)}, True),
+    "the whole of a fixed input as it is does not rebind":
+        ([_x(1, 3)], _spec("x:f32:1x3"), {"x": (1, 3)}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "binding", "shapes", "rebound"), BOUND.values(), ids=BOUND)
+def test_inputs_are_bound(
+    inputs: list[DeclaredInput],
+    binding: Binding,
+    shapes: dict[str, tuple[int, ...]],
+    rebound: bool,  # noqa: FBT001  # a column of the table
+) -> None:
+    bound = _bind(*inputs, binding=binding)
+    assert (bound.shapes, bound.rebound) == (shapes, rebound)
+
+
+def test_a_bound_model_names_its_batch() -> None:
     bound = _bind(_x("N", 3))
-
-    assert bound.shapes == {"x": (1, 3)}
-    assert (bound.batch_size, bound.dims, bound.rebound) == (1, {"N": 1}, False)
-
-
-def test_without_a_word_a_fixed_batch_stays() -> None:
-    bound = _bind(_x(4, 3))
-
-    assert (bound.shapes, bound.batch_size, bound.rebound) == ({"x": (4, 3)}, 4, False)
+    assert (bound.batch_size, bound.dims) == (1, {"N": 1})
+    assert _bind(_x(4, 3)).batch_size == 4
 
 
-def test_a_batch_size_reaches_every_place_of_the_batch() -> None:
-    bound = _bind(_x("N", "N", 3), _x(2, "N", name="y"), binding=Binding(8))
+REFUSED: dict[str, tuple[list[DeclaredInput], Binding, str]] = {
+    "a batch that the model does not have":
+        ([_x(4, 3), _x(5, name="y")], Binding(2),
+         r"no batch dimension.*x \(4x3\), y \(5\).*inputs name:"),
+    "a batch without inputs": ([], Binding(2), "no inputs"),
+    "two sizes for the batch":
+        ([_x("N", 3)], Binding(2, {"N": 3}), r"given as 2 and as 3.*once"),
+    "two sizes for an unnamed batch":
+        ([_x(None, 3)], Binding(2, {"x.0": 3}), "given as 2 and as 3"),
+    "a batch and a whole input of another":
+        ([_x("N", 3)], replace(_spec("x:f32:3x3"), batch_size=2), "given as 2 and as 3"),
+    "a missing size, with dimension, place and option":
+        ([_x("N", "seq"), _x("seq", None, name="y")], Binding(),
+         (r"m\.onnx has dimensions without a size: 'seq' \(in x\[1\], y\[0\]\); 'y\.1' "
+          r"\(in y\[1\]\)\. Give seq=SIZE, y\.1=SIZE")),
+    "a mistyped dimension, with the nearest and all":
+        ([_x("N", "seq")], Binding(dims={"sek": 4}), r"'sek'.*Did you mean 'seq'\?.*N, seq"),
+    "a dimension of a model that has none": ([_x(1, 2)], Binding(dims={"seq": 4}), "It has none"),
+    "a negative size": ([_x(1, -1, 3)], Binding(), "negative dimension"),
+    "an enormous size": ([_x(1, 2**41)], Binding(), "Is a dimension mistyped"),
+    "sizes that overflow": ([_x(2**62, 2**62)], Binding(), "Is a dimension mistyped"),
+    "enormous sizes that the user gives":
+        ([_x("N", "seq")], Binding(10**9, {"seq": 10**9}), "mistyped"),
+    "an enormous number that an expression would make slowly":
+        ([_x("N", "seq", "*".join(["seq"] * 40))], Binding(dims={"seq": 2**40}), "mistyped"),
+    "a whole input that contradicts a dimension":
+        ([_x("N", "seq")], replace(_spec("x:f32:2x9"), dims={"seq": 8}),
+         r"'seq'.*given as 8.*'x' \(2x9\) makes it 9"),
+    "a whole input with two sizes for a name":
+        ([_x("a", "a")], _spec("x:f32:2x3"), r"'a'.*given as 2.*makes it 3"),
+    # The shape of one and the value of the other are not an input of the model.
+    "an input that is given twice":
+        ([_x("N", dtype="int64")],
+         Binding(inputs=(parse_input_spec("x:i64:2:4"), parse_input_spec("x:i64:3"))),
+         r"'x' of .* is given 2 times\. Give it once"),
+    "a whole input of another rank":
+        ([_x("N", 3)], _spec("x:f32:1x3x4"), r"has 2 dimensions \(Nx3\).*1x3x4.*has 3"),
+    "a whole input of another type":
+        ([_x("N", 3)], _spec("x:i64:1x3"), "is float32, not int64"),
+    "an input that the model does not have, with the nearest":
+        ([_x("N", name="image")], _spec("imag:f32:1"), r"no input 'imag'.*Did you mean 'image'\?"),
+}  # fmt: skip
 
-    assert bound.shapes == {"x": (8, 8, 3), "y": (2, 8)}
 
-
-def test_only_another_size_than_the_fixed_one_rebinds() -> None:
-    assert not _bind(_x(4, 3), binding=Binding(4)).rebound
-    bound = _bind(_x(4, 3), binding=Binding(8))
-    assert bound.rebound
-    assert bound.shapes == {"x": (8, 3)}
-
-
-def test_a_symbolic_batch_never_rebinds() -> None:
-    assert not _bind(_x("N", 3), binding=Binding(8)).rebound
-    assert not _bind(_x(None, 3), binding=Binding(8)).rebound
-
-
-def test_a_batch_that_the_model_does_not_have_is_refused_with_its_inputs() -> None:
-    with pytest.raises(BindingError, match=r"no batch dimension.*x \(4x3\), y \(5\).*inputs name:"):
-        _bind(_x(4, 3), _x(5, name="y"), binding=Binding(2))
-    with pytest.raises(BindingError, match="no inputs"):
-        _bind(binding=Binding(2))
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_batch_of_nothing_is_refused(size: int) -> None:
-    with pytest.raises(UsageError, match=f"batch size of {size}"):
-        _bind(_x("N"), binding=Binding(size))
+@pytest.mark.parametrize(("inputs", "binding", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_binding_is_refused(inputs: list[DeclaredInput], binding: Binding, message: str) -> None:
+    with pytest.raises(BindingError, match=message):
+        _bind(*inputs, binding=binding)
 
 
 def test_the_batch_may_be_given_as_a_dimension() -> None:
@@ -234,22 +258,7 @@ def test_the_batch_may_be_given_as_a_dimension() -> None:
     assert _bind(_x(None, 3), binding=Binding(dims={"x.0": 6})).batch_size == 6
 
 
-def test_two_sizes_for_the_batch_are_refused() -> None:
-    with pytest.raises(BindingError, match=r"given as 2 and as 3.*once"):
-        _bind(_x("N", 3), binding=Binding(2, {"N": 3}))
-    with pytest.raises(BindingError, match="given as 2 and as 3"):
-        _bind(_x(None, 3), binding=Binding(2, {"x.0": 3}))
-    with pytest.raises(BindingError, match="given as 2 and as 3"):
-        _bind(_x("N", 3), binding=replace(_spec("x:f32:3x3"), batch_size=2))
-
-
 # -- named dimensions
-
-
-def test_equal_names_get_equal_sizes() -> None:
-    bound = _bind(_x("N", "seq"), _x("seq", "N", name="y"), binding=Binding(2, {"seq": 7}))
-
-    assert bound.shapes == {"x": (2, 7), "y": (7, 2)}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +272,6 @@ def test_an_expression_follows_from_its_names(expression: str, size: int) -> Non
         _x("N", expression, name="y"),
         binding=Binding(dims={"past": 5, "seq": 3}),
     )
-
     assert bound.shapes["y"] == (1, size)
 
 
@@ -274,7 +282,6 @@ def test_an_expression_follows_from_its_names(expression: str, size: int) -> Non
 )  # fmt: skip
 def test_what_is_no_expression_is_a_name_to_be_given(expression: str) -> None:
     inputs = (_x("N", "seq"), _x("N", expression, name="y"))
-
     bound = _bind(*inputs, binding=Binding(dims={"seq": 4, expression: 9}))
     assert bound.shapes["y"] == (1, 9)
     with pytest.raises(BindingError, match="=SIZE"):
@@ -290,36 +297,19 @@ def test_a_name_that_looks_like_a_slip_in_code_warns_of_nothing(name: str) -> No
     assert not caught
 
 
-def test_a_given_size_of_an_expression_wins() -> None:
-    bound = _bind(_x("N", "seq", "seq+1"), binding=Binding(dims={"seq": 4, "seq+1": 9}))
-
-    assert bound.shapes["x"] == (1, 4, 9)
-
-
-def test_an_unnamed_dimension_is_called_by_its_place() -> None:
-    assert _bind(_x("N", None), binding=Binding(dims={"x.1": 5})).shapes == {"x": (1, 5)}
-
-
-def test_a_missing_size_names_dimension_place_and_option() -> None:
-    with pytest.raises(
-        BindingError,
-        match=r"m\.onnx has dimensions without a size: 'seq' \(in x\[1\], y\[0\]\); 'y\.1' "
-        r"\(in y\[1\]\)\. Give seq=SIZE, y\.1=SIZE",
-    ):
-        _bind(_x("N", "seq"), _x("seq", None, name="y"))
-
-
-def test_a_mistyped_dimension_names_the_nearest_and_all() -> None:
-    with pytest.raises(BindingError, match=r"'sek'.*Did you mean 'seq'\?.*N, seq"):
-        _bind(_x("N", "seq"), binding=Binding(dims={"sek": 4}))
-    with pytest.raises(BindingError, match="It has none"):
-        _bind(_x(1, 2), binding=Binding(dims={"seq": 4}))
-
-
-@pytest.mark.parametrize("size", [-1, -5])
-def test_a_dimension_of_less_than_nothing_is_refused(size: int) -> None:
-    with pytest.raises(UsageError, match=f"'seq' cannot be {size}"):
-        _bind(_x("N", "seq"), binding=Binding(dims={"seq": size}))
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        (Binding(0), "batch size of 0"),
+        (Binding(-1), "batch size of -1"),
+        (Binding(dims={"seq": -1}), "'seq' cannot be -1"),
+        (Binding(dims={"seq": -5}), "'seq' cannot be -5"),
+        (Binding(dims={"N": 0}), "'N' cannot be 0: give 1 or more"),
+    ],
+)
+def test_a_size_of_nothing_is_refused(binding: Binding, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        _bind(_x("N", "seq"), binding=binding)
 
 
 def test_a_terminal_escape_in_a_name_is_shown_escaped() -> None:
@@ -334,36 +324,10 @@ def test_a_terminal_escape_in_a_name_is_shown_escaped() -> None:
 # -- impossible sizes
 
 
-@pytest.mark.parametrize(
-    ("dims", "message"),
-    [
-        ((1, -1, 3), "negative dimension"),
-        ((1, 2**41), "Is a dimension mistyped"),
-        ((2**62, 2**62), "Is a dimension mistyped"),
-    ],
-)
-def test_a_size_that_cannot_be_is_refused(dims: tuple[int, ...], message: str) -> None:
-    with pytest.raises(BindingError, match=message):
-        _bind(_x(*dims))
-
-
-def test_a_cache_may_be_empty_and_a_batch_may_not() -> None:
+def test_a_cache_may_be_empty() -> None:
     """A decoder starts without a past."""
     bound = _bind(_x("N", "past", 16), binding=Binding(2, {"past": 0}))
     assert bound.shapes["x"] == (2, 0, 16)
-    with pytest.raises(UsageError, match="'N' cannot be 0: give 1 or more"):
-        _bind(_x("N", 16), binding=Binding(None, {"N": 0}))
-
-
-def test_an_enormous_size_given_by_the_user_is_refused() -> None:
-    with pytest.raises(BindingError, match="mistyped"):
-        _bind(_x("N", "seq"), binding=Binding(10**9, {"seq": 10**9}))
-
-
-def test_an_expression_cannot_make_an_enormous_number_slowly() -> None:
-    expression = "*".join(["seq"] * 40)
-    with pytest.raises(BindingError, match="mistyped"):
-        _bind(_x("N", "seq", expression), binding=Binding(dims={"seq": 2**40}))
 
 
 # -- whole inputs
@@ -371,58 +335,8 @@ def test_an_expression_cannot_make_an_enormous_number_slowly() -> None:
 
 def test_a_whole_input_gives_its_names_their_sizes() -> None:
     bound = _bind(_x("N", "seq"), _x("N", "seq", name="y"), binding=_spec("x:f32:2x9"))
-
     assert bound.shapes == {"x": (2, 9), "y": (2, 9)}
     assert (bound.batch_size, bound.dims["seq"]) == (2, 9)
-
-
-def test_a_whole_input_that_contradicts_a_dimension_is_refused() -> None:
-    binding = replace(_spec("x:f32:2x9"), dims={"seq": 8})
-
-    with pytest.raises(BindingError, match=r"'seq'.*given as 8.*'x' \(2x9\) makes it 9"):
-        _bind(_x("N", "seq"), binding=binding)
-
-
-def test_a_name_that_stands_twice_in_a_whole_input_needs_one_size() -> None:
-    with pytest.raises(BindingError, match=r"'a'.*given as 2.*makes it 3"):
-        _bind(_x("a", "a"), binding=_spec("x:f32:2x3"))
-
-
-def test_an_input_that_is_given_twice_is_refused() -> None:
-    """The shape of one and the value of the other are no input of the model."""
-    specs = (parse_input_spec("x:i64:2:4"), parse_input_spec("x:i64:3"))
-
-    with pytest.raises(BindingError, match=r"'x' of .* is given 2 times\. Give it once"):
-        _bind(DeclaredInput("x", "int64", ("N",)), binding=Binding(inputs=specs))
-
-
-def test_a_whole_input_needs_rank_and_type_of_the_model() -> None:
-    with pytest.raises(BindingError, match=r"has 2 dimensions \(Nx3\).*1x3x4.*has 3"):
-        _bind(_x("N", 3), binding=_spec("x:f32:1x3x4"))
-    with pytest.raises(BindingError, match="is float32, not int64"):
-        _bind(_x("N", 3), binding=_spec("x:i64:1x3"))
-
-
-def test_a_whole_input_gives_a_shape_to_one_of_unknown_rank() -> None:
-    bound = _bind(DeclaredInput("x", None, None), binding=_spec("x:f32:2x3"))
-
-    assert bound.shapes == {"x": (2, 3)}
-
-
-def test_a_whole_input_overrides_a_fixed_dimension_and_rebinds() -> None:
-    bound = _bind(_x(1, 3, 224), binding=_spec("x:f32:1x3x64"))
-
-    assert bound.rebound
-    assert bound.shapes == {"x": (1, 3, 64)}
-
-
-def test_the_whole_of_a_fixed_input_as_it_is_does_not_rebind() -> None:
-    assert not _bind(_x(1, 3), binding=_spec("x:f32:1x3")).rebound
-
-
-def test_an_input_that_the_model_does_not_have_names_the_nearest() -> None:
-    with pytest.raises(BindingError, match=r"no input 'imag'.*Did you mean 'image'\?"):
-        _bind(_x("N", name="image"), binding=_spec("imag:f32:1"))
 
 
 def test_only_inputs_with_a_value_have_one() -> None:
@@ -461,7 +375,7 @@ def test_an_input_is_read_from_its_text(text: str, spec: InputSpec) -> None:
     "text",
     ["", "x", "x:f32", ":f32:1", "x:float:1", "x:f32:1,2", "x:f32:1x", "x:f32:-1", "x:f32:axb",
      "x:f32:-1x2:1,2", "x:f32:2x-1:1,2", "x:f32:-2:1",
-     "x:f33:1", "x:f32:1x2 ", "x:f32:1x³"],
+     "x:f33:1", "x:f32:1x2 ", "x:f32:1x³", "x:f32:" + "9" * 5000],
 )  # fmt: skip
 def test_an_input_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
     with pytest.raises(UsageError, match=r"name:dtype:shape.*ids:i64:1x64"):
@@ -484,7 +398,6 @@ def test_a_value_that_is_no_number_is_refused() -> None:
 )  # fmt: skip
 def test_any_name_type_and_shape_survives_its_text(name: str, dtype: str, dims: list[int]) -> None:
     spec = parse_input_spec(f"{name}:{dtype}:{'x'.join(map(str, dims))}")
-
     assert (spec.name, spec.shape, spec.value) == (name, tuple(dims), None)
 
 
@@ -501,7 +414,9 @@ def test_a_dimension_is_read_from_its_text(text: str, expected: tuple[str, int])
     assert parse_dim(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "seq", "=3", "seq=", "seq=a", "seq=-1", "seq=1.5", "seq=²"])
+@pytest.mark.parametrize(
+    "text", ["", "seq", "=3", "seq=", "seq=a", "seq=-1", "seq=1.5", "seq=²", "seq=" + "9" * 5000]
+)
 def test_a_dimension_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
     with pytest.raises(UsageError, match="name=size"):
         parse_dim(text)
@@ -538,7 +453,6 @@ def test_a_binding_leaves_nothing_unknown_and_is_consistent(
     inputs: tuple[DeclaredInput, ...], size: int
 ) -> None:
     bound = _bind(*inputs, binding=Binding(dims=_everything(inputs, size)))
-
     sizes: dict[str, set[int]] = {}
     for declared in inputs:
         shape = bound.shapes[declared.name]
@@ -568,19 +482,11 @@ def test_binding_what_is_bound_changes_nothing(
     assert _bind(*inputs, binding=Binding(inputs=whole)).shapes == once.shapes
 
 
-def test_a_size_of_thousands_of_digits_is_refused() -> None:
-    with pytest.raises(UsageError, match="name=size"):
-        parse_dim("seq=" + "9" * 5000)
-    with pytest.raises(UsageError, match="name:dtype:shape"):
-        parse_input_spec("x:f32:" + "9" * 5000)
-
-
 # -- sizes that the model fixes elsewhere
 
 
 def test_a_size_that_the_model_fixes_elsewhere_need_not_be_given() -> None:
     known = replace(_x(1, "head"), known=(("head", 16),))
-
     assert _bind(known, _x("head", name="y")).shapes == {"x": (1, 16), "y": (16,)}
     assert _bind(known, binding=Binding(dims={"head": 8})).shapes == {"x": (1, 8)}
 
@@ -589,7 +495,6 @@ def test_inputs_that_disagree_on_a_size_leave_it_to_the_user() -> None:
     one, other = (
         replace(_x(1, "head", name=n), known=(("head", s),)) for n, s in (("x", 1), ("y", 2))
     )
-
     with pytest.raises(BindingError, match="'head'"):
         _bind(one, other)
 
@@ -616,12 +521,7 @@ def test_the_size_of_a_head_follows_from_the_attention_that_reads_the_cache(
     cache: str, width: int, known: int | None
 ) -> None:
     inputs = declared_inputs(parse(_GENAI.format(cache=cache, width=width)))
-
     expected = () if known is None else (("head", known),)
     assert {each.name: each.known for each in inputs} == {
-        "query": (),
-        "past_key": expected,
-        "past_value": expected,
-        "lens": (),
-        "total": (),
-    }
+        "query": (), "past_key": expected, "past_value": expected, "lens": (), "total": (),
+    }  # fmt: skip

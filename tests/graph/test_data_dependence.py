@@ -152,6 +152,7 @@ THROUGH_BODIES = {
         y = NonZero (i)
     }""",
 }
+_DEPENDENT = [*BY_DATA.items(), *THROUGH_BODIES.items()]
 
 
 def _with_weights(graph: str) -> str:
@@ -163,14 +164,10 @@ def test_work_that_follows_from_shapes_and_inputs_does_not_depend_on_data(graph:
     assert find_data_dependence(load(graph).graph) is None
 
 
-@pytest.mark.parametrize(("op", "graph"), BY_DATA.items(), ids=BY_DATA)
+@pytest.mark.parametrize(
+    ("op", "graph"), _DEPENDENT, ids=[*BY_DATA, *(f"{op} through bodies" for op in THROUGH_BODIES)]
+)
 def test_work_that_depends_on_data_is_named(op: str, graph: str) -> None:
-    model = load(_with_weights(graph))
-    assert find_data_dependence(model.graph) == DataDependence(op)
-
-
-@pytest.mark.parametrize(("op", "graph"), THROUGH_BODIES.items(), ids=THROUGH_BODIES)
-def test_data_is_followed_through_bodies(op: str, graph: str) -> None:
     model = load(_with_weights(graph))
     assert find_data_dependence(model.graph) == DataDependence(op)
 

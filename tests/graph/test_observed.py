@@ -79,15 +79,12 @@ COMPLETED: Mapping[str, Case] = {
             y = MatMul(t, w)
         }""",
         # 7 of the 12 elements are not 0.
-        7 * 2 * 5,
-        {"x": np.array([[0, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 1]], np.float32)},
+        7 * 2 * 5, {"x": np.array([[0, 1, 1, 0], [1, 1, 1, 0], [0, 0, 1, 1]], np.float32)},
         w=floats(2, 5),
     ),
     "TopK": case(
         "t (float[3,8] x, int64[1] k) => (float[3,5] y) { v, i = TopK(x, k) y = MatMul(v, w) }",
-        3 * 4 * 5,
-        {"k": np.array([4])},
-        w=floats(4, 5),
+        3 * 4 * 5, {"k": np.array([4])}, w=floats(4, 5),
     ),
     "NonMaxSuppression": case(
         """n (float[1,6,4] b, float[1,1,6] s, int64[1] m, float[1] iou, float[1] least)
@@ -111,16 +108,12 @@ COMPLETED: Mapping[str, Case] = {
             m = Unsqueeze(v, axis)
             y = MatMul(m, w)
         }""",
-        5 * 1 * 3,
-        {"x": np.array([1, 2, 3, 4, 5, 5, 5, 1, 2], np.float32)},
-        w=floats(1, 3),
+        5 * 1 * 3, {"x": np.array([1, 2, 3, 4, 5, 5, 5, 1, 2], np.float32)}, w=floats(1, 3),
         axis=np.array([1]),
     ),
     "a Reshape to a shape that is an input": case(
         "r (float[3,4] x, int64[2] s) => (float[a,b] y) { q = Reshape(x, s) y = MatMul(q, w) }",
-        6 * 2 * 5,
-        {"s": np.array([6, 2])},
-        w=floats(2, 5),
+        6 * 2 * 5, {"s": np.array([6, 2])}, w=floats(2, 5),
     ),
     "a Loop that its data ends": case(
         """l (float[2,2] x) => (float[2,2] y) <int64 n = {99}, bool t = {1}, float limit = {100}> {
@@ -132,27 +125,21 @@ COMPLETED: Mapping[str, Case] = {
             }>
         }""",
         # From 4, each trip doubles the sum: 8, 16, 32, 64, 128.
-        5 * 8,
-        {"x": ONES},
-        w=ONES,
+        5 * 8, {"x": ONES}, w=ONES,
     ),
     "a Loop that does not run": case(
         """l (int64 n, float[2,2] x) => (float[2,2] y) {
             y = Loop(n, , x) <body = b (int64 i, bool c, float[2,2] a) => (bool d, float[2,2] p)
                 { d = Identity(c) p = MatMul(a, w) }>
         }""",
-        0,
-        {"n": np.array(0)},
-        w=ONES,
+        0, {"n": np.array(0)}, w=ONES,
     ),
     "a Loop whose only trip changes a shape": case(
         """l (int64 n, float[2,2] x) => (float[m,2] y) {
             y = Loop(n, , x) <body = b (int64 i, bool c, float[a,2] p) => (bool d, float[e,2] r)
                 { d = Identity(c) q = MatMul(p, w) r = Concat<axis = 0>(p, q) }>
         }""",
-        8,
-        {"n": np.array(1)},
-        w=ONES,
+        8, {"n": np.array(1)}, w=ONES,
     ),
     "an If that its data decides": case(
         """i (float[2,2] x) => (float[k,2] y) <float zero = {0}> {
@@ -163,10 +150,7 @@ COMPLETED: Mapping[str, Case] = {
                 else_branch = b () => (float[1,2] q) { r = ReduceMax(x, axis) q = MatMul(r, w) }>
         }""",
         # The branch that is cheaper, and that no static profile would choose.
-        1 * 2 * 2,
-        {"x": -ONES},
-        w=ONES,
-        axis=np.array([0]),
+        1 * 2 * 2, {"x": -ONES}, w=ONES, axis=np.array([0]),
     ),
     "an If whose taken branch is a constant": case(
         """i (bool c, float[2,2] x) => (float[2,2] y) {
@@ -174,10 +158,7 @@ COMPLETED: Mapping[str, Case] = {
             y = If(c) <then_branch = a () => (float[2,2] p) { p = MatMul(x, w) },
                        else_branch = b () => (float[2,2] q) { q = Identity(v) }>
         }""",
-        0,
-        {"c": np.zeros((), bool)},
-        w=ONES,
-        v=ONES,
+        0, {"c": np.zeros((), bool)}, w=ONES, v=ONES,
     ),
     "a Scan over what a run makes": case(
         """s (float[6,2] x) => (float[k,2] y, float[2] z) {
@@ -188,12 +169,8 @@ COMPLETED: Mapping[str, Case] = {
             z, y = Scan(start, e) <num_scan_inputs = 1, body = b (float[2] s, float[2] v)
                 => (float[2] t, float[2] o) { t = Add(s, v) o = MatMul(v, w) }>
         }""",
-        3 * 2 * 2,
-        {"x": np.array([[1, 1], [0, 0], [1, 1], [0, 0], [0, 0], [1, 1]], np.float32)},
-        w=ONES,
-        zero=np.array([0], np.float32),
-        one=np.array([1]),
-        start=np.zeros(2, np.float32),
+        3 * 2 * 2, {"x": np.array([[1, 1], [0, 0], [1, 1], [0, 0], [0, 0], [1, 1]], np.float32)},
+        w=ONES, zero=np.array([0], np.float32), one=np.array([1]), start=np.zeros(2, np.float32),
     ),
     "a Loop in an If": case(
         """i (bool c, int64 n, float[2,2] x) => (float[2,2] y) {
@@ -204,9 +181,7 @@ COMPLETED: Mapping[str, Case] = {
                 },
                 else_branch = b () => (float[2,2] s) { s = Identity(x) }>
         }""",
-        4 * 8,
-        {"c": np.ones((), bool), "n": np.array(4)},
-        w=ONES,
+        4 * 8, {"c": np.ones((), bool), "n": np.array(4)}, w=ONES,
     ),
     "a Loop in a Loop": case(
         """l (int64 n, int64 m, float[2,2] x) => (float[2,2] y) {
@@ -216,9 +191,7 @@ COMPLETED: Mapping[str, Case] = {
                     => (bool f, float[2,2] s) { f = Identity(e) s = MatMul(r, w) }>
             }>
         }""",
-        2 * 3 * 8,
-        {"n": np.array(2), "m": np.array(3)},
-        w=ONES,
+        2 * 3 * 8, {"n": np.array(2), "m": np.array(3)}, w=ONES,
     ),
     "a Loop that carries a sequence": case(
         """l (int64 n, float[2,2] x) => (float[k,2] y) {
@@ -231,10 +204,7 @@ COMPLETED: Mapping[str, Case] = {
             }>
             y = MatMul(p, w)
         }""",
-        3 * 2 * 2,
-        {"n": np.array(3)},
-        w=ONES,
-        axis=np.array([0]),
+        3 * 2 * 2, {"n": np.array(3)}, w=ONES, axis=np.array([0]),
     ),
     "a SequenceMap, which the runtime unfolds": case(
         """s (float[3,4] x) => (float[3,4] y) {
@@ -242,10 +212,9 @@ COMPLETED: Mapping[str, Case] = {
             t = SequenceMap(s) <body = b (float[1,4] e) => (float[1,4] q) { q = MatMul(e, w) }>
             y = ConcatFromSequence<axis = 0>(t)
         }""",
-        3 * 4 * 4,
-        w=floats(4, 4),
+        3 * 4 * 4, w=floats(4, 4),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMPLETED)
@@ -329,8 +298,6 @@ def test_a_model_is_completed_without_reading_its_file_again(tmp_path: Path) -> 
     assert profiled(complete_model(bound, seen)).macs == 6 * 2 * 2
 
 
-# -- counts that differ from call to call
-
 GROWING = """g (int64 n, float[3,2] x) => (float[k,2] y) {
     y = Loop(n, , x) <body = b (int64 i, bool c, float[a,2] p) => (bool d, float[e,2] r)
         { d = Identity(c) m = MatMul(p, w) r = Concat<axis = 0>(m, p) }>
@@ -377,19 +344,12 @@ def test_trips_that_differ_but_share_out_evenly_are_counted_exactly(tmp_path: Pa
     assert (profiled(after).macs, profiled(after).coverage) == (3 * 8, 1.0)
 
 
-# -- what engines may leave out
-
-
 @pytest.mark.parametrize(
     "calls",
     [
-        [[[2, 7], None, None, None]],
-        [[[2, 7]]],
-        [],
-        [[]],
-        [[[2, 7], [2], [2], [2], [2]]],
+        [[[2, 7], None, None, None]], [[[2, 7]]], [], [[]], [[[2, 7], [2], [2], [2], [2]]],
     ],
-)
+)  # fmt: skip
 def test_answers_of_any_length_are_taken_for_what_they_tell(
     calls: Sequence[Sequence[Sequence[int] | None]],
 ) -> None:

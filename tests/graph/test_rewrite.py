@@ -17,7 +17,7 @@ from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.copies import write_shaped_model
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
-from tests.support.graph_models import load, parse, random_floats, zeros
+from tests.support.graph_models import load, parse, random_floats, save_model, zeros
 
 
 def _model() -> onnx.ModelProto:
@@ -38,9 +38,7 @@ def _bind(path: Path) -> BoundModel:
 
 def _save(folder: Path, name: str = "model.onnx") -> Path:
     folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_bytes(_model().SerializeToString())
-    return path
+    return save_model(folder, _model(), name)
 
 
 def _run(path: Path, *outputs: str) -> list[npt.NDArray[np.float32]]:
@@ -60,33 +58,21 @@ def _value_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
     return {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in infos}
 
 
-def test_a_written_model_is_valid_and_computes_the_same(tmp_path: Path) -> None:
-    source, target = _save(tmp_path), tmp_path / "shaped.onnx"
-    write_shaped_model(_bind(source), target)
+def test_a_written_model_is_the_same_model_with_every_shape(tmp_path: Path) -> None:
+    source, target, plain = _save(tmp_path), tmp_path / "shaped.onnx", tmp_path / "plain"
+    written = write_shaped_model(_bind(source), target)
+    plain.write_bytes(b"")
 
     onnx.checker.check_model(str(target), full_check=True)
     np.testing.assert_array_equal(_run(target)[0], _run(source)[0])
-
-
-def test_every_tensor_of_a_written_model_has_its_shape(tmp_path: Path) -> None:
-    target = tmp_path / "shaped.onnx"
-    written = write_shaped_model(_bind(_save(tmp_path)), target)
-
-    assert _value_shapes(onnx.load(str(target))) == {
+    model = onnx.load(str(target))
+    assert _value_shapes(model) == {
         "x": [2, 3, 512], "h": [2, 3, 512], "m": [2, 3, 1024], "y": [2, 3, 1024],
     }  # fmt: skip
-    assert written.unknown == ()
-    assert written.new_outputs == ()
-
-
-def test_the_weights_of_a_written_model_are_the_same_bits(tmp_path: Path) -> None:
-    target = tmp_path / "shaped.onnx"
-    write_shaped_model(_bind(_save(tmp_path)), target)
-    written = {t.name: t for t in onnx.load(str(target)).graph.initializer}
-
-    for tensor in _model().graph.initializer:
-        assert written[tensor.name].raw_data == tensor.raw_data
-        assert written[tensor.name] == tensor
+    assert (written.unknown, written.new_outputs) == ((), ())
+    assert list(model.graph.initializer) == list(_model().graph.initializer)
+    # A temporary file is private; what it becomes must not be.
+    assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
 def test_named_tensors_become_outputs_with_their_values(tmp_path: Path) -> None:
@@ -102,18 +88,12 @@ def test_named_tensors_become_outputs_with_their_values(tmp_path: Path) -> None:
 def test_a_name_with_a_comma_in_it_can_be_named(tmp_path: Path) -> None:
     model = _model()
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "h,0"
-
-    written = write_shaped_model(
-        load(model, Binding(2, {"seq": 3})), tmp_path / "m.onnx", ["h,0", "m"]
-    )
-    assert written.new_outputs == ("h,0", "m")
+    bound = load(model, Binding(2, {"seq": 3}))
+    assert write_shaped_model(bound, tmp_path / "m.onnx", ["h,0", "m"]).new_outputs == ("h,0", "m")
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_and_nothing_is_written(
-    tmp_path: Path,
-) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_and_nothing_is_written(tmp_path: Path) -> None:
     bound = load(_model(), Binding(2, {"seq": 3}))
-
     with pytest.raises(UsageError, match=r"no tensor 'hh'.*Did you mean h"):
         write_shaped_model(bound, tmp_path / "m.onnx", ["hh"])
     assert list(tmp_path.iterdir()) == []
@@ -141,19 +121,12 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     )
 
 
-def test_a_written_file_can_be_read_by_others(tmp_path: Path) -> None:
-    """A temporary file is private; what it becomes must not be."""
-    plain, target = tmp_path / "plain", tmp_path / "shaped.onnx"
-    plain.write_bytes(b"")
-    write_shaped_model(_bind(_save(tmp_path)), target)
+def test_a_model_in_memory_is_written_and_not_changed(tmp_path: Path) -> None:
+    target, bound = tmp_path / "shaped.onnx", load(_model(), Binding(2, {"seq": 3}))
+    before = bound.proto.SerializeToString(deterministic=True)
+    write_shaped_model(bound, target, ["h"])
 
-    assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
-
-
-def test_a_model_in_memory_can_be_written(tmp_path: Path) -> None:
-    target = tmp_path / "shaped.onnx"
-    write_shaped_model(load(_model(), Binding(2, {"seq": 3})), target)
-
+    assert bound.proto.SerializeToString(deterministic=True) == before
     assert onnx.load(str(target)).graph.initializer[0] == _model().graph.initializer[0]
 
 
@@ -202,9 +175,6 @@ def test_a_rebound_model_is_written_as_it_runs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, random_floats(3, 4, 6).reshape(3, 24))
 
 
-# -- external data
-
-
 def _save_external(folder: Path, location: str = "weights/w.bin") -> Path:
     model = _model()
     folder.mkdir(exist_ok=True)
@@ -218,28 +188,23 @@ def _save_external(folder: Path, location: str = "weights/w.bin") -> Path:
             tensor.data_location = onnx.TensorProto.EXTERNAL
             for key, value in (("location", location), ("offset", offset), ("length", length)):
                 tensor.external_data.add(key=key, value=str(value))
-    path = folder / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
+    return save_model(folder, model)
 
 
-def test_external_data_goes_beside_the_copy(tmp_path: Path) -> None:
-    source = _save_external(tmp_path / "in")
-    target = tmp_path / "out" / "shaped.onnx"
+def test_external_data_goes_beside_the_copy_and_may_be_written_again(tmp_path: Path) -> None:
+    """The data that is there the second time is this model's own, byte for byte."""
+    source, target = _save_external(tmp_path / "in"), tmp_path / "out" / "shaped.onnx"
     target.parent.mkdir()
-    write_shaped_model(_bind(source), target)
-
-    assert (tmp_path / "out/weights/w.bin").read_bytes() == (
-        tmp_path / "in/weights/w.bin"
-    ).read_bytes()
-    np.testing.assert_array_equal(_run(target)[0], _run(source)[0])
+    for _ in range(2):
+        write_shaped_model(_bind(source), target)
+        beside = (folder / "weights/w.bin" for folder in (source.parent, target.parent))
+        assert len({file.read_bytes() for file in beside}) == 1
+        np.testing.assert_array_equal(_run(target)[0], _run(source)[0])
 
 
 def test_in_the_same_folder_external_data_is_shared(tmp_path: Path) -> None:
-    source = _save_external(tmp_path)
-    target = tmp_path / "shaped.onnx"
+    source, target = _save_external(tmp_path), tmp_path / "shaped.onnx"
     write_shaped_model(_bind(source), target)
-
     assert sorted(p.name for p in tmp_path.rglob("*.bin")) == ["w.bin"]
     np.testing.assert_array_equal(_run(target)[0], _run(source)[0])
 
@@ -256,18 +221,9 @@ def test_the_external_data_of_another_model_is_not_overwritten(tmp_path: Path) -
     assert not (tmp_path / "out/shaped.onnx").exists()
 
 
-def test_writing_again_to_the_same_other_folder_is_allowed(tmp_path: Path) -> None:
-    """The data that lies there is this model's own, byte for byte."""
-    source = _save_external(tmp_path / "in")
-    (tmp_path / "out").mkdir()
-    for _ in range(2):
-        write_shaped_model(_bind(source), tmp_path / "out/shaped.onnx")
-
-
 def test_a_model_is_not_written_over_its_own_external_data(tmp_path: Path) -> None:
     source = _save_external(tmp_path, "w.bin")
     before = (tmp_path / "w.bin").read_bytes()
-
     with pytest.raises(OutputError, match=r"w.bin"):
         write_shaped_model(_bind(source), tmp_path / "w.bin")
     assert (tmp_path / "w.bin").read_bytes() == before
@@ -283,21 +239,13 @@ def test_external_data_that_is_missing_is_an_error_and_nothing_is_written(tmp_pa
     assert not list((tmp_path / "out").rglob("*.onnx"))
 
 
-# -- failures
-
-
-def test_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
-    bound = load(_model(), Binding(2, {"seq": 3}))
-
-    with pytest.raises(OutputError, match=r"cannot write .*m\.onnx"):
-        write_shaped_model(bound, tmp_path / "nowhere" / "m.onnx")
-
-
-def test_a_target_that_is_a_folder_leaves_no_temporary_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["nowhere/m.onnx", "m.onnx"], ids=["no folder", "a folder"])
+def test_a_target_that_cannot_be_written_leaves_no_temporary_file(
+    tmp_path: Path, target: str
+) -> None:
     (tmp_path / "m.onnx").mkdir()
-
-    with pytest.raises(OutputError, match="cannot write"):
-        write_shaped_model(load(_model(), Binding(2, {"seq": 3})), tmp_path / "m.onnx")
+    with pytest.raises(OutputError, match=r"cannot write .*m\.onnx"):
+        write_shaped_model(load(_model(), Binding(2, {"seq": 3})), tmp_path / target)
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -319,33 +267,16 @@ def test_a_failure_in_the_middle_leaves_the_old_file_and_no_temporary_one(
     assert path.read_bytes() == before
 
 
-def test_the_given_model_is_not_changed_by_writing_it(tmp_path: Path) -> None:
-    bound = load(_model(), Binding(2, {"seq": 3}))
-    before = bound.proto.SerializeToString(deterministic=True)
-    write_shaped_model(bound, tmp_path / "m.onnx", ["h"])
-
-    assert bound.proto.SerializeToString(deterministic=True) == before
-
-
-def test_a_weight_in_typed_fields_is_written_as_it_is(tmp_path: Path) -> None:
-    model = parse("g (float[2, 600] x) => (float[2, 600] y) { y = Add (x, w) }")
-    values = random_floats(600)
-    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [600], values.tolist())
-    model.graph.initializer.append(weight)
-    target = tmp_path / "m.onnx"
-    write_shaped_model(load(model), target)
-
-    (written,) = onnx.load(str(target)).graph.initializer
-    assert written == weight
-    np.testing.assert_array_equal(numpy_helper.to_array(written), values)
-
-
-def test_a_small_and_a_large_weight_both_survive(tmp_path: Path) -> None:
+def test_weights_in_typed_fields_small_and_large_are_written_as_they_are(tmp_path: Path) -> None:
     model = parse(
-        "g (float[2, 8] x) => (y) { a = Mul (x, s)  y = MatMul (a, w) }",
+        "g (float[2, 8] x) => (y) { a = Mul (x, s)  m = MatMul (a, w)  y = Add (m, t) }",
         {"s": zeros(8), "w": random_floats(8, 400)},
     )
-    target = tmp_path / "m.onnx"
-    write_shaped_model(load(model), target)
+    values = random_floats(400)
+    typed = onnx.helper.make_tensor("t", onnx.TensorProto.FLOAT, [400], values.tolist())
+    model.graph.initializer.append(typed)
+    write_shaped_model(load(model), tmp_path / "m.onnx")
 
-    assert list(onnx.load(str(target)).graph.initializer) == list(model.graph.initializer)
+    written = onnx.load(str(tmp_path / "m.onnx")).graph.initializer
+    assert list(written) == list(model.graph.initializer)
+    np.testing.assert_array_equal(numpy_helper.to_array(written[2]), values)

@@ -42,9 +42,6 @@ def _refusal(inputs: str, outputs: str, named: Mapping[str, str] | None = None) 
     return str(caught.value)
 
 
-# -- conventions
-
-
 def test_a_decoder_of_optimum_has_caches_that_grow() -> None:
     state = _state(
         """
@@ -60,7 +57,6 @@ def test_a_decoder_of_optimum_has_caches_that_grow() -> None:
         f present.0.value batch_size 2 past_sequence_length+sequence_length 16
         """,
     )
-
     assert state == snapshot(
         State(
             pairs=(
@@ -110,7 +106,6 @@ def test_a_merged_decoder_has_a_branch_and_keeps_what_comes_from_the_encoder() -
 
 def test_a_decoder_with_past_alone_has_steps_alone() -> None:
     state = _state(_CROSS, f"f logits batch_size 1 1000\n{_GROWN}")
-
     assert not state.has_prefill
     assert state.chunk == 1
     assert state.tokens == (InputAxis("input_ids", 1),)
@@ -118,7 +113,6 @@ def test_a_decoder_with_past_alone_has_steps_alone() -> None:
 
 def test_a_decoder_without_past_has_a_prefill_alone() -> None:
     state = _state("i input_ids batch seq", "f logits batch seq 9\nf present.0.key batch 4 seq 16")
-
     assert state.has_prefill
     assert not state.has_steps
 
@@ -132,7 +126,6 @@ def test_one_tensor_may_hold_keys_and_values() -> None:
         """,
         "f logits batch_size seq_len 9\nf present_0 2 batch_size 4 total_seq_len 16",
     )
-
     assert state.pairs == (StatePair("past_0", "present_0", 3),)
 
 
@@ -152,7 +145,6 @@ def test_onnxruntime_genai_counts_tokens_in_lengths() -> None:
         f present_key_self_0 batch_size 4 total_sequence_length 16
         """,
     )
-
     assert state.lengths == (
         LengthInput("seqlens_k", Count.LAST),
         LengthInput("total_sequence_length", Count.TOTAL),
@@ -191,7 +183,6 @@ def test_names_that_differ_in_direction_are_a_pair(past: str, present: str) -> N
         f"f features batch time 40\nf {past} 2 batch 64",
         f"f logits batch time 9\nf {present} 2 batch 64",
     )
-
     assert state.pairs == (StatePair(past, present),)
     assert state.tokens == (InputAxis("features", 1),)
 
@@ -209,11 +200,7 @@ def test_names_that_differ_in_direction_are_a_pair(past: str, present: str) -> N
 )
 def test_other_names_are_no_pair(past: str, present: str) -> None:
     refused = _refusal(f"f {past} 2 batch 64", f"f {present} 2 batch 64")
-
     assert "is not understood" in refused
-
-
-# -- which axis grows
 
 
 @pytest.mark.parametrize(
@@ -238,18 +225,13 @@ def test_the_axis_of_the_length_grows(past: str, present: str, grows: int | None
         f"i input_ids batch seq\nf past.0 {past}",
         f"f logits batch seq 9\nf present.0 {present}",
     )
-
     assert state.pairs[0].grows == grows
 
 
 def test_a_present_without_a_shape_grows_where_the_past_is_open() -> None:
     inputs = _declared("i input_ids batch seq\nf past.0 batch 4 past 16")
     outputs = [DeclaredInput("present.0", None, None)]
-
     assert find_state(inputs, outputs).pairs == (StatePair("past.0", "present.0", 2),)
-
-
-# -- tokens
 
 
 @pytest.mark.parametrize(
@@ -302,12 +284,8 @@ def test_inputs_of_the_same_length_as_the_tokens_are_tokens_too() -> None:
         "i input_ids batch seq\ni type_ids batch seq\nf image batch 3 8 8\nf past batch 4 old 8",
         "f logits batch seq 9\nf present batch 4 new 8",
     )
-
     assert [each.name for each in state.tokens] == ["input_ids", "type_ids"]
     assert state.fixed == ("image",)
-
-
-# -- what the user names
 
 
 def test_named_pairs_come_before_what_the_names_say() -> None:
@@ -316,7 +294,6 @@ def test_named_pairs_come_before_what_the_names_say() -> None:
         "f y batch time 9\nf p 2 batch 64\nf q 2 batch 64",
         {"a": "q", "b": "p", "memory_state": ""},
     )
-
     assert state.pairs == (StatePair("a", "q"), StatePair("b", "p"))
     assert state.fixed == ("memory_state",)
 
@@ -327,7 +304,6 @@ def test_an_input_that_is_said_to_stay_needs_no_output() -> None:
         "f logits batch seq 9\nf present.0 batch 4 new 8\nf present.1 batch 4 new 8",
         {"past.1": ""},
     )
-
     assert state.pairs == (StatePair("past.0", "present.0", 2),)
     assert state.fixed == ("past.1",)
 
@@ -348,16 +324,11 @@ def test_named_pairs_that_cannot_be_are_refused(named: Mapping[str, str], said: 
         "f y batch time 9\nf s 2 batch 64\ni n 2 batch 64",
         named,
     )
-
     assert said in refused
-
-
-# -- what is not understood
 
 
 def test_the_error_lists_inputs_and_outputs_and_what_to_type() -> None:
     refused = _refusal("i input_ids batch seq\nf memory batch ? 16", "f logits batch seq 9")
-
     assert refused == (
         "the state of m.onnx is not understood: it hands on no state from one inference to the "
         "next. Name each input and the output that becomes this input at the next inference: "
@@ -372,34 +343,26 @@ def test_the_error_lists_inputs_and_outputs_and_what_to_type() -> None:
     ("inputs", "outputs", "said"),
     [
         (
-            "i ids b s\nf past.0 b 4 p 8\nf past.1 b 4 p 8",
-            "f present.0 b 4 t 8",
+            "i ids b s\nf past.0 b 4 p 8\nf past.1 b 4 p 8", "f present.0 b 4 t 8",
             "the input 'past.1' has the name of state, but no output fits",
         ),
         (
-            "i ids b s\nf past.0 b 4 p 8",
-            "f present.0 b 4 t 8\nf present.1 b 4 t 8",
+            "i ids b s\nf past.0 b 4 p 8", "f present.0 b 4 t 8\nf present.1 b 4 t 8",
             "the output 'present.1' has the name of state, but no input fits",
         ),
         (
-            "i ids b s\nf past.0 b 4 127 8",
-            "f present.0 b 4 128 8",
+            "i ids b s\nf past.0 b 4 127 8", "f present.0 b 4 128 8",
             "present.0 [b, 4, 128, 8] does not fit the input past.0 [b, 4, 127, 8]",
         ),
         (
-            "i ids b s\nf past.0 b x y 8",
-            "f present.0 b v w 8",
-            "along several axes",
+            "i ids b s\nf past.0 b x y 8", "f present.0 b v w 8", "along several axes",
         ),
         ("f past.0 b 4 p 8", "f present.0 b 4 t 8", "no input holds its tokens or frames"),
         ("f audio b 80 3000", "f present_key_cross_0 b 4 1500 16", "it hands on no state"),
     ],
-)
+)  # fmt: skip
 def test_half_a_state_is_refused(inputs: str, outputs: str, said: str) -> None:
     assert said in _refusal(inputs, outputs)
-
-
-# -- laws
 
 
 @pytest.mark.slow

@@ -36,9 +36,6 @@ def _values(found: StateInputs) -> Mapping[str, tuple[float, ...] | None]:
     return {spec.name: spec.value for spec in found.values}
 
 
-# -- sizes
-
-
 @pytest.mark.parametrize(
     ("before", "new", "dims"),
     [(0, 7, {"seq": 7, "old_len": 0}), (7, 1, {"seq": 1, "old_len": 7})],
@@ -49,9 +46,7 @@ def test_tokens_are_new_and_the_past_is_before(before: int, new: int, dims: obje
 
 def test_a_nameless_dimension_is_called_by_its_place() -> None:
     past = DeclaredInput("past", "float32", ("batch", 2, None, 8))
-
     found = state_inputs(_GROWING, (_IDS, past), TokenSpan(5, 1, 12), batch_size=2)
-
     assert found.dims == {"seq": 1, "past.2": 5}
 
 
@@ -62,7 +57,6 @@ def test_an_open_static_cache_has_room_for_all_tokens_unless_its_size_is_given()
 
 def test_one_dimension_of_two_sizes_is_refused() -> None:
     past = DeclaredInput("past", "float32", ("batch", 2, "seq", 8))
-
     with pytest.raises(BindingError, match=r"'seq' of the input 'past' has to be 5.*Export"):
         state_inputs(_GROWING, (_IDS, past), TokenSpan(5, 1, 12), batch_size=2)
 
@@ -72,50 +66,34 @@ def test_a_size_that_contradicts_the_tokens_is_refused() -> None:
         _inputs(_GROWING, seq=3)
 
 
-# -- values
+_LOW = -10_000.0
+MASKS: dict[str, tuple[State, DeclaredInput, int, int, InputSpec]] = {
+    "all tokens are shown":
+        (_GROWING, DeclaredInput("mask", "int64", ("batch", "old_len + seq")), 5, 1,
+         InputSpec("mask", "int64", (2, 6), (1.0,))),
+    "what is still empty in a static cache is hidden":
+        (_STATIC, DeclaredInput("mask", "int64", (1, 12)), 5, 1,
+         InputSpec("mask", "int64", (1, 12), (1.0,) * 6 + (0.0,) * 6)),
+    "a row for each token is causal":
+        (_GROWING, DeclaredInput("mask", "float32", (1, 1, "seq", "total")), 1, 3,
+         InputSpec("mask", "float32", (1, 1, 3, 4),
+                   (0.0, 0.0, _LOW, _LOW, 0.0, 0.0, 0.0, _LOW, 0.0, 0.0, 0.0, 0.0))),
+    "a mask of the new tokens alone shows them":
+        (_GROWING, DeclaredInput("mask", "bool", ("batch", "seq")), 5, 2,
+         InputSpec("mask", "bool", (2, 2), (1.0,))),
+}  # fmt: skip
 
 
-def test_a_mask_shows_all_tokens() -> None:
-    mask = DeclaredInput("mask", "int64", ("batch", "old_len + seq"))
-    state = State(_GROWING.pairs, _GROWING.tokens, masks=(InputAxis("mask", 1),))
-
-    assert _inputs(state, mask).values == (InputSpec("mask", "int64", (2, 6), (1.0,)),)
-
-
-def test_a_mask_of_a_static_cache_hides_what_is_still_empty() -> None:
-    mask = DeclaredInput("mask", "int64", (1, 12))
-    state = State(_STATIC.pairs, _STATIC.tokens, masks=(InputAxis("mask", 1),))
-
-    found = _inputs(state, mask)
-
-    assert _values(found) == {"mask": (1.0,) * 6 + (0.0,) * 6}
-
-
-def test_a_mask_with_a_row_for_each_token_is_causal() -> None:
-    mask = DeclaredInput("mask", "float32", (1, 1, "seq", "total"))
-    state = State(_GROWING.pairs, _GROWING.tokens, masks=(InputAxis("mask", 3),))
-
-    found = _inputs(state, mask, before=1, new=3)
-
-    hidden = -10_000.0
-    assert _values(found) == {
-        "mask": (0.0, 0.0, hidden, hidden, 0.0, 0.0, 0.0, hidden, 0.0, 0.0, 0.0, 0.0)
-    }
-
-
-def test_a_mask_of_the_new_tokens_alone_shows_them() -> None:
-    mask = DeclaredInput("mask", "bool", ("batch", "seq"))
-    state = State(_GROWING.pairs, _GROWING.tokens, masks=(InputAxis("mask", 1),))
-
-    found = _inputs(state, mask, new=2)
-
-    assert found.values == (InputSpec("mask", "bool", (2, 2), (1.0,)),)
+@pytest.mark.parametrize(("of", "mask", "before", "new", "spec"), MASKS.values(), ids=MASKS)
+def test_a_mask(of: State, mask: DeclaredInput, before: int, new: int, spec: InputSpec) -> None:
+    axis = len(mask.dims or ()) - 1
+    state = State(of.pairs, of.tokens, masks=(InputAxis("mask", axis),))
+    assert _inputs(state, mask, before=before, new=new).values == (spec,)
 
 
 def test_a_mask_without_room_for_all_tokens_is_refused() -> None:
     mask = DeclaredInput("mask", "int64", (1, 12))
     state = State(_STATIC.pairs, _STATIC.tokens, masks=(InputAxis("mask", 1),))
-
     with pytest.raises(BindingError, match="has room for 12 tokens, but the inference sees 13"):
         _inputs(state, mask, before=12)
 
@@ -127,9 +105,7 @@ def test_positions_go_on_from_the_tokens_before(
     dims: tuple[str, ...], values: tuple[float, ...]
 ) -> None:
     state = State(_GROWING.pairs, _GROWING.tokens, positions=("pos",))
-
     found = _inputs(state, DeclaredInput("pos", "int64", dims), new=2)
-
     assert _values(found) == {"pos": values}
 
 
@@ -138,25 +114,20 @@ def test_positions_go_on_from_the_tokens_before(
 )
 def test_lengths_count_tokens(counts: Count, value: int) -> None:
     state = State(_GROWING.pairs, _GROWING.tokens, lengths=(LengthInput("n", counts),))
-
     found = _inputs(state, DeclaredInput("n", "int32", ("batch",)), new=3)
-
     assert found.values == (InputSpec("n", "int32", (2,), (float(value),)),)
 
 
 @pytest.mark.parametrize(("before", "value"), [(0, 0.0), (5, 1.0)])
 def test_the_branch_with_a_past_is_taken_where_there_is_one(before: int, value: float) -> None:
     state = State(_GROWING.pairs, _GROWING.tokens, branch="use")
-
     found = _inputs(state, DeclaredInput("use", "bool", (1,)), before=before)
-
     assert found.values == (InputSpec("use", "bool", (1,), (value,)),)
 
 
 def test_a_state_that_counts_begins_with_the_tokens_before() -> None:
     lens = DeclaredInput("processed_lens", "int64", ("batch",))
     state = State((StatePair("processed_lens", "new_processed_lens"),), _GROWING.tokens)
-
     assert _values(_inputs(state, lens)) == {"processed_lens": (5.0,)}
 
 
@@ -168,9 +139,6 @@ def test_an_input_with_a_dimension_without_a_size_is_left_to_the_binding() -> No
 
     assert found.values == ()
     assert "rows" not in found.dims
-
-
-# -- exports that declare other shapes than they have
 
 
 def test_a_cache_that_grows_although_it_is_declared_not_to_is_refused() -> None:
@@ -188,9 +156,6 @@ def test_a_cache_that_grows_although_it_is_declared_not_to_is_refused() -> None:
         "the output 'present.0.key' of the given model is 1x2x13x8 and the input "
         "'past_key_values.0.key' is 1x2x12x8, but it declares the same dimensions"
     ) in str(caught.value)
-
-
-# -- against a real engine
 
 
 def _feed(

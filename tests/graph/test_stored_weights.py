@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,22 @@ def _noted(file: ModelFile) -> list[NotedWeight]:
     return noted
 
 
-def _groups(*arrays: npt.NDArray[Any]) -> tuple[int | None, ...]:
-    tensors = (numpy_helper.from_array(array, f"w{i}") for i, array in enumerate(arrays))
+def _groups(
+    *weights: npt.NDArray[Any] | TensorProto, are_scales: bool = False
+) -> tuple[int | None, ...]:
+    tensors = (
+        each if isinstance(each, TensorProto) else numpy_helper.from_array(each, f"w{i}")
+        for i, each in enumerate(weights)
+    )
     file = open_model(_model(*tensors))
-    return find_groups(file, _noted(file))
+    return find_groups(file, [replace(each, is_scale=are_scales) for each in _noted(file)])
+
+
+def _numbered(contents: Sequence[object]) -> tuple[int | None, ...]:
+    """The groups of equal contents, numbered as their first members come."""
+    firsts = [contents.index(content) for content in contents]
+    repeated = [i for i in dict.fromkeys(firsts) if firsts.count(i) > 1]
+    return tuple(repeated.index(first) + 1 if first in repeated else None for first in firsts)
 
 
 @settings(deadline=None, max_examples=60)
@@ -67,11 +80,7 @@ def test_the_groups_are_those_of_comparing_all_with_all(
     """The contents are the same numbers in another order, so notes alone tell nothing."""
     numbers = random_floats(48)
     arrays = [np.roll(numbers, by).view(dtype).reshape(dims) for by, dims, dtype in weights]
-    firsts = [weights.index(weight) for weight in weights]
-    repeated = [i for i in dict.fromkeys(firsts) if firsts.count(i) > 1]
-    assert _groups(*arrays) == tuple(
-        repeated.index(first) + 1 if first in repeated else None for first in firsts
-    )
+    assert _groups(*arrays) == _numbered(weights)
 
 
 def test_data_is_the_same_in_the_file_in_typed_fields_and_beside_it(tmp_path: Path) -> None:
@@ -100,8 +109,7 @@ def test_the_padding_of_small_numbers_does_not_count() -> None:
     first, second = (tensor_of(values, name) for name in "ab")
     second.raw_data = first.raw_data[:-1] + bytes([first.raw_data[-1] | 0xF0])
     assert first.raw_data != second.raw_data
-    file = open_model(_model(first, second))
-    assert find_groups(file, _noted(file)) == (1, 1)
+    assert _groups(first, second) == (1, 1)
 
 
 def test_a_difference_in_the_last_piece_counts() -> None:
@@ -137,31 +145,13 @@ def test_only_weights_with_the_same_note_are_read_again(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.floats(1e-3, 1e3)), max_size=8))
 def test_scales_are_in_a_group_with_their_multiples(scales: list[tuple[int, float]]) -> None:
     bases = [np.abs(random_floats(300, seed=seed)) + np.float32(0.01) for seed in range(3)]
-    tensors = [
-        numpy_helper.from_array(bases[base] * np.float32(factor), f"w{i}")
-        for i, (base, factor) in enumerate(scales)
-    ]
-    file = open_model(_model(*tensors))
-    groups = find_groups(file, [replace(weight, is_scale=True) for weight in _noted(file)])
-
-    firsts = [[base for base, _ in scales].index(base) for base, _ in scales]
-    repeated = [i for i in dict.fromkeys(firsts) if firsts.count(i) > 1]
-    assert groups == tuple(
-        repeated.index(first) + 1 if first in repeated else None for first in firsts
-    )
+    arrays = [bases[base] * np.float32(factor) for base, factor in scales]
+    assert _groups(*arrays, are_scales=True) == _numbered([base for base, _ in scales])
 
 
 def test_only_vectors_of_positive_scales_are_multiples() -> None:
     scales = np.abs(random_floats(300)) + np.float32(0.01)
-    odd = [
-        2 * scales,
-        -scales,
-        np.where(scales > 1, np.float32(np.nan), scales),
-        scales.reshape(30, 10),
-    ]
-    tensors = [numpy_helper.from_array(each, f"w{i}") for i, each in enumerate([scales, *odd])]
-    file = open_model(_model(*tensors))
-    noted = _noted(file)
-    as_scales = [replace(weight, is_scale=True) for weight in noted]
-    assert find_groups(file, noted) == (None,) * 5
-    assert find_groups(file, as_scales) == (1, 1, None, None, None)
+    with_nan = np.where(scales > 1, np.float32(np.nan), scales)
+    arrays = [scales, 2 * scales, -scales, with_nan, scales.reshape(30, 10)]
+    assert _groups(*arrays) == (None,) * 5
+    assert _groups(*arrays, are_scales=True) == (1, 1, None, None, None)

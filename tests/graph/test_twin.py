@@ -32,14 +32,8 @@ from pytest_modelperf.graph.weights.notes import Indices, RunLengths, Statistics
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
-from tests.support.graph_models import parse, random_floats
+from tests.support.graph_models import parse, random_floats, save_model
 from tests.support.light_models import LIGHT_MODELS, light_model
-
-
-def _save(folder: Path, model: onnx.ModelProto, name: str = "model.onnx") -> Path:
-    path = folder / name
-    path.write_bytes(model.SerializeToString())
-    return path
 
 
 def _written(folder: Path, source: Path) -> Path:
@@ -65,20 +59,16 @@ def test_the_static_profile_of_a_light_models_twin_is_its_own(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("kind", sorted(MODELS))
-def test_the_static_profile_of_a_twin_is_that_of_its_model(kind: str, tmp_path: Path) -> None:
-    source = _save(tmp_path, MODELS[kind]())
-    profile = _static(_written(tmp_path, source))
+def test_a_twin_is_small_with_the_profile_of_its_model_and_the_same_bytes_each_time(
+    kind: str, tmp_path: Path
+) -> None:
+    source = save_model(tmp_path, MODELS[kind]())
+    data, written = twin_bytes(make_twin(open_model(source))), _written(tmp_path, source)
+    assert data == twin_bytes(make_twin(open_model(source))) == twin_bytes(read_twin(written))
+    assert len(data) < 8_000
+    profile = _static(written)
     assert profile == _static(source)
     assert profile.params
-
-
-@pytest.mark.parametrize("kind", sorted(MODELS))
-def test_a_twin_is_small_and_the_same_bytes_each_time(kind: str, tmp_path: Path) -> None:
-    source = _save(tmp_path, MODELS[kind]())
-    data = twin_bytes(make_twin(open_model(source)))
-    assert data == twin_bytes(make_twin(open_model(source)))
-    assert data == twin_bytes(read_twin(_written(tmp_path, source)))
-    assert len(data) < 8_000
 
 
 def test_text_is_left_out_and_names_stay(tmp_path: Path) -> None:
@@ -96,7 +86,7 @@ def test_text_is_left_out_and_names_stay(tmp_path: Path) -> None:
     for info in (*model.graph.input, *model.graph.output):
         info.doc_string = text
     model.graph.initializer[0].doc_string = text
-    twin = read_twin(_written(tmp_path, _save(tmp_path, model)))
+    twin = read_twin(_written(tmp_path, save_model(tmp_path, model)))
 
     assert text.encode() not in twin_bytes(twin)
     for plain, kept in zip(model.graph.node, twin.proto.graph.node, strict=True):
@@ -154,7 +144,7 @@ def test_text_and_the_tensors_of_other_operators_stay(tmp_path: Path) -> None:
             splits=numpy_helper.from_array(random_floats(900)),
         )
     )
-    twin = read_twin(_written(tmp_path, _save(tmp_path, model)))
+    twin = read_twin(_written(tmp_path, save_model(tmp_path, model)))
     assert numpy_helper.to_array(twin.proto.graph.initializer[0]).tolist() == words.tolist()
     assert twin.proto.graph.node[1] == model.graph.node[1]
 
@@ -180,7 +170,7 @@ def test_external_data_of_another_size_is_an_error(tmp_path: Path) -> None:
         if entry.key == "length":
             entry.value = "100"
     with pytest.raises(ModelError, match="do not belong together"):
-        make_twin(open_model(_save(tmp_path, model)))
+        make_twin(open_model(save_model(tmp_path, model)))
 
 
 def test_packed_and_unpacked_typed_fields_are_described_alike() -> None:
@@ -213,9 +203,6 @@ def _varint(value: int) -> bytes:
         parts.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*parts, value])
-
-
-# -- equal weights
 
 
 def _groups(model: onnx.ModelProto) -> dict[str, str]:
@@ -260,20 +247,16 @@ def test_an_older_twin_that_knows_no_groups_is_read(tmp_path: Path) -> None:
     for stored in walk_stored(twin.proto):
         for entry in [e for e in stored.tensor.metadata_props if e.key == GROUP_KEY]:
             stored.tensor.metadata_props.remove(entry)
-    read = read_twin(_save(tmp_path, twin.proto))
+    read = read_twin(save_model(tmp_path, twin.proto))
     assert {w.key: w.group for w in left_out(read)} == {k: k for k in ("w", "inner", "f", "l")}
 
 
-def test_no_engine_runs_a_twin_by_mistake(tmp_path: Path) -> None:
-    twin = _written(tmp_path, _save(tmp_path, convolutions()))
+def test_no_engine_runs_a_twin_by_mistake_and_it_has_no_twin(tmp_path: Path) -> None:
+    twin = _written(tmp_path, save_model(tmp_path, convolutions()))
     with pytest.raises(Exception, match=LOCATION):
         ort.InferenceSession(str(twin), providers=["CPUExecutionProvider"])
     with pytest.raises(Exception, match=LOCATION):
         onnx.load(str(twin))
-
-
-def test_the_twin_of_a_twin_is_refused(tmp_path: Path) -> None:
-    twin = _written(tmp_path, _save(tmp_path, convolutions()))
     with pytest.raises(ModelError, match="is a twin itself"):
         make_twin(open_model(twin))
 
@@ -285,13 +268,10 @@ def test_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
         )
 
 
-# -- twins that are none
-
-
 def _changed(change: Callable[[onnx.ModelProto], None], folder: Path) -> Path:
     twin = make_twin(open_model(convolutions()))
     change(twin.proto)
-    return _save(folder, twin.proto, "twin.onnx")
+    return save_model(folder, twin.proto, "twin.onnx")
 
 
 def _weight(model: onnx.ModelProto) -> TensorProto:
@@ -406,7 +386,7 @@ def test_sparse_indices_outside_of_their_weight_are_refused(tmp_path: Path) -> N
     twin = make_twin(open_model(MODELS["sparse"]()))
     twin.proto.graph.sparse_initializer[0].dims[0] = 2
     with pytest.raises(ModelError, match="do not fit the shape"):
-        read_twin(_save(tmp_path, twin.proto))
+        read_twin(save_model(tmp_path, twin.proto))
     assert isinstance(twin, Twin)
 
 

@@ -255,18 +255,18 @@ def _same_values(file: ModelFile, slim: TensorProto, full: TensorProto) -> bool:
     )
 
 
-@given(encoded_models())
-@settings(max_examples=60)
-def test_a_slim_model_differs_only_in_where_its_tensor_data_lies(data: bytes) -> None:
-    slim = _parsed(slim_model(data, "m"))
-
-    assert _without_data(slim) == _without_data(_parsed(data))
+def _restored(slim: bytes, data: bytes) -> bytes:
+    """The model of a slim one, with what was skipped taken from the whole."""
+    chunks = restore_model(slim, "m")
+    return b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
 
 
-@given(encoded_models())
-@settings(max_examples=60)
-def test_a_slim_model_keeps_no_large_data(data: bytes) -> None:
-    for tensor in _all_tensors(_parsed(slim_model(data, "m"))):
+def _least_size(value: object) -> int:
+    return len(value) if isinstance(value, bytes) else 1
+
+
+def _require_no_large_data(slim: onnx.ModelProto) -> None:
+    for tensor in _all_tensors(slim):
         stored = sum(
             len(value) if isinstance(value, bytes) else sum(map(_least_size, value))
             for value in (getattr(tensor, field) for field in _DATA_FIELDS)
@@ -276,34 +276,26 @@ def test_a_slim_model_keeps_no_large_data(data: bytes) -> None:
         assert stored <= (KEEP_INTEGER_BYTES if integer else KEEP_BYTES)
 
 
-def _least_size(value: object) -> int:
-    return len(value) if isinstance(value, bytes) else 1
-
-
 @given(encoded_models())
-@settings(max_examples=60)
-def test_every_tensor_of_a_slim_model_reads_as_onnx_reads_the_full_one(data: bytes) -> None:
-    file = open_model(data)
-    pairs = list(zip(_all_tensors(file.proto), _all_tensors(_parsed(data)), strict=True))
-
+@settings(max_examples=120)
+def test_a_slim_model_is_the_model_without_large_data_which_can_be_read_and_restored(
+    data: bytes,
+) -> None:
+    slim, full, file = slim_model(data, "m"), _parsed(data), open_model(data)
+    restored = _parsed(_restored(slim, data))
+    assert restored.SerializeToString(deterministic=True) == full.SerializeToString(
+        deterministic=True
+    )
+    _require_no_large_data(_parsed(slim))
+    assert _without_data(_parsed(slim)) == _without_data(_parsed(data))
+    pairs = list(zip(_all_tensors(file.proto), _all_tensors(full), strict=True))
     assert pairs
-    for slim, full in pairs:
-        assert _same_values(file, slim, full)
-
-
-@given(encoded_models())
-@settings(max_examples=60)
-def test_restoring_a_slim_model_gives_the_original(data: bytes) -> None:
-    chunks = restore_model(slim_model(data, "m"), "m")
-    restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
-
-    expected = _parsed(data).SerializeToString(deterministic=True)
-    assert _parsed(restored).SerializeToString(deterministic=True) == expected
+    for stored, original in pairs:
+        assert _same_values(file, stored, original)
 
 
 def test_a_model_without_weights_is_not_changed() -> None:
     data = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }").SerializeToString()
-
     assert slim_model(data, "m") == data
     assert restore_model(data, "m") == (data,)
 
@@ -313,7 +305,6 @@ def test_a_slim_model_of_large_weights_is_small() -> None:
         "g (float[1, 1000] x) => (float[1, 500] y) { y = MatMul (x, w) }",
         {"w": zeros(1000, 500)},
     )
-
     assert len(slim_model(model.SerializeToString(), "m")) < 500
 
 
@@ -327,45 +318,32 @@ def test_external_data_of_the_model_itself_survives_the_way_there_and_back() -> 
     outside.data_location = TensorProto.EXTERNAL
     outside.external_data.add(key="location", value="weights.bin")
     data = model.SerializeToString()
-
     slim = slim_model(data, "m")
-    chunks = restore_model(slim, "m")
 
     assert _parsed(slim).graph.initializer[0] == outside
-    restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
-    assert _parsed(restored) == model
+    assert _parsed(_restored(slim, data)) == model
+
+
+def _product() -> onnx.ModelProto:
+    text = "g (float[1, 100] x) => (float[1, 9] y) { y = MatMul (x, w) }"
+    return parse(text, {"w": random_floats(100, 9)})
 
 
 def test_data_in_the_file_beside_a_forgotten_place_outside_of_it_comes_back() -> None:
     """Older versions of onnx left the place behind when they read external data into a model."""
-    model = parse(
-        "g (float[1, 100] x) => (float[1, 9] y) { y = MatMul (x, w) }",
-        {"w": random_floats(100, 9)},
-    )
+    model = _product()
     model.graph.initializer[0].external_data.add(key="location", value="gone.bin")
     data = model.SerializeToString()
-
-    chunks = restore_model(slim_model(data, "m"), "m")
-
-    restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
-    assert _parsed(restored) == model
+    assert _parsed(_restored(slim_model(data, "m"), data)) == model
 
 
 def test_a_changed_slim_model_is_restored_with_its_change() -> None:
     """What `rewrite` does: the graph is edited while the weights are elsewhere."""
-    model = parse(
-        "g (float[1, 100] x) => (float[1, 9] y) { y = MatMul (x, w) }",
-        {"w": random_floats(100, 9)},
-    )
+    model = _product()
     data = model.SerializeToString()
     slim = _parsed(slim_model(data, "m"))
-    slim.graph.node[0].name = "renamed"
-    model.graph.node[0].name = "renamed"
-
-    chunks = restore_model(slim.SerializeToString(), "m")
-
-    restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
-    assert _parsed(restored) == model
+    slim.graph.node[0].name = model.graph.node[0].name = "renamed"
+    assert _parsed(_restored(slim.SerializeToString(), data)) == model
 
 
 def test_a_name_that_reads_like_a_note_is_no_note() -> None:
@@ -373,10 +351,7 @@ def test_a_name_that_reads_like_a_note_is_no_note() -> None:
     model.graph.node[0].name = WEIGHT_KEY
     model.graph.doc_string = WEIGHT_KEY * 100
     data = model.SerializeToString()
-
-    chunks = restore_model(slim_model(data, "m"), "m")
-
-    assert b"".join(c for c in chunks if isinstance(c, bytes)) == data
+    assert _restored(slim_model(data, "m"), b"") == data
 
 
 def test_truncation_at_every_byte_is_refused_or_still_a_model() -> None:
@@ -434,7 +409,6 @@ def test_a_note_decodes_to_what_was_encoded(
     spans: list[tuple[int, int]], raw: tuple[int, int] | None
 ) -> None:
     skipped = SkippedData(tuple(spans), raw)
-
     assert SkippedData.decode(skipped.encode()) == skipped
 
 
@@ -445,13 +419,10 @@ def test_the_numbers_of_an_attribute_do_not_count_as_fields() -> None:
     values = tree.attribute.add(name="values", floats=[0.5] * 10_000, ints=range(-500, 9_500))
     values.t.CopyFrom(numpy_helper.from_array(random_floats(300, 2)))
     data = model.SerializeToString()
-
     slim = slim_model(data, "m", max_fields=100)
 
     assert len(data) - len(slim) > 2000
-    chunks = restore_model(slim, "m")
-    restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
-    assert _parsed(restored) == model
+    assert _parsed(_restored(slim, data)) == model
 
 
 def test_a_file_of_tiny_fields_is_refused_before_it_takes_minutes() -> None:
@@ -465,5 +436,4 @@ def test_numbers_of_a_weight_are_bit_for_bit_those_of_the_file() -> None:
     values = random_floats(40, 40)
     model = parse("g (float[40, 40] x) => (float y) { y = MatMul (x, w) }", {"w": values})
     file = open_model(model)
-
     np.testing.assert_array_equal(file.read_tensor(file.proto.graph.initializer[0]), values)

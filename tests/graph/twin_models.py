@@ -22,20 +22,15 @@ def trained(*shape: int, seed: int = 0, deviation: float = 0.05) -> npt.NDArray[
 def convolutions() -> onnx.ModelProto:
     """What an engine fuses: a normalization into a convolution, activations behind it."""
     weights: dict[str, npt.NDArray[Any]] = {
-        "w1": trained(32, 3, 3, 3),
-        "s": np.abs(random_floats(32, seed=1)) + np.float32(0.5),
-        "b": random_floats(32, seed=2),
-        "m": random_floats(32, seed=3),
+        "w1": trained(32, 3, 3, 3), "s": np.abs(random_floats(32, seed=1)) + np.float32(0.5),
+        "b": random_floats(32, seed=2), "m": random_floats(32, seed=3),
         "v": np.abs(random_floats(32, seed=4)) + np.float32(0.1),
-        "w2": trained(512, 32, 1, 1, seed=5),
-        "b2": trained(512, seed=6),
+        "w2": trained(512, 32, 1, 1, seed=5), "b2": trained(512, seed=6),
         "s2": np.abs(random_floats(512, seed=7)) + np.float32(0.5),
-        "o2": random_floats(512, seed=8),
-        "m2": random_floats(512, seed=9),
+        "o2": random_floats(512, seed=8), "m2": random_floats(512, seed=9),
         "v2": (random_floats(512, seed=10) ** 2) + np.float32(0.001),
-        "zero": np.array(0, np.float32),
-        "six": np.array(6, np.float32),
-    }
+        "zero": np.array(0, np.float32), "six": np.array(6, np.float32),
+    }  # fmt: skip
     return parse(
         """g (float[N, 3, 16, 16] x) => (float[N, 512, 7, 7] y) {
             c1 = Conv <kernel_shape = [3, 3], strides = [2, 2]> (x, w1)
@@ -52,24 +47,15 @@ def convolutions() -> onnx.ModelProto:
 def transformer() -> onnx.ModelProto:
     """Layer normalization and GELU spelled out, and a causal mask: all told by their constants."""
     weights: dict[str, npt.NDArray[Any]] = {
-        "two": np.array(2, np.float32),
-        "eps": np.array(1e-5, np.float32),
-        "scale": random_floats(64) + np.float32(1),
-        "shift": random_floats(64, seed=1),
-        "root2": np.array(np.sqrt(2), np.float32),
-        "one": np.array(1, np.float32),
-        "half": np.array(0.5, np.float32),
-        "w1": trained(64, 256),
-        "b1": trained(256),
-        "w2": trained(256, 64),
-        "causal": np.tril(np.ones((1, 48, 48), np.bool_)),
-        "low": np.array(-1e9, np.float32),
-        "positions": np.arange(300, dtype=np.int64)[None],
-        "table": trained(300, 64),
-        "first": np.array([0]),
-        "last": np.array([48]),
+        "two": np.array(2, np.float32), "eps": np.array(1e-5, np.float32),
+        "scale": random_floats(64) + np.float32(1), "shift": random_floats(64, seed=1),
+        "root2": np.array(np.sqrt(2), np.float32), "one": np.array(1, np.float32),
+        "half": np.array(0.5, np.float32), "w1": trained(64, 256), "b1": trained(256),
+        "w2": trained(256, 64), "causal": np.tril(np.ones((1, 48, 48), np.bool_)),
+        "low": np.array(-1e9, np.float32), "positions": np.arange(300, dtype=np.int64)[None],
+        "table": trained(300, 64), "first": np.array([0]), "last": np.array([48]),
         "axis": np.array([1]),
-    }
+    }  # fmt: skip
     return parse(
         """g (float[N, 48, 64] x) => (float[N, 48, 64] y) {
             ids = Slice (positions, first, last, axis)
@@ -268,16 +254,9 @@ def typed_fields() -> onnx.ModelProto:
 
 
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
-    "convolutions": convolutions,
-    "transformer": transformer,
-    "quantized": quantized,
-    "4 bits": four_bits,
-    "float16": of_type("float16"),
-    "float64": of_type("float64"),
-    "bfloat16": cast_from(ml_dtypes.bfloat16),
-    "float8": cast_from(ml_dtypes.float8_e4m3fn),
-    "nested": nested,
-    "sparse": sparse,
-    "sparse, places in coordinates": lambda: sparse(2),
+    "convolutions": convolutions, "transformer": transformer, "quantized": quantized,
+    "4 bits": four_bits, "float16": of_type("float16"), "float64": of_type("float64"),
+    "bfloat16": cast_from(ml_dtypes.bfloat16), "float8": cast_from(ml_dtypes.float8_e4m3fn),
+    "nested": nested, "sparse": sparse, "sparse, places in coordinates": lambda: sparse(2),
     "typed fields": typed_fields,
-}
+}  # fmt: skip

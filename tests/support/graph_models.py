@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,12 @@ def load(
 ) -> BoundModel:
     proto = parse(model, opset=opset) if isinstance(model, str) else model
     return load_model(open_model(proto), binding)
+
+
+def save_model(folder: Path, model: onnx.ModelProto, name: str = "model.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(model.SerializeToString())
+    return path
 
 
 def shapes(model: BoundModel, *names: str) -> list[Shape | None]:

@@ -146,46 +146,64 @@ def test_the_tensors_that_a_body_reads_from_outside_are_inputs_of_its_kernel() -
     assert branching("Relu", "z").digest != branching("Relu").digest
 
 
-POWER = "g (float[4] x) => (float[4] y) { y = OP (x, k) }"
+POWER = "g (float[4] x) => (float[4] y) { y = Pow (x, w) }"
+TIMES = POWER.replace("Pow", "Mul")
+SHAPED = "g (float[4] x) => (float[2,2] y) { y = Reshape (x, w) }"
+# Its kernel is a plain Gather, which reads 8 bits as it reads floats.
+LOOKED_UP = "g (int64[4] x) => (uint8[4,768] y) { y = Gather (w, x) }"
+PRODUCT = "g (float[1,16] x) => (float[1,16] y) { h = MatMul (x, v) y = Mul (h, w) }"
+# A sine of large numbers takes longer than one of small numbers.
+SINE = "g (float[1,4] x) => (float[1,4] y) { h = Mul (x, w) y = Sin (h) }"
 
 
-@pytest.mark.parametrize(("op", "is_other"), [("Pow", True), ("Mul", False), ("Add", False)])
-def test_a_single_float_counts_by_value_unless_arithmetic_is_plain(op: str, is_other: bool) -> None:  # noqa: FBT001  # a parameter of a test
-    one, other = (
-        digest(POWER.replace("OP", op), {"k": np.array(value, np.float32)}) for value in (2.0, 3.0)
-    )
-    assert (one != other) is is_other
+def number(value: float) -> Weights:
+    return {"w": np.array(value, np.float32)}
 
 
-@pytest.mark.parametrize("value", [0.0, 1e-42, float("inf"), float("nan")])
-def test_a_factor_of_another_class_makes_another_plan(value: float) -> None:
-    graph = POWER.replace("OP", "Mul")
-    usual = digest(graph, {"k": np.array(2.0, np.float32)})
-    assert digest(graph, {"k": np.array(value, np.float32)}) != usual
+def vector(value: float) -> Weights:
+    return {"w": np.array([value], np.float32)}
 
 
-def test_integers_count_by_value() -> None:
-    graph = "g (float[4] x) => (float[2,2] y) { y = Reshape (x, k) }"
-    shapes = [np.array(shape, np.int64) for shape in ([2, 2], [4, 1])]
-    assert digest(graph, {"k": shapes[0]}) != digest(graph, {"k": shapes[1]})
+def factor(value: float) -> Weights:
+    return {**vector(value), "v": np.ones((16, 16), np.float32)}
 
 
-def test_the_numbers_of_a_quantized_table_do_not_count() -> None:
-    """Its kernel is a plain Gather, which reads 8 bits as it reads floats."""
-    graph = "g (int64[4] x) => (uint8[4,768] y) { y = Gather (k, x) }"
-    tables = [np.full((2, 768), value, np.uint8) for value in (1, 2)]
-    assert digest(graph, {"k": tables[0]}) == digest(graph, {"k": tables[1]})
+# A graph, two values of its weights, and whether they make one plan.
+VALUES: dict[str, tuple[str, Weights, Weights, bool]] = {
+    "an exponent": (POWER, number(2.0), number(3.0), False),
+    "a factor": (TIMES, number(2.0), number(3.0), True),
+    "a term": (POWER.replace("Pow", "Add"), number(2.0), number(3.0), True),
+    "zero": (TIMES, number(2.0), number(0.0), False),
+    "a subnormal number": (TIMES, number(2.0), number(1e-42), False),
+    "infinity": (TIMES, number(2.0), number(float("inf")), False),
+    "what is not a number": (TIMES, number(2.0), number(float("nan")), False),
+    "integers": (SHAPED, {"w": np.array([2, 2])}, {"w": np.array([4, 1])}, False),
+    "a quantized table":
+        (LOOKED_UP, {"w": np.ones((2, 768), np.uint8)}, {"w": np.zeros((2, 768), np.uint8)}, True),
+    "a factor of a product": (PRODUCT, factor(0.125), factor(8.0), True),
+    "a factor of a product, far apart": (PRODUCT, factor(2e-6), factor(9e6), True),
+    "a factor of a product and zero": (PRODUCT, factor(0.125), factor(0.0), False),
+    "a factor of a product and a tiny one": (PRODUCT, factor(0.125), factor(1e-20), False),
+    "a factor of a product and a huge one": (PRODUCT, factor(0.125), factor(1e20), False),
+    "a subnormal and a tiny factor": (PRODUCT, factor(1e-40), factor(1e-20), False),
+    "two tiny factors": (PRODUCT, factor(2e-20), factor(3e-20), True),
+    "a factor of what no training found": (SINE, vector(1.0), vector(1e5), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("graph", "one", "other", "is_same"), VALUES.values(), ids=VALUES)
+def test_a_value_counts_if_it_changes_the_work(
+    graph: str, one: Weights, other: Weights, *, is_same: bool
+) -> None:
+    assert (digest(graph, one) == digest(graph, other)) is is_same
 
 
 def test_the_numbers_of_a_quantized_operator_do_not_count_but_for_zeros() -> None:
     graph = """g (uint8[4] x) => (float[4] y) { y = DequantizeLinear (x, scale, zero) }"""
 
     def of(scale: float, zero: int) -> str:
-        weights: Weights = {
-            "scale": np.array(scale, np.float32),
-            "zero": np.array(zero, np.uint8),
-        }
-        return digest(graph, weights)
+        zero_point = np.array(zero, np.uint8)
+        return digest(graph, {"scale": np.array(scale, np.float32), "zero": zero_point})
 
     assert of(0.1, 3) == of(0.2, 7)
     assert of(0.1, 3) != of(0.1, 0)
@@ -234,25 +252,21 @@ SETTINGS: dict[str, tuple[str, list[float], list[float]]] = {
             product = Mul (size, v)
             y = Range (zero, product, one)
         }""",
-        [2],
-        [200],
+        [2], [200],
     ),
     "regions": (
         """g (float[1,1,4,4] x) => (float[N,1,1,1] y) {
             batch = Constant <value_ints = [0, 0, 0]> ()
             y = RoiAlign (x, v, batch)
         }""",
-        [0, 0, 1, 1] * 3,
-        [0, 0, 3, 3] * 3,
+        [0, 0, 1, 1] * 3, [0, 0, 3, 3] * 3,
     ),
     "a grid": (
         "g (float[1,1,4,4] x) => (float[1,1,2,4] y) { y = GridSample (x, v) }",
-        [0.0, 0.5, 1.0, 0.25] * 8,
-        [1.0, 0.5, 0.25, 0.0] * 8,
+        [0.0, 0.5, 1.0, 0.25] * 8, [1.0, 0.5, 0.25, 0.0] * 8,
     ),
     "a mask beyond 64 KiB": (
-        "g (float[100000] x) => (float[N] y) { y = Compress (x, v) }",
-        [1.0, *[0.0] * 99_999],
+        "g (float[100000] x) => (float[N] y) { y = Compress (x, v) }", [1.0, *[0.0] * 99_999],
         [1.0] * 100_000,
     ),
     "a size in the branch of an If": (
@@ -262,10 +276,9 @@ SETTINGS: dict[str, tuple[str, list[float], list[float]]] = {
                 else_branch = b () => (float[1,1,M,N] q) { q = Identity (x) }
             >
         }""",
-        [1, 1, 2, 2],
-        [1, 1, 4, 4],
+        [1, 1, 2, 2], [1, 1, 4, 4],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -301,32 +314,3 @@ def test_values_that_decide_together_with_trained_ones_are_data() -> None:
     )
     assert first.find_data() == DataDependence("TopK")
     assert first.digest == second.digest
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "is_same"),
-    [
-        (0.125, 8.0, True),
-        (2e-6, 9e6, True),
-        (0.125, 0.0, False),
-        (0.125, 1e-20, False),
-        (0.125, 1e20, False),
-        (1e-40, 1e-20, False),
-        (2e-20, 3e-20, True),
-    ],
-)
-def test_a_factor_counts_by_its_class(first: float, second: float, *, is_same: bool) -> None:
-    graph = "g (float[1,16] x) => (float[1,16] y) { h = MatMul (x, v) y = Mul (h, w) }"
-    trained = np.ones((16, 16), np.float32)
-    digests = [
-        digest(graph, {"v": trained, "w": np.array([value], np.float32)})
-        for value in (first, second)
-    ]
-    assert (digests[0] == digests[1]) is is_same
-
-
-def test_a_factor_of_what_no_training_found_counts_by_its_value() -> None:
-    """A sine of large numbers takes longer than one of small numbers."""
-    graph = "g (float[1,4] x) => (float[1,4] y) { h = Mul (x, w) y = Sin (h) }"
-    digests = [digest(graph, {"w": np.array([value], np.float32)}) for value in (1.0, 1e5)]
-    assert digests[0] != digests[1]
