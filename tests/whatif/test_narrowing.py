@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.whatif.narrowing import Narrowed, UnchangedLayer, write_narrowed
 from pytest_modelperf.whatif.narrowing.selection import kept_count
 from tests.support.graph_models import load, parse, random_floats
+from tests.support.known import known
+from tests.support.light_models import LIGHT_MODELS, light_model
 from tests.support.small_models import save_beside
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -60,8 +63,7 @@ def run(model: onnx.ModelProto) -> list[npt.NDArray[np.float32]]:
 
 def macs(source: onnx.ModelProto | Path) -> int:
     total = profile_model(source).cases[0].static.macs
-    assert total is not None
-    return total
+    return known(total)
 
 
 def shapes_of(path: Path) -> dict[str, tuple[int, ...]]:
@@ -191,9 +193,20 @@ def test_a_channel_shuffle_keeps_its_groups(tmp_path: Path) -> None:
     assert macs(tmp_path / "n.onnx") == 36 * (9 * 4 + 9 * 3 + 9 * 9 + 9 * 3 + 2 * 9)
 
 
-def test_concatenated_layers_are_groups_of_their_own(tmp_path: Path) -> None:
-    """A dense block: what is appended is taken by all that follows."""
-    model = model_of(
+class Case(NamedTuple):
+    """A model, and what is known of it with half of its channels."""
+
+    text: str
+    weights: Shapes
+    shapes: Shapes | None = None
+    macs: int | None = None
+    channels: tuple[int, int] | None = None
+    opset: int = 18
+
+
+NARROWED: dict[str, Case] = {
+    # A dense block: what is appended is taken by all that follows.
+    "concatenated layers are groups of their own": Case(
         """g (float[1, 3, 8, 8] x) => (y) {
             a = Conv (x, w0)
             b = Conv (a, w1)
@@ -204,14 +217,9 @@ def test_concatenated_layers_are_groups_of_their_own(tmp_path: Path) -> None:
             y = Conv (e, w3)
         }""",
         {"w0": (16, 3, 1, 1), "w1": (8, 16, 1, 1), "w2": (8, 24, 1, 1), "w3": (5, 32, 1, 1)},
-    )
-    result = narrow(model, tmp_path)
-    assert (result.channels_before, result.channels_after) == (32, 16)
-    assert macs(tmp_path / "n.onnx") == 64 * (8 * 3 + 4 * 8 + 4 * 12 + 5 * 16)
-
-
-def test_squeeze_and_excite_follows_the_channels_that_it_scales(tmp_path: Path) -> None:
-    model = model_of(
+        channels=(32, 16), macs=64 * (8 * 3 + 4 * 8 + 4 * 12 + 5 * 16),
+    ),
+    "squeeze and excite follows the channels that it scales": Case(
         """g (float[1, 3, 8, 8] x) => (y) {
             a = Conv (x, w0)
             s = ReduceMean <axes = [2, 3]> (a)
@@ -224,15 +232,9 @@ def test_squeeze_and_excite_follows_the_channels_that_it_scales(tmp_path: Path) 
         }""",
         {"w0": (16, 3, 1, 1), "w1": (4, 16, 1, 1), "b1": (4,), "w2": (16, 4, 1, 1),
          "w3": (5, 16, 1, 1)},
-        opset=17,
-    )  # fmt: skip
-    result = narrow(model, tmp_path)
-    assert (result.channels_before, result.channels_after) == (20, 10)
-    assert macs(tmp_path / "n.onnx") == 64 * 8 * 3 + 2 * 8 + 8 * 2 + 64 * 5 * 8
-
-
-def test_a_decoder_with_a_skip(tmp_path: Path) -> None:
-    model = model_of(
+        channels=(20, 10), macs=64 * 8 * 3 + 2 * 8 + 8 * 2 + 64 * 5 * 8, opset=17,
+    ),
+    "a decoder with a skip": Case(
         """g (float[1, 3, 8, 8] x) => (y) {
             a = Conv <pads = [1, 1, 1, 1]> (x, w0)
             p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (a)
@@ -243,24 +245,99 @@ def test_a_decoder_with_a_skip(tmp_path: Path) -> None:
         }""",
         {"w0": (8, 3, 3, 3), "w1": (16, 8, 1, 1), "w2": (16, 4, 2, 2), "b2": (4,),
          "w3": (2, 12, 1, 1)},
-    )  # fmt: skip
-    narrow(model, tmp_path)
-    assert shapes_of(tmp_path / "n.onnx")["w2"] == (8, 2, 2, 2)
-    assert macs(tmp_path / "n.onnx") == 64 * 4 * 27 + 16 * 8 * 4 + 16 * 8 * 2 * 4 + 64 * 2 * 6
-
-
-def test_a_flattened_channel_is_as_many_rows_as_it_has_places(tmp_path: Path) -> None:
-    model = model_of(
+        shapes={"w2": (8, 2, 2, 2)}, macs=64 * 4 * 27 + 16 * 8 * 4 + 16 * 8 * 2 * 4 + 64 * 2 * 6,
+    ),
+    "a flattened channel is as many rows as it has places": Case(
         """g (float[2, 3, 4, 5] x) => (y) <int64[2] t = {2, 160}> {
             a = Conv (x, w0)
             f = Reshape (a, t)
             m = MatMul (f, w1)
             y = Add (m, b)
         }""",
-        {"w0": (8, 3, 1, 1), "w1": (160, 6), "b": (6,)},
-    )
-    narrow(model, tmp_path)
-    assert shapes_of(tmp_path / "n.onnx")["w1"] == (80, 6)
+        {"w0": (8, 3, 1, 1), "w1": (160, 6), "b": (6,)}, shapes={"w1": (80, 6)},
+    ),
+    # One matrix for all three, taken apart by a Reshape to [3, heads, size] and by Gather.
+    "fused query, key and value": Case(
+        """g (float[1, 5, 16] x) => (float[1, 5, 16] y)
+        <int64[5] t = {1, 5, 3, 4, 4}, int64[3] u = {1, 5, 16}, int64 i0 = {0}, int64 i1 = {1},
+         int64 i2 = {2}> {
+            a = MatMul (x, w)
+            r = Reshape (a, t)
+            m = Transpose <perm = [2, 0, 3, 1, 4]> (r)
+            q = Gather <axis = 0> (m, i0)
+            k = Gather <axis = 0> (m, i1)
+            v = Gather <axis = 0> (m, i2)
+            kt = Transpose <perm = [0, 1, 3, 2]> (k)
+            s = MatMul (q, kt)
+            p = Softmax <axis = -1> (s)
+            c = MatMul (p, v)
+            ct = Transpose <perm = [0, 2, 1, 3]> (c)
+            cr = Reshape (ct, u)
+            y = MatMul (cr, wo)
+        }""",
+        {"w": (16, 48), "wo": (16, 16)}, shapes={"w": (16, 24), "wo": (8, 16)},
+    ),
+    # Grouped queries: 4 heads and 2 pairs of keys and values; half is one pair and two heads.
+    "heads that share keys go with them": Case(
+        """g (float[1, 5, 16] x) => (float[1, 5, 16] y)
+        <int64[4] t = {1, 5, 4, 4}, int64[4] tk = {1, 5, 2, 4}, int64[1] two = {2},
+         int64[5] e = {1, 2, 2, 5, 4}, int64[4] r = {1, 4, 5, 4}, int64[3] u = {1, 5, 16}> {
+            q = MatMul (x, wq)
+            k = MatMul (x, wk)
+            qr = Reshape (q, t)
+            kr = Reshape (k, tk)
+            qt = Transpose <perm = [0, 2, 1, 3]> (qr)
+            kt = Transpose <perm = [0, 2, 1, 3]> (kr)
+            ku = Unsqueeze (kt, two)
+            ke = Expand (ku, e)
+            kh = Reshape (ke, r)
+            km = Transpose <perm = [0, 1, 3, 2]> (kh)
+            s = MatMul (qt, km)
+            p = Softmax <axis = -1> (s)
+            c = MatMul (p, kh)
+            ct = Transpose <perm = [0, 2, 1, 3]> (c)
+            cr = Reshape (ct, u)
+            y = MatMul (cr, wo)
+        }""",
+        {"wq": (16, 16), "wk": (16, 8), "wo": (16, 16)}, shapes={"wq": (16, 8), "wk": (16, 4)},
+    ),
+    # A depthwise convolution and a Slice of as many columns as there are numbers beside 0.
+    "nodes of unknown shapes stay as they are": Case(
+        """g (float[1, 3, 4, 4] x) => (y, z) <int64[1] zero = {0}, int64[1] two = {2}> {
+            a = Conv (x, w0)
+            y = Conv (a, w1)
+            n = NonZero (x)
+            f = Cast <to = 1> (n)
+            u = Unsqueeze (f, zero)
+            c = Conv <group = 4> (u, w2)
+            z = Slice (c, zero, two, two)
+        }""",
+        {"w0": (16, 3, 1, 1), "w1": (2, 16, 1, 1), "w2": (4, 1, 1)}, channels=(16, 8),
+    ),
+    "the bounds of a slice keep their type": Case(
+        """g (float[1, 3, 4, 4] x) => (y)
+        <int32[1] one = {1}, int32[1] zero = {0}, int32[1] eight = {8}, int32[1] end = {99}> {
+            a = Conv (x, w0)
+            l = Slice (a, zero, eight, one)
+            r = Slice (a, eight, end, one)
+            m = Mul (l, r)
+            y = Conv (m, w1)
+        }""",
+        {"w0": (16, 3, 1, 1), "w1": (2, 8, 1, 1)}, macs=16 * (8 * 3 + 2 * 4),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NARROWED.values(), ids=NARROWED)
+def test_a_narrowed_model_has_the_channels_shapes_and_macs_computed_by_hand(
+    case: Case, tmp_path: Path
+) -> None:
+    result = narrow(model_of(case.text, case.weights, case.opset), tmp_path)
+    shapes = shapes_of(tmp_path / "n.onnx")
+    wanted = case.shapes or {}
+    assert {name: shapes[name] for name in wanted} == wanted
+    assert case.macs in {None, macs(tmp_path / "n.onnx")}
+    assert case.channels in {None, (result.channels_before, result.channels_after)}
 
 
 _ATTENTION = """g (float[2, 5, 32] x) => (float[2, 5, 32] y)
@@ -323,63 +400,6 @@ def test_targets_that_are_computed_from_shapes_are_written_down(tmp_path: Path) 
     model = model_of(computed, _ATTENTION_WEIGHTS, opset=20)
     narrow(model, tmp_path)
     assert shapes_of(tmp_path / "n.onnx")["wq"] == (32, 16)
-
-
-def test_fused_query_key_value(tmp_path: Path) -> None:
-    """One matrix for all three, taken apart by a Reshape to [3, heads, size] and by Gather."""
-    model = model_of(
-        """g (float[1, 5, 16] x) => (float[1, 5, 16] y)
-        <int64[5] t = {1, 5, 3, 4, 4}, int64[3] u = {1, 5, 16}, int64 i0 = {0}, int64 i1 = {1},
-         int64 i2 = {2}> {
-            a = MatMul (x, w)
-            r = Reshape (a, t)
-            m = Transpose <perm = [2, 0, 3, 1, 4]> (r)
-            q = Gather <axis = 0> (m, i0)
-            k = Gather <axis = 0> (m, i1)
-            v = Gather <axis = 0> (m, i2)
-            kt = Transpose <perm = [0, 1, 3, 2]> (k)
-            s = MatMul (q, kt)
-            p = Softmax <axis = -1> (s)
-            c = MatMul (p, v)
-            ct = Transpose <perm = [0, 2, 1, 3]> (c)
-            cr = Reshape (ct, u)
-            y = MatMul (cr, wo)
-        }""",
-        {"w": (16, 48), "wo": (16, 16)},
-    )
-    narrow(model, tmp_path)
-    assert shapes_of(tmp_path / "n.onnx")["w"] == (16, 24)
-    assert shapes_of(tmp_path / "n.onnx")["wo"] == (8, 16)
-
-
-def test_heads_that_share_keys_go_with_them(tmp_path: Path) -> None:
-    """Grouped queries: 4 heads and 2 pairs of keys and values; half is one pair and two heads."""
-    model = model_of(
-        """g (float[1, 5, 16] x) => (float[1, 5, 16] y)
-        <int64[4] t = {1, 5, 4, 4}, int64[4] tk = {1, 5, 2, 4}, int64[1] two = {2},
-         int64[5] e = {1, 2, 2, 5, 4}, int64[4] r = {1, 4, 5, 4}, int64[3] u = {1, 5, 16}> {
-            q = MatMul (x, wq)
-            k = MatMul (x, wk)
-            qr = Reshape (q, t)
-            kr = Reshape (k, tk)
-            qt = Transpose <perm = [0, 2, 1, 3]> (qr)
-            kt = Transpose <perm = [0, 2, 1, 3]> (kr)
-            ku = Unsqueeze (kt, two)
-            ke = Expand (ku, e)
-            kh = Reshape (ke, r)
-            km = Transpose <perm = [0, 1, 3, 2]> (kh)
-            s = MatMul (qt, km)
-            p = Softmax <axis = -1> (s)
-            c = MatMul (p, kh)
-            ct = Transpose <perm = [0, 2, 1, 3]> (c)
-            cr = Reshape (ct, u)
-            y = MatMul (cr, wo)
-        }""",
-        {"wq": (16, 16), "wk": (16, 8), "wo": (16, 16)},
-    )
-    narrow(model, tmp_path)
-    assert shapes_of(tmp_path / "n.onnx")["wq"] == (16, 8)
-    assert shapes_of(tmp_path / "n.onnx")["wk"] == (16, 4)
 
 
 @pytest.mark.parametrize("opset", [11, 17, 18])
@@ -456,40 +476,6 @@ def test_no_part_of_a_layer_is_left_empty(tmp_path: Path, halves: str) -> None:
     weight.CopyFrom(numpy_helper.from_array(values, "w0"))
     narrow(model, tmp_path)
     assert shapes_of(tmp_path / "n.onnx")["w0"] == (4, 3, 1, 1)
-
-
-def test_nodes_of_unknown_shapes_stay_as_they_are(tmp_path: Path) -> None:
-    """A depthwise convolution and a Slice of as many columns as there are numbers beside 0."""
-    model = model_of(
-        """g (float[1, 3, 4, 4] x) => (y, z) <int64[1] zero = {0}, int64[1] two = {2}> {
-            a = Conv (x, w0)
-            y = Conv (a, w1)
-            n = NonZero (x)
-            f = Cast <to = 1> (n)
-            u = Unsqueeze (f, zero)
-            c = Conv <group = 4> (u, w2)
-            z = Slice (c, zero, two, two)
-        }""",
-        {"w0": (16, 3, 1, 1), "w1": (2, 16, 1, 1), "w2": (4, 1, 1)},
-    )
-    result = narrow(model, tmp_path)
-    assert (result.channels_before, result.channels_after) == (16, 8)
-
-
-def test_the_bounds_of_a_slice_keep_their_type(tmp_path: Path) -> None:
-    model = model_of(
-        """g (float[1, 3, 4, 4] x) => (y)
-        <int32[1] one = {1}, int32[1] zero = {0}, int32[1] eight = {8}, int32[1] end = {99}> {
-            a = Conv (x, w0)
-            l = Slice (a, zero, eight, one)
-            r = Slice (a, eight, end, one)
-            m = Mul (l, r)
-            y = Conv (m, w1)
-        }""",
-        {"w0": (16, 3, 1, 1), "w1": (2, 8, 1, 1)},
-    )
-    narrow(model, tmp_path)
-    assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 2 * 4)
 
 
 def test_sizes_are_told_again_where_a_channel_is_among_them(tmp_path: Path) -> None:
@@ -783,6 +769,48 @@ def test_one_channel_is_left(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*n\.onnx"):
         write_narrowed(load(model_of(_CHAIN, _CHAIN_WEIGHTS)), tmp_path / "no" / "n.onnx", 0.5)
+
+
+# MACs of some layers at half the width, by the shape of their output and of their window.
+_BY_HAND = {
+    # The stem, the last 3x3, and the classifier; nothing is pinned between.
+    "resnet50": {
+        "r0": 32 * 112 * 112 * 3 * 49, "r165": 256 * 7 * 7 * 256 * 9, "r174": 1000 * 1024,
+    },
+    "vgg19": {"r0": 32 * 224 * 224 * 3 * 9, "r38": 2048 * 256 * 7 * 7, "r46": 1000 * 2048},
+    "squeezenet": {"r0": 32 * 111 * 111 * 3 * 9, "r63": 1000 * 13 * 13 * 256},
+    # The second layer takes the 32 channels of the stem and the 16 that the first one adds.
+    "densenet121": {"r21": 16 * 56 * 56 * 64 * 9, "r29": 64 * 56 * 56 * 48, "fc6_1": 1000 * 512},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_a_light_model_of_half_the_width_is_valid_runs_and_does_less(
+    name: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "n.onnx"
+    bound = load_model(open_model(light_model(name)))
+    result = write_narrowed(bound, target, 0.5)
+
+    onnx.checker.check_model(str(target), full_check=True)
+    profile = profile_model(target).cases[0].static
+    found = {layer.id: layer.macs for layer in profile.layers}
+    assert {layer: found[layer] for layer in _BY_HAND.get(name, {})} == _BY_HAND.get(name, {})
+    assert known(profile.macs) < 0.7 * LIGHT_MODELS[name].macs
+    assert 0.4 < result.channels_after / result.channels_before < 0.6
+    # Every layer can be found again by its name.
+    assert {n.id for n in bound.graph.nodes} == set(found)
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(str(target), options)
+    (given,) = session.get_inputs()
+    assert tuple(given.shape) == bound.graph.inputs[0].dims
+    (output,) = session.run(None, {given.name: np.ones(given.shape, np.float32)})
+    assert output.shape == bound.graph.outputs[0].dims
 
 
 @pytest.mark.parametrize(

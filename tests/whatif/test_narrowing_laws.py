@@ -71,12 +71,9 @@ class Net:
 
     def model(self, y: str) -> onnx.ModelProto:
         graph = helper.make_graph(
-            self.nodes,
-            "g",
-            [helper.make_tensor_value_info("x", 1, [2, 3, 4, 4])],
-            [helper.make_tensor_value_info(y, 1, None)],
-            self.weights,
-        )
+            self.nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 3, 4, 4])],
+            [helper.make_tensor_value_info(y, 1, None)], self.weights,
+        )  # fmt: skip
         return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
 
 

@@ -54,9 +54,6 @@ def with_level(case: WhatIfCase, index: int, **fields: object) -> WhatIfCase:
     return replace(case, levels=tuple(levels))
 
 
-# -- what the scripts are given
-
-
 def test_types_and_layers_have_a_time_for_each_level_in_order() -> None:
     entry = entry_of(CASE)
     assert [level["title"] for level in entry["levels"]] == [level.title for level in CASE.levels]
@@ -111,12 +108,8 @@ def test_a_time_of_a_layer_that_the_model_does_not_have_is_not_lost() -> None:
     assert beside["ms"] == [None, None, None, None, 0.25, None]
 
 
-# -- what is there without scripts
-
-
 def test_the_page_opens_with_the_summary_of_the_model() -> None:
     page = text_of(make_whatif())
-
     assert page.index("model summary") < page.index("ms per batch")
     assert re.search(r"6\.700\s+149\.3\s+4\.762\s+210\.0\s+x1\.41\s+Pruned 0\.9", page)
 
@@ -224,9 +217,6 @@ def test_a_case_that_could_not_run_has_a_page() -> None:
     assert {ms for row in entry_of(case)["layers"] for ms in row["ms"]} == {None}
 
 
-# -- the file
-
-
 def sections_of(page: str) -> list[str | None]:
     return [dict(attributes)["id"] for tag, attributes in Markup(page).tags if tag == "section"]
 
@@ -243,14 +233,11 @@ def named(name: str) -> WhatIf:
     case = make_case([replace(layer, weight=name) for layer in layers])
     levels = [
         replace(
-            level,
-            failure=level.failure and name,
-            notes=(name,),
-            outside=(layers[0].id,),
+            level, failure=level.failure and name, notes=(name,), outside=(layers[0].id,),
             outputs=(OutputChange(name=name, difference=name), OutputChange(name=name)),
         )
         for level in case.levels
-    ]
+    ]  # fmt: skip
     return make_whatif(replace(case, levels=tuple(levels), notes=(name,)), name=name)
 
 

@@ -74,9 +74,6 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.ND
     return np.asarray(session.run(None, dict(feeds))[0])
 
 
-# -- how many, and which
-
-
 @given(
     values=st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 1e-30]), min_size=1),
     share=st.floats(0, 1, exclude_max=True),
@@ -134,9 +131,6 @@ def test_zeros_that_are_there_stay_and_count(tmp_path: Path) -> None:
     told, pruned = prune(model, tmp_path, 0.5)
     assert told == Pruned(weights=1, elements=100, zeros=80, generated=0)
     np.testing.assert_array_equal(weights(pruned)["w"], sparse)
-
-
-# -- what is pruned, and what is not
 
 
 def test_what_is_multiplied_is_pruned_and_nothing_else(tmp_path: Path) -> None:
@@ -213,16 +207,12 @@ def test_what_cannot_be_pruned_is_told_with_its_reason(tmp_path: Path) -> None:
     model = parse(
         text,
         {
-            "bytes": np.ones((4, 4), np.int8),
-            "scale": np.array(0.5, np.float32),
-            "halves": np.ones((4, 4), np.float16),
-            "plain": random_floats(4, 4),
-            "numbers": np.arange(16).reshape(4, 4),
-            "packed": np.ones((4, 1, 8), np.uint8),
-            "scales": np.ones(4, np.float32),
-            "free": random_floats(4, 4, seed=1),
+            "bytes": np.ones((4, 4), np.int8), "scale": np.array(0.5, np.float32),
+            "halves": np.ones((4, 4), np.float16), "plain": random_floats(4, 4),
+            "numbers": np.arange(16).reshape(4, 4), "packed": np.ones((4, 1, 8), np.uint8),
+            "scales": np.ones(4, np.float32), "free": random_floats(4, 4, seed=1),
         },
-    )
+    )  # fmt: skip
     told, _ = prune(model, tmp_path, 0.5)
     assert told.weights == 1
     assert told.skipped == (
@@ -264,9 +254,6 @@ def test_a_share_out_of_range_is_refused(tmp_path: Path, share: float) -> None:
 def test_every_operator_that_is_listed_is_one_that_is_counted() -> None:
     assert {*MULTIPLIED, *INTEGER} <= OPERATORS.keys()
     assert not set(MULTIPLIED) & set(INTEGER)
-
-
-# -- weights that are not stored
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
@@ -320,9 +307,6 @@ def test_a_share_of_nothing_computes_the_same(tmp_path: Path) -> None:
     assert told.zeros == 0
     feeds = {"x": random_floats(3, 8)}
     np.testing.assert_array_equal(run(source, feeds), run(pruned, feeds))
-
-
-# -- where weights lie
 
 
 def test_weights_in_external_data_are_read_and_taken_into_the_file(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +145,21 @@ def save(folder: Path, model: onnx.ModelProto, **options: Any) -> Path:  # noqa:
     source.mkdir()
     onnx.save(model, source / "model.onnx", **options)
     return source / "model.onnx"
+
+
+def quantize_saved(
+    folder: Path,
+    model: onnx.ModelProto,
+    form: QuantizationForm = "dynamic",
+    given: Sequence[Mapping[str, Feed]] = (),
+    **options: Any,  # noqa: ANN401  # those of `quantize`
+) -> tuple[str, ...]:
+    """What is said of the model that is quantized to `target.onnx`."""
+    return quantize(save(folder, model), folder / "target.onnx", form, given, **options)
+
+
+def process(worker: type[ProcessWorker]) -> StartWorker:
+    return lambda setup, cores: worker(WorkerRequest(cores=cores, limit_s=setup.limit_s))
 
 
 def arrays(feed: Mapping[str, Feed]) -> dict[str, npt.NDArray[Any]]:
@@ -289,9 +304,9 @@ def test_a_model_of_integers_is_not_quantized_again(tmp_path: Path, inline: Star
 
 
 def test_a_model_without_products_says_so(tmp_path: Path) -> None:
-    source = save(tmp_path, parse("g (float[4] x) => (float[4] y) { y = Relu(x) }"))
+    model = parse("g (float[4] x) => (float[4] y) { y = Relu(x) }")
     with pytest.raises(ModelError, match="the model has no convolution and no matrix product"):
-        quantize(source, tmp_path / "target.onnx", "dynamic", [])
+        quantize_saved(tmp_path, model)
 
 
 def test_a_model_that_the_quantizer_leaves_as_it_is_says_what_it_has(
@@ -300,51 +315,35 @@ def test_a_model_that_the_quantizer_leaves_as_it_is_says_what_it_has(
     text = """g (float[5,1,4] x) => (float[5,1,1,4] h) { h = GRU<hidden_size = 4>(x, w, r) }"""
     model = parse(text, {"w": random_floats(1, 12, 4), "r": random_floats(1, 12, 4)})
     with pytest.raises(ModelError, match=r"leaves all products of the model in floats: 1 GRU\."):
-        quantize(save(tmp_path, model), tmp_path / "target.onnx", "dynamic", [], start=inline)
+        quantize_saved(tmp_path, model, start=inline)
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 
 def test_what_the_quantizer_raises_is_told_in_a_line(tmp_path: Path) -> None:
-    source, target = save(tmp_path, convolutions()), tmp_path / "target.onnx"
-    with pytest.raises(
-        MeasureError,
-        match=r"^static INT8: ONNX Runtime's quantizer failed: ValueError: No data is collected\.$",
-    ):
-        quantize(source, target, "static", [])
-    assert not target.exists()
+    message = r"^static INT8: ONNX Runtime's quantizer failed: ValueError: No data is collected\.$"
+    with pytest.raises(MeasureError, match=message):
+        quantize_saved(tmp_path, convolutions(), "static")
+    assert not (tmp_path / "target.onnx").exists()
 
 
 def test_a_model_that_cannot_be_prepared_is_quantized_as_it_is(
     tmp_path: Path, inline: StartWorker
 ) -> None:
     text = Path(onnxruntime_quantizer.__file__).read_text("utf-8")
-    source, target = save(tmp_path, convolutions()), tmp_path / "target.onnx"
-    told = quantize(
-        source,
-        target,
-        "static",
-        feeds(1, 3, 16, 16),
-        code=code(text + CANNOT_PREPARE),
-        start=inline,
-    )
+    options = {"code": code(text + CANNOT_PREPARE), "start": inline}
+    told = quantize_saved(tmp_path, convolutions(), "static", feeds(1, 3, 16, 16), **options)
     assert told == (r"not prepared for quantization: RuntimeError: no\x1b shapes",)
-    assert read_products(target).of_integers == 3
-    assert [p.name for p in source.parent.iterdir()] == ["model.onnx"]
+    assert read_products(tmp_path / "target.onnx").of_integers == 3
+    assert [p.name for p in (tmp_path / "source").iterdir()] == ["model.onnx"]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_quantizer_that_cannot_be_loaded_is_told_as_one_that_fails(
     tmp_path: Path, inline: StartWorker, form: QuantizationForm
 ) -> None:
+    unloadable = code("import no_such_runtime")
     with pytest.raises(MeasureError) as failed:
-        quantize(
-            save(tmp_path, convolutions()),
-            tmp_path / "target.onnx",
-            form,
-            [],
-            code=code("import no_such_runtime"),
-            start=inline,
-        )
+        quantize_saved(tmp_path, convolutions(), form, code=unloadable, start=inline)
     assert str(failed.value) == (
         f"{form} INT8: ONNX Runtime's quantizer failed: ModuleNotFoundError: No module named "
         "'no_such_runtime'."
@@ -364,15 +363,9 @@ def test_an_input_that_is_the_same_in_all_inferences_is_sent_once(tmp_path: Path
     given = [
         {"x": Feed("float32", np.array([seed], np.float32)), "mask": mask} for seed in range(3)
     ]
+    options = {"code": code(TELLING_ITS_INPUTS), "start": lambda *_: nullcontext(Noting(tmp_path))}
     with pytest.raises(MeasureError, match=r"ValueError: x=0, mask=7; x=1, mask=7; x=2, mask=7\.$"):
-        quantize(
-            save(tmp_path, convolutions()),
-            tmp_path / "target.onnx",
-            "static",
-            given,
-            code=code(TELLING_ITS_INPUTS),
-            start=lambda *_: nullcontext(Noting(tmp_path)),
-        )
+        quantize_saved(tmp_path, convolutions(), "static", given, **options)
     assert sent == [["mask", "x"], ["x"], ["x"]]
 
 
@@ -381,13 +374,7 @@ def test_a_quantizer_that_crashes_is_told_with_its_last_words_and_leaves_nothing
     tmp_path: Path,
 ) -> None:
     with pytest.raises(MeasureError) as failed:
-        quantize(
-            save(tmp_path, convolutions()),
-            tmp_path / "target.onnx",
-            "dynamic",
-            [],
-            code=code(CRASHING),
-        )
+        quantize_saved(tmp_path, convolutions(), code=code(CRASHING))
     told = str(failed.value)
     assert told.startswith(
         "dynamic INT8: the worker was killed by SIGSEGV (segmentation fault) in ONNX Runtime's "
@@ -407,18 +394,9 @@ def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> N
             return super().ask(command, step, patient_s, **arguments)
 
     model = parse(ENDLESS, {"w": random_floats(4, 4), "trips": np.array(1 << 62)})
-    source = save(tmp_path, model)
+    options = {"limit_s": 1.0, "start": process(PatientWorker)}
     with pytest.raises(MeasureError) as failed:
-        quantize(
-            source,
-            tmp_path / "target.onnx",
-            "static",
-            feeds(4, 4),
-            limit_s=1.0,
-            start=lambda setup, cores: PatientWorker(
-                WorkerRequest(cores=cores, limit_s=setup.limit_s)
-            ),
-        )
+        quantize_saved(tmp_path, model, "static", feeds(4, 4), **options)
     told = str(failed.value)
     assert told.startswith("static INT8: no answer for 1 s ")
     assert "quantizer" in told
@@ -448,16 +426,7 @@ def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> No
             return cast("Channel", Hearing(super()._open_channel()))
 
     with pytest.raises(MeasureError, match=r"ValueError: said it several times\.$"):
-        quantize(
-            save(tmp_path, convolutions()),
-            tmp_path / "target.onnx",
-            "dynamic",
-            [],
-            code=code(COMPUTING),
-            start=lambda setup, cores: HearingWorker(
-                WorkerRequest(cores=cores, limit_s=setup.limit_s)
-            ),
-        )
+        quantize_saved(tmp_path, convolutions(), code=code(COMPUTING), start=process(HearingWorker))
     assert heard.count(None) >= 3
 
 

@@ -23,6 +23,7 @@ from pytest_modelperf.whatif.speedups import (
     make_levels,
 )
 from tests.support.facts import make_engine
+from tests.support.known import known
 from tests.support.profiles import ENGINE, make_measurement
 from tests.support.whatifs import OVERHEAD, make_baseline, make_layer, make_layers, make_speedup
 
@@ -61,9 +62,6 @@ def levels_of(*made: VariantResult, estimates: tuple[float, ...] = ()) -> tuple[
     return make_levels(CaseProfile(CASE, None), 1000, 0.0, made, estimates).levels
 
 
-# -- one scale
-
-
 @few
 @given(st.lists(st.tuples(MS, RATIOS), min_size=1, max_size=5))
 def test_every_level_is_as_many_times_as_fast_as_its_own_duet_says(
@@ -75,8 +73,7 @@ def test_every_level_is_as_many_times_as_fast_as_its_own_duet_says(
     assert min(ms for ms, _ in duets) * 0.99 <= first.ms <= max(ms for ms, _ in duets) * 1.01
     for level, (_, ratio) in zip(others, duets, strict=True):
         assert level.ms == pytest.approx(first.ms * ratio)
-        assert level.speedup is not None
-        assert level.speedup.value == pytest.approx(first.ms / (level.ms or 0.0))
+        assert known(level.speedup).value == pytest.approx(first.ms / (level.ms or 0.0))
 
 
 @few
@@ -106,9 +103,7 @@ def test_the_model_as_it_is_has_the_median_of_all_duets() -> None:
 def test_a_speedup_is_the_ratio_the_other_way_round(value: float, low: float, high: float) -> None:
     ratio = Ratio(value, value * low, value * high)
     found = inverted(ratio)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= found.value <= found.high
+    assert known(found.low) <= found.value <= known(found.high)
     twice = inverted(found)
     assert (twice.value, twice.low, twice.high) == pytest.approx(
         (ratio.value, ratio.low, ratio.high)
@@ -145,9 +140,6 @@ def test_pruning_comes_in_the_order_of_shares_before_all_else() -> None:
     ]  # fmt: skip
 
 
-# -- layers
-
-
 def test_what_only_a_variant_has_is_no_time_of_a_neighbour() -> None:
     conv, relu, last = make_layer(0, "Conv"), make_layer(1, "Relu"), make_layer(2, "Conv")
     quantized = replace(make_layer(8, "ConvInteger"), name=f"{last.name}_quant")
@@ -171,8 +163,7 @@ def test_what_ran_apart_and_runs_in_one_kernel_as_it_is_counts_for_that() -> Non
     conv, relu = make_layer(0, "Conv"), make_layer(1, "Relu")
     before = make_baseline((conv, relu), CASE, 6.0)
     alone = make_baseline((conv, make_layer(1, "Clip")), CASE, 6.0)
-    assert alone.counted is not None
-    after = replace(alone, counted=replace(alone.counted, layers=(conv, relu)))
+    after = replace(alone, counted=replace(known(alone.counted), layers=(conv, relu)))
     _, level = levels_of(
         VariantResult(variant=Variant(INT8), before=before, after=after, ratio=Ratio(1.0, 0.9, 1.1))
     )
@@ -254,16 +245,13 @@ def test_kernels_that_seem_to_take_longer_than_all_are_made_to_fit() -> None:
     assert OVERHEAD not in level.layer_types
 
 
-# -- beside busy processes
-
 BUSY = Noise(wall_ns=1_000_000_000, others_ns=600_000_000)
 
 
 def disturbed(undisturbed: CaseProfile, ms: float) -> CaseProfile:
     """The profile of the same layers whose latency waited for a processor."""
     slow = make_measurement(ms, CASE.batch_size)
-    assert undisturbed.measured is not None
-    times = undisturbed.measured.layer_times or ()
+    times = known(undisturbed.measured).layer_times or ()
     waited = slow.latency.median_ns - sum(time.ns for time in times)
     row = LayerTime(kind=RowKind.WAITING, kernel="", ns=waited)
     rounds = tuple(replace(r, block=replace(r.block, noise=BUSY)) for r in slow.rounds)
@@ -334,9 +322,6 @@ def test_what_disturbed_the_model_is_said_where_its_layers_waited() -> None:
     )
 
 
-# -- estimates
-
-
 def measured_levels(*factors: tuple[float, float]) -> tuple[Level, ...]:
     """The unchanged model, and levels of pruning that take so many times as long."""
     return levels_of(*(result_of(pruned(share), 6.0, factor) for share, factor in factors))
@@ -373,12 +358,11 @@ def test_the_formula_counts_from_what_was_pruned_by_nothing_where_that_was_measu
     """T_base * est_prune / T_prune0, with est_prune = T_prune0 - sum(node_0 - node_s)."""
     first, zero, high = measured_levels((0.0, 1.5), (0.8, 0.5))
     found = estimate_level((first, zero, high), 0.4)
-    assert first.ms is not None
     assert zero.ms is not None
     gained = sum(
         at_zero - (at_zero + high.layer_types[op]) / 2 for op, at_zero in zero.layer_types.items()
     )
-    assert found.ms == pytest.approx(first.ms * (zero.ms - gained) / zero.ms, rel=1e-4)
+    assert found.ms == pytest.approx(known(first.ms) * (zero.ms - gained) / zero.ms, rel=1e-4)
 
 
 def test_an_estimate_is_marked_and_has_no_interval() -> None:
@@ -405,9 +389,6 @@ def test_beyond_what_was_measured_there_is_no_estimate() -> None:
     assert estimate.failure == "no level of pruning at or above it was measured"
 
 
-# -- what can be asked
-
-
 @pytest.mark.parametrize(
     ("variants", "estimates", "message"),
     [
@@ -432,9 +413,6 @@ def test_what_cannot_be_meant_says_what_can(
 
 def test_what_can_be_meant_is_no_error() -> None:
     check_variants((pruned(0.0), pruned(0.9), Variant(INT8, form="static")), (0.3, 0.89))
-
-
-# -- what zeros bring
 
 
 def zeros_level(value: float, half_width: float | None = 0.02, share: float = 0.9) -> Level:
@@ -472,8 +450,7 @@ def test_only_what_was_measured_is_said_of_zeros(levels: list[Level], start: str
 
 def test_an_engine_without_a_version_is_named_alone() -> None:
     found = describe_zeros([zeros_level(1.0)], make_engine("mine"))
-    assert found is not None
-    assert found.startswith("mine ran ")
+    assert known(found).startswith("mine ran ")
 
 
 @pytest.mark.parametrize(
