@@ -39,49 +39,26 @@ def test_a_merge_is_undone(size: int, others: int, unknown: int) -> None:
     assert Merge(others, unknown).before(SizeRange(product, product)) == SizeRange(size, size)
 
 
-def test_strides_multiply_along_the_way() -> None:
-    found = _follow(
+# Graphs, the axis of their first input, their weights, and what is found of that axis.
+FOLLOWED: dict[str, tuple[str, int, dict[str, tuple[int, ...]], dict[str, object]]] = {
+    # The pool needs three elements of the convolution, whose last window ends at the fifth row.
+    "strides multiply along the way": (
         """g (float[1,3,H,8] x) => (float[1,4,a,b] y) {
             h = Conv<strides = [2, 1], pads = [1, 1, 1, 1]>(x, v)
             r = Relu(h)
             y = MaxPool<kernel_shape = [3, 1], strides = [3, 1]>(r)
         }""",
-        2,
-        v=(4, 3, 3, 3),
-    )
-    assert (found.step, set(found.steps)) == (6, {2, 6})
-    # The pool needs three elements of the convolution, whose last window ends at the fifth row.
-    assert found.least == 5
-
-
-@pytest.mark.parametrize("shape", ["y = STFT(x, hop, frame)", "y = STFT(x, hop, , length)"])
-def test_a_spectrogram_slides_along_a_signal(shape: str) -> None:
-    found = _follow(
-        f"""g (float[N,T,1] x, float[400] frame) => (float[a,b,c,2] y) {{
-            hop = Constant<value_int = 160>()
-            length = Constant<value_int = 400>()
-            {shape}
-        }}""",
-        1,
-    )
-    assert (found.step, found.least, set(found.steps)) == (160, 400, {160})
-
-
-def test_an_open_axis_that_gets_a_fixed_size_is_followed_no_further() -> None:
-    found = _follow(
+        2, {"v": (4, 3, 3, 3)}, {"step": 6, "steps": {2, 6}, "least": 5},
+    ),
+    "an open axis that gets a fixed size is followed no further": (
         """g (float[1,3,H,W] x, float[r,4] rois, int64[r] i) => (float[r,5] y) {
             a = RoiAlign<output_height = 7, output_width = 7>(x, rois, i)
             f = Flatten(a)
             y = Gemm<transB = 1>(f, w)
         }""",
-        2,
-        w=(5, 147),
-    )
-    assert not found.wishes
-
-
-def test_an_axis_is_followed_through_a_group_normalization() -> None:
-    found = _follow(
+        2, {"w": (5, 147)}, {"wishes": []},
+    ),
+    "an axis is followed through a group normalization": (
         """g (float[N,1,T] x) => (float[N,4,b] y) <int64[3] groups = {0, 2, -1}> {
             h = Conv<strides = [5]>(x, v)
             s = Shape(h)
@@ -90,59 +67,68 @@ def test_an_axis_is_followed_through_a_group_normalization() -> None:
             r = Reshape(n, s)
             y = Conv<strides = [4]>(r, w)
         }""",
-        2,
-        v=(4, 1, 10),
-        w=(4, 4, 8),
-        scale=(2,),
-        bias=(2,),
-    )
-    assert (found.step, found.least) == (20, 45)
-
-
-def test_a_classifier_wants_the_size_that_fills_its_features() -> None:
-    found = _follow(
+        2, {"v": (4, 1, 10), "w": (4, 4, 8), "scale": (2,), "bias": (2,)},
+        {"step": 20, "least": 45},
+    ),
+    # 28 and 29 both leave 12 rows.
+    "a classifier wants the size that fills its features": (
         """g (float[N,1,H,W] x) => (float[N,10] y) {
             h = Conv(x, v)
             p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(h)
             f = Flatten(p)
             y = Gemm<transB = 1>(f, w)
         }""",
-        2,
-        v=(6, 1, 5, 5),
-        w=(10, 6 * 12 * 12),
-    )
-    (wish,) = found.wishes
-    # 28 and 29 both leave 12 rows; the reason names who wants them.
-    assert (wish.sizes, wish.step) == (SizeRange(28, 29), 2)
-    assert wish.reason.startswith("Gemm ")
-
-
-def test_a_squeeze_wants_what_shrinks_to_one() -> None:
-    found = _follow(
+        2, {"v": (6, 1, 5, 5), "w": (10, 6 * 12 * 12)},
+        {"wishes": [(SizeRange(28, 29), 2, "Gemm")]},
+    ),
+    # The Squeeze is of axis 0, whose size is 1 already.
+    "a squeeze wants what shrinks to one": (
         """g (float[1,1,T] x) => (float[1,4] y) {
             h = Conv<strides = [8]>(x, v)
             y = Squeeze(h, axes)
         }""",
-        2,
-        v=(4, 1, 16),
-        axes=(1,),
-    )
-    # A Squeeze of axis 0, whose size is 1 already.
-    assert found.wishes == []
-    assert found.least == 16
-
-
-def test_an_axis_of_tokens_is_followed_through_an_embedding() -> None:
-    found = _follow(
+        2, {"v": (4, 1, 16), "axes": (1,)}, {"wishes": [], "least": 16},
+    ),
+    "an axis of tokens is followed through an embedding": (
         """g (int64[1,S] ids) => (float[1,S,6] y) {
             e = Gather(table, ids)
             y = Add(e, positions)
         }""",
-        1,
-        table=(50, 6),
-        positions=(1, 20, 6),
-    )
-    assert [wish.sizes for wish in found.wishes] == [SizeRange(20, 20)]
+        1, {"table": (50, 6), "positions": (1, 20, 6)},
+        {"wishes": [(SizeRange(20, 20), 1, "Add")]},
+    ),
+    "a reshape into tiles wants multiples of them": (
+        """g (float[1,S,6] x) => (float[1,n,7,6] y)
+        <int64[4] target = {1, -1, 7, 6}> { y = Reshape(x, target) }""",
+        1, {}, {"steps": {7}},
+    ),
+    **{
+        f"a spectrogram slides along a signal: {node}": (
+            f"""g (float[N,T,1] x, float[400] frame) => (float[a,b,c,2] y) {{
+                hop = Constant<value_int = 160>()
+                length = Constant<value_int = 400>()
+                y = STFT({node})
+            }}""",
+            1, {}, {"step": 160, "least": 400, "steps": {160}},
+        )
+        for node in ("x, hop, frame", "x, hop, , length")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("graph", "axis", "weights", "expected"), FOLLOWED.values(), ids=FOLLOWED)
+def test_what_is_found_along_an_axis(
+    graph: str, axis: int, weights: dict[str, tuple[int, ...]], expected: dict[str, object]
+) -> None:
+    found = _follow(graph, axis, **weights)
+    facts = {
+        "step": found.step,
+        "least": found.least,
+        "steps": set(found.steps),
+        # The reason names the operator that wants the sizes.
+        "wishes": [(w.sizes, w.step, w.reason.split()[0]) for w in found.wishes],
+    }
+    assert facts == facts | expected
 
 
 def test_a_scalar_that_is_gathered_from_wants_nothing() -> None:
@@ -155,15 +141,6 @@ def test_a_cache_is_told_by_what_is_added_to_it() -> None:
         y = Concat<axis = 1>(past, x)
     }"""
     assert _follow(graph, 1).cache_of.startswith("Concat ")
-
-
-def test_a_reshape_into_tiles_wants_multiples_of_them() -> None:
-    found = _follow(
-        """g (float[1,S,6] x) => (float[1,n,7,6] y)
-        <int64[4] target = {1, -1, 7, 6}> { y = Reshape(x, target) }""",
-        1,
-    )
-    assert set(found.steps) == {7}
 
 
 @pytest.mark.parametrize("line", ["Slice(h, zero, most, zero)", "Pad(h, pads)", "Add(h, w)"])
