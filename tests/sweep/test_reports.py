@@ -251,33 +251,30 @@ def spot_lines(sweep: Sweep) -> list[str]:
     return [line.text for line in opening[len(sweep.sides) :]]
 
 
-def test_any_latency_will_do_without_a_threshold() -> None:
-    assert spot_lines(one_model(None)) == snapshot(["best: b8-c2-s2, 1.436 k items/s at 11.14 ms"])
-
-
-def test_what_cannot_be_told_from_the_best_is_named() -> None:
-    assert spot_lines(one_model(None, half_width=0.2)) == snapshot(
-        [
-            "best: b8-c2-s2, 1.436 k items/s at 11.14 ms",
-            "indistinguishable from it: b8-c2, b1-c2, b1-c2-s2",
-            "a larger max-seconds makes time to separate more of them",
-        ]
-    )
-
-
-def test_what_may_be_within_or_beyond_is_named() -> None:
-    assert spot_lines(one_model(0.92)) == snapshot(
-        [
-            "no configuration is surely within 0.92 ms; the quickest is b1-c2 at 0.9190 ms",
-            "may be within 0.92 ms or beyond: b1-c2 at 0.9190 ms",
-            "a larger max-seconds makes time to separate more of them",
-        ]
-    )
-
-
-def test_where_none_is_within_the_quickest_is_named() -> None:
-    assert spot_lines(one_model(0.5)) == snapshot(
-        ["no configuration is surely within 0.5 ms; the quickest is b1-c2 at 0.9190 ms"]
+def test_what_is_best_and_what_may_be_is_named() -> None:
+    found = {
+        "any latency will do": spot_lines(one_model(None)),
+        "indistinguishable": spot_lines(one_model(None, half_width=0.2)),
+        "within or beyond": spot_lines(one_model(0.92)),
+        "none is within": spot_lines(one_model(0.5)),
+    }
+    assert found == snapshot(
+        {
+            "any latency will do": ["best: b8-c2-s2, 1.436 k items/s at 11.14 ms"],
+            "indistinguishable": [
+                "best: b8-c2-s2, 1.436 k items/s at 11.14 ms",
+                "indistinguishable from it: b8-c2, b1-c2, b1-c2-s2",
+                "a larger max-seconds makes time to separate more of them",
+            ],
+            "within or beyond": [
+                "no configuration is surely within 0.92 ms; the quickest is b1-c2 at 0.9190 ms",
+                "may be within 0.92 ms or beyond: b1-c2 at 0.9190 ms",
+                "a larger max-seconds makes time to separate more of them",
+            ],
+            "none is within": [
+                "no configuration is surely within 0.5 ms; the quickest is b1-c2 at 0.9190 ms"
+            ],
+        }
     )
 
 
@@ -525,14 +522,8 @@ def test_a_sweep_as_json() -> None:
                             "interval": [495.0, 505.0],
                             "rounds": [
                                 {
-                                    "samples": 40,
-                                    "min_ms": 1.8,
-                                    "p5_ms": 1.9,
-                                    "p25_ms": 1.96,
-                                    "p50_ms": 2.0,
-                                    "p75_ms": 2.02,
-                                    "p95_ms": 2.18,
-                                    "max_ms": 3.0,
+                                    "samples": 40, "min_ms": 1.8, "p5_ms": 1.9, "p25_ms": 1.96,
+                                    "p50_ms": 2.0, "p75_ms": 2.02, "p95_ms": 2.18, "max_ms": 3.0,
                                 }
                             ],
                         }
@@ -540,13 +531,8 @@ def test_a_sweep_as_json() -> None:
                     "sweet_spot": {"best": "b1-c2", "equals": [], "undecided": []},
                     "scaling": [
                         {
-                            "of": "cores",
-                            "base": "b1-c1",
-                            "id": "b1-c2",
-                            "factor": 2.0,
-                            "gain": 2.0,
-                            "interval": [1.96, 2.04],
-                            "efficiency": 1.0,
+                            "of": "cores", "base": "b1-c1", "id": "b1-c2", "factor": 2.0,
+                            "gain": 2.0, "interval": [1.96, 2.04], "efficiency": 1.0,
                         }
                     ],
                 }
@@ -556,7 +542,7 @@ def test_a_sweep_as_json() -> None:
             "comparison": None,
             "notes": [],
         }
-    )
+    )  # fmt: skip
 
 
 def test_json_has_null_for_what_was_not_measured_and_says_why() -> None:
@@ -595,17 +581,12 @@ def test_json_has_a_change_for_each_configuration_of_both() -> None:
     assert loaded(one_model())["changes"] == []
 
 
-def test_json_has_what_was_found_at_the_best() -> None:
-    document = loaded(
-        replace(two_models(), comparison=compared(P50), profile=measured_classifier())
-    )
+def test_json_has_what_was_found_at_the_best_and_is_read_back_by_its_type() -> None:
+    sweep = replace(two_models(), comparison=compared(P50), profile=measured_classifier())
+    document = loaded(sweep)
     assert document["comparison"]["verdict"] == "regressed"
     assert document["profile"]["cases"][0]["id"] == "b1-c1"
     assert loaded(one_model())["comparison"] is loaded(one_model())["profile"] is None
-
-
-def test_the_json_of_a_sweep_is_read_back_by_its_type() -> None:
-    sweep = replace(two_models(), comparison=compared(P50), profile=measured_classifier())
     assert_read_back(SWEEP.dump(sweep), SWEEP)
 
 
@@ -632,9 +613,12 @@ def test_csv_has_a_row_for_each_side_and_configuration() -> None:
         for label, side in zip("AB", sweep.sides, strict=True)
         for point in side.points
     ]
-    assert {len(row) for row in csv.reader(StringIO(render_sweep_csv(sweep)))} == {
-        len(SWEEP_COLUMNS)
-    }
+    (columns,) = {len(row) for row in csv.reader(StringIO(render_sweep_csv(sweep)))}
+    assert columns == len(SWEEP_COLUMNS)
+    lost = next(row for row in rows if row["outcome"] == "failed")
+    assert lost["reason"].startswith("the worker was ended")
+    assert {lost[name] for name in SWEEP_COLUMNS[SWEEP_COLUMNS.index("samples") :]} == {""}
+    assert all(row["latency_ratio"] == "" for row in rows_of(one_model()))
 
 
 def test_every_report_tells_the_phases_of_a_generation_apart() -> None:
@@ -673,13 +657,6 @@ def test_csv_names_the_role_of_a_configuration() -> None:
     rows = rows_of(replace(sweep, sides=(replace(side, spot=spot),)))
     roles = {row["configuration"]: row["sweet_spot"] for row in rows if row["sweet_spot"]}
     assert roles == {"b1-c1": "best", "b1-c2": "equal", "b8-c1": "undecided"}
-
-
-def test_csv_leaves_empty_what_is_unknown() -> None:
-    lost = next(row for row in rows_of(two_models()) if row["outcome"] == "failed")
-    assert lost["reason"].startswith("the worker was ended")
-    assert {lost[name] for name in SWEEP_COLUMNS[SWEEP_COLUMNS.index("samples") :]} == {""}
-    assert all(row["latency_ratio"] == "" for row in rows_of(one_model()))
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@"])

@@ -32,6 +32,8 @@ from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.request import SweepRequest
 from pytest_modelperf.sweep.results import look_closer
+from tests.support.graph_models import save_model
+from tests.support.known import known
 from tests.support.small_models import ones, parse
 
 pytestmark = pytest.mark.slow
@@ -49,8 +51,7 @@ def extensions() -> Extensions:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     for number, name in enumerate(("base.onnx", "slow_800us.onnx", "crash.onnx"), 1):
-        model = parse(MODEL, weights={"w": number * ones(16, 8)})
-        (folder / name).write_bytes(model.SerializeToString())
+        save_model(folder, parse(MODEL, weights={"w": number * ones(16, 8)}), name)
     return folder
 
 
@@ -96,18 +97,15 @@ def test_one_model_at_every_configuration(models: Path, extensions: Extensions) 
     )
     # The rounds of the detail have half of the time of a configuration, and its layers the other.
     *_, last_load = (progress for progress in seen if progress.step == "load")
-    assert last_load.seconds_left is not None
-    assert last_load.seconds_left <= 15.0
+    assert known(last_load.seconds_left) <= 15.0
 
     (side,) = found.sides
     assert [point.id for point in side.points] == ["b1-c1", "b1-c1-s2", "b4-c1", "b4-c1-s2"]
     one, four = side.point("b1-c1"), side.point("b4-c1")
     # The engine takes 200 us whatever the batch.
     assert one.p50_ms == pytest.approx(0.2, rel=0.01)
-    assert one.throughput is not None
-    assert four.throughput is not None
-    assert one.throughput.value == pytest.approx(5000, rel=0.01)
-    assert four.throughput.value == pytest.approx(4 * 5000, rel=0.01)
+    assert known(one.throughput).value == pytest.approx(5000, rel=0.01)
+    assert known(four.throughput).value == pytest.approx(4 * 5000, rel=0.01)
     assert side.spot.best == "b4-c1-s2"
     assert {(s.of, s.base, s.id, s.factor) for s in side.scaling} == {
         ("batch", "b1-c1", "b4-c1", 4.0),
@@ -136,8 +134,7 @@ def test_two_models_are_compared_where_they_were_measured_together(
     (change,) = found.changes
     assert change.latency.value == pytest.approx(4.0, rel=0.01)
     assert change.throughput.value == pytest.approx(1 / 4, rel=0.01)
-    assert found.comparison is not None
-    assert found.comparison.verdict.value == "regressed"
+    assert known(found.comparison).verdict.value == "regressed"
     assert found.profile is None
 
 
@@ -166,7 +163,6 @@ def test_a_model_that_fails_leaves_the_other_alone(models: Path, extensions: Ext
 
 def test_nothing_measured_is_a_failure(models: Path, extensions: Extensions) -> None:
     found = sweep(models, ["crash.onnx"], extensions)
-
     assert found.has_failed
     assert found.sides[0].spot.best is None
     assert found.profile is None
@@ -188,8 +184,7 @@ def test_models_at_different_batches_cannot_be_compared(
 ) -> None:
     for size in (1, 2):
         text = MODEL.replace("float[N", f"float[{size}")
-        model = parse(text, weights={"w": ones(16, 8)})
-        (tmp_path / f"{size}.onnx").write_bytes(model.SerializeToString())
+        save_model(tmp_path, parse(text, weights={"w": ones(16, 8)}), f"{size}.onnx")
     setup = Setup(engine=extensions.engines.find("timed"), policy=POLICY)
     sides = tuple(ModelRun(str(tmp_path / f"{size}.onnx"), setup) for size in (1, 2))
     with pytest.raises(UsageError, match=r"runs at batch sizes 1 and 2\.onnx at 2"):
@@ -199,11 +194,11 @@ def test_models_at_different_batches_cannot_be_compared(
 def test_models_with_other_phases_cannot_be_compared(tmp_path: Path) -> None:
     """The second takes one token at a time, so that it has no prefill."""
     model = make_decoder()
-    (tmp_path / "both.onnx").write_bytes(model.SerializeToString())
+    save_model(tmp_path, model, "both.onnx")
     for info in model.graph.input:
         if info.name == "input_ids":
             info.type.tensor_type.shape.dim[1].dim_value = 1
-    (tmp_path / "steps.onnx").write_bytes(model.SerializeToString())
+    save_model(tmp_path, model, "steps.onnx")
     setup = Setup(policy=POLICY)
     sides = tuple(ModelRun(str(tmp_path / name), setup) for name in ("both.onnx", "steps.onnx"))
     request = ProfileRequest(generations=(Generation(8, 4),))
@@ -233,15 +228,11 @@ def test_a_model_without_a_batch_is_looked_at_closely(
     tmp_path: Path, extensions: Extensions
 ) -> None:
     text = "g (float[4] x, float[3] z) => (float[4] y, float[3] v) { y = Relu(x) v = Abs(z) }"
-    (tmp_path / "two.onnx").write_bytes(parse(text).SerializeToString())
+    save_model(tmp_path, parse(text), "two.onnx")
     setup = Setup(engine=extensions.engines.find("timed"), policy=POLICY)
     asked = SweepRequest((ModelRun(str(tmp_path / "two.onnx"), setup),), ProfileRequest())
     found = asked.run(extensions)
-    assert found.profile is not None
-    assert [case.case.id for case in found.profile.cases] == ["b1-c1"]
-
-
-# -- real engines
+    assert [case.case.id for case in known(found.profile).cases] == ["b1-c1"]
 
 
 @pytest.fixture(params=["onnxruntime", "openvino"])
@@ -282,42 +273,34 @@ def test_a_real_engine_has_a_rate_at_every_number_of_streams(
 ) -> None:
     found = sweep(models, ["base.onnx"], extensions, real_engine.name, streams=(1, 3))
     (side,) = found.sides
-    assert [(point.id, point.reason) for point in side.points] == [
-        ("b1-c1", None),
-        ("b1-c1-s3", None),
-    ]
+    assert {point.id: point.reason for point in side.points} == {"b1-c1": None, "b1-c1-s3": None}
     assert all(point.throughput is not None for point in side.points)
+
+
+def sweep_decoder(folder: Path, request: ProfileRequest) -> Sweep:
+    path = save_model(folder, make_decoder())
+    setup = Setup(
+        engine=Extensions().engines.find("onnxruntime"), policy=SamplingPolicy(max_seconds=0.5)
+    )
+    return SweepRequest((ModelRun(path, setup),), request).run(Extensions())
 
 
 def test_the_lengths_of_a_generation_are_axes(tmp_path: Path) -> None:
     """Each phase at each length is a configuration; the best is a step, and looked at closely."""
-    path = tmp_path / "decoder.onnx"
-    path.write_bytes(make_decoder().SerializeToString())
-    setup = Setup(
-        engine=Extensions().engines.find("onnxruntime"), policy=SamplingPolicy(max_seconds=0.5)
-    )
     generations = tuple(Generation(prompt, 4) for prompt in (8, 16))
-    asked = SweepRequest((ModelRun(path, setup),), ProfileRequest(generations=generations))
-    found = asked.run(Extensions())
+    found = sweep_decoder(tmp_path, ProfileRequest(generations=generations))
     (side,) = found.sides
     ids = {f"b1-c1-prompt{n}-{end}" for n in (8, 16) for end in ("prefill", "generate4-step")}
     assert {point.id for point in side.points} == ids
     assert all(point.latency is not None for point in side.points)
     assert side.spot.best in {each for each in ids if each.endswith("step")}
-    assert found.profile is not None
-    assert [case.case.id for case in found.profile.cases] == [side.spot.best]
+    assert [case.case.id for case in known(found.profile).cases] == [side.spot.best]
 
 
 def test_phases_do_not_scale_into_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "decoder.onnx"
-    path.write_bytes(make_decoder().SerializeToString())
-    setup = Setup(
-        engine=Extensions().engines.find("onnxruntime"), policy=SamplingPolicy(max_seconds=0.5)
-    )
     request = ProfileRequest(batch_sizes=(1, 2), generations=(Generation(8, 4),))
-    (side,) = SweepRequest((ModelRun(path, setup),), request).run(Extensions()).sides
-    pairs = {(each.base, each.id) for each in side.scaling}
-    assert pairs == {
-        ("b1-c1-prompt8-prefill", "b2-c1-prompt8-prefill"),
-        ("b1-c1-prompt8-generate4-step", "b2-c1-prompt8-generate4-step"),
+    (side,) = sweep_decoder(tmp_path, request).sides
+    assert {(each.base, each.id) for each in side.scaling} == {
+        (f"b1-c1-prompt8-{phase}", f"b2-c1-prompt8-{phase}")
+        for phase in ("prefill", "generate4-step")
     }

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
-from pytest_modelperf.sweep.records import Configuration, Sweep, SweepPoint, find_sweet_spot
-from pytest_modelperf.sweep.results import choose_point
+from pytest_modelperf.sweep.records import (
+    Configuration,
+    PointChange,
+    Sweep,
+    SweepPoint,
+    find_sweet_spot,
+)
+from pytest_modelperf.sweep.results import at_changes, choose_point
 from tests.support.sweeps import make_configuration, make_point, make_ratio, make_side
 
 # Few values, so that ties and bounds that are met exactly come up.
@@ -54,13 +61,14 @@ def upper_bound(point: SweepPoint) -> float:
 
 
 @given(points(), THRESHOLDS)
-def test_only_what_is_surely_within_is_best_or_as_good(
+def test_only_what_is_surely_within_is_best_or_as_good_and_none_of_it_gives_more(
     made: list[SweepPoint], threshold_ms: float
 ) -> None:
     spot = find_sweet_spot(made, threshold_ms)
     within = {point.id for point in made if upper_bound(point) <= threshold_ms}
     assert {spot.best, *spot.equals} - {None} <= within
     assert (spot.best is None) == (not within)
+    assert all(rate_of(made, spot.best) >= rate_of(made, config_id) for config_id in within)
 
 
 def test_steps_compete_with_steps_alone() -> None:
@@ -71,15 +79,6 @@ def test_steps_compete_with_steps_alone() -> None:
     assert find_sweet_spot([prefill, slow, quick], None).best == quick.id
     assert find_sweet_spot([prefill, slow], 1.0).best is None
     assert find_sweet_spot([prefill], None).best == prefill.id
-
-
-@given(points(), THRESHOLDS)
-def test_nothing_that_is_surely_within_gives_more_than_the_best(
-    made: list[SweepPoint], threshold_ms: float
-) -> None:
-    spot = find_sweet_spot(made, threshold_ms)
-    within = [point.id for point in made if upper_bound(point) <= threshold_ms]
-    assert all(rate_of(made, spot.best) >= rate_of(made, config_id) for config_id in within)
 
 
 @given(points(), THRESHOLDS, THRESHOLDS)
@@ -117,20 +116,13 @@ def test_undecided_are_those_whose_interval_goes_beyond_the_threshold(
 
 
 @given(points(), st.one_of(st.none(), THRESHOLDS))
-def test_a_configuration_has_one_role_at_most_and_was_measured(
+def test_a_configuration_has_one_role_and_as_good_has_a_throughput_in_common_with_the_best(
     made: list[SweepPoint], threshold_ms: float | None
 ) -> None:
     spot = find_sweet_spot(made, threshold_ms)
     named = [*([] if spot.best is None else [spot.best]), *spot.equals, *spot.undecided]
     assert len(set(named)) == len(named)
     assert set(named) <= {point.id for point in made if point.latency is not None}
-
-
-@given(points(), st.one_of(st.none(), THRESHOLDS))
-def test_as_good_is_only_what_has_a_throughput_in_common_with_the_best(
-    made: list[SweepPoint], threshold_ms: float | None
-) -> None:
-    spot = find_sweet_spot(made, threshold_ms)
     rates = {point.id: point.throughput for point in made}
     best = None if spot.best is None else rates[spot.best]
     within = [p for p in made if p.latency and upper_bound(p) <= (threshold_ms or float("inf"))]
@@ -183,3 +175,36 @@ def test_a_sweep_has_failed_only_where_nothing_was_measured() -> None:
 def test_the_id_names_streams_only_where_there_are_several() -> None:
     assert make_configuration(4, 2).id == "b4-c2"
     assert make_configuration(4, 2, 3, (("seq", 64),)).id == "b4-c2-seq64-s3"
+
+
+TIMES = st.floats(0.1, 100.0)
+RATIOS = st.floats(0.2, 5.0)
+
+
+def point(median_ms: float, rate: float) -> SweepPoint:
+    made = make_point(make_configuration(1), median_ms, 0.1)
+    return replace(made, throughput=make_ratio(rate, 0.1))
+
+
+@given(TIMES, TIMES, RATIOS)
+def test_a_reader_can_divide_both_points_and_gets_the_change(
+    before_ms: float, after_ms: float, ratio: float
+) -> None:
+    old, new = point(before_ms, 10.0), point(after_ms, 30.0)
+    change = PointChange(
+        id=old.id, latency=make_ratio(ratio, None), throughput=make_ratio(1 / ratio, None)
+    )
+    ((before,), (after,)) = at_changes([[old], [new]], [change])
+    assert before.p50_ms is not None
+    assert after.p50_ms is not None
+    assert after.p50_ms / before.p50_ms == pytest.approx(ratio)
+    assert before.p50_ms * after.p50_ms == pytest.approx(before_ms * after_ms)
+    assert before.throughput is not None
+    assert after.throughput is not None
+    assert after.throughput.value / before.throughput.value == pytest.approx(1 / ratio)
+
+
+def test_a_point_without_a_change_stays() -> None:
+    old, new = point(5.0, 10.0), point(7.0, 9.0)
+    assert at_changes([[old], [new]], []) == [[old], [new]]
+    assert at_changes([[old]], []) == [[old]]

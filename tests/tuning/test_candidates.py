@@ -21,14 +21,11 @@ def names(engine: str, given: dict[str, str], cores: int) -> list[str]:
 
 def test_one_core_has_no_options_about_threads() -> None:
     assert names("onnxruntime", {}, 1) == [
-        "graph_optimization_level=extended",
-        "graph_optimization_level=basic",
-        "graph_optimization_level=none",
-        "enable_cpu_mem_arena=0",
-        "enable_mem_pattern=0",
+        "graph_optimization_level=extended", "graph_optimization_level=basic",
+        "graph_optimization_level=none", "enable_cpu_mem_arena=0", "enable_mem_pattern=0",
         "optimization.disable_specified_optimizers=NchwcTransformer",
         "session.set_denormal_as_zero=1",
-    ]
+    ]  # fmt: skip
 
 
 def test_threads_between_and_within_operators_are_no_more_than_the_cores() -> None:
@@ -53,20 +50,14 @@ def test_threads_between_operators_of_the_baseline_count_too(mode: str) -> None:
 
 def test_a_value_that_the_baseline_has_is_left_out_and_its_default_is_tried() -> None:
     given = {
-        "graph_optimization_level": "none",
-        "session.intra_op.allow_spinning": "0",
-        "intra_op_num_threads": "1",
-        "enable_mem_pattern": "false",
-        "execution_mode": "parallel",
-    }
+        "graph_optimization_level": "none", "session.intra_op.allow_spinning": "0",
+        "intra_op_num_threads": "1", "enable_mem_pattern": "false", "execution_mode": "parallel",
+    }  # fmt: skip
     found = names("onnxruntime", given, 2)
     assert {
-        "graph_optimization_level=all",
-        "session.intra_op.allow_spinning=1",
-        "intra_op_num_threads=2",
-        "enable_mem_pattern=1",
-        "execution_mode=sequential",
-    } <= set(found)
+        "graph_optimization_level=all", "session.intra_op.allow_spinning=1",
+        "intra_op_num_threads=2", "enable_mem_pattern=1", "execution_mode=sequential",
+    } <= set(found)  # fmt: skip
     assert not {f"{key}={value}" for key, value in given.items()} & set(found)
     assert "enable_mem_pattern=0" not in found
 
