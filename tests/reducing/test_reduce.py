@@ -23,6 +23,7 @@ from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.reducing.by_duet import ReduceRequest, run_reduce
 from pytest_modelperf.reducing.files import PairFiles
 from pytest_modelperf.reducing.records import Reduction
+from tests.support.known import known
 from tests.support.simulated import simulate
 from tests.support.small_models import parse
 
@@ -163,8 +164,7 @@ def test_a_kernel_that_a_version_slowed_down_is_named() -> None:
     assert kept.operators == [["Tanh"], ["Tanh"]]
     assert [unit.text for unit in found.kept] == ["Tanh"]
     assert found.is_upgrade
-    assert found.written is not None
-    assert found.written.metric.ratio == pytest.approx(10.0, rel=0.02)
+    assert known(found.written).metric.ratio == pytest.approx(10.0, rel=0.02)
 
 
 def test_a_slowdown_of_every_product_is_shown_by_one() -> None:
@@ -178,8 +178,7 @@ def test_where_nothing_is_slower_no_file_is_written() -> None:
     found, kept = reduced(stack(), stack({2: "a{0} = Tanh (m{0})"}))
     assert found.verdict is not Verdict.REGRESSED
     assert (kept.operators, found.search, found.written) == ([], None, None)
-    assert found.whole is not None
-    assert found.whole.detectable is not None
+    assert known(found.whole).detectable is not None
 
 
 def test_the_same_file_needs_no_run() -> None:
@@ -191,8 +190,7 @@ def test_a_slowdown_that_no_kernel_shows_writes_nothing() -> None:
     found, kept = reduced(stack(), stack({1: "a{0} = Tanh (m{0})"}, doc="hides 300 us"))
     assert found.verdict is Verdict.REGRESSED
     assert (kept.operators, found.written) == ([], None)
-    assert found.search is not None
-    assert found.search.kept == ()
+    assert known(found.search).kept == ()
 
 
 @pytest.mark.parametrize(("name", "options"), [("timed", {}), ("planned", {"whole": "yes"})])

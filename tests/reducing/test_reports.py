@@ -22,6 +22,7 @@ from pytest_modelperf.reducing.report import reduction_report
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.text.words import display_width
+from tests.support.known import known
 from tests.support.reductions import figure, make_reduction, nothing_slower
 
 EVIL = "a\x1b[31mb\nc\u202ed"
@@ -78,23 +79,21 @@ def test_the_same_models_have_no_figures() -> None:
 
 def test_a_reason_of_several_steps_is_told_once() -> None:
     found = make_reduction()
-    assert found.search is not None
     steps = tuple(
         ReduceStep(units=units, shown=StepAnswer.FAILED, allowed=0.02, reason="no kernel for Tan")
         for units in ((1,), (1, 2))
     )
-    search = replace(found.search, steps=steps, kept=(), is_smallest=False)
+    search = replace(known(found.search), steps=steps, kept=(), is_smallest=False)
     text = shown(replace(found, search=search, written=None))
     assert text.count("no kernel for Tan") == 1
 
 
 def test_a_slowdown_that_no_part_shows_says_what_to_try() -> None:
     found = make_reduction()
-    assert found.search is not None
     failed = ReduceStep(
         units=(1,), shown=StepAnswer.FAILED, allowed=0.02, reason="no kernel for Tan"
     )
-    search = replace(found.search, steps=(failed,), kept=(), is_smallest=False)
+    search = replace(known(found.search), steps=(failed,), kept=(), is_smallest=False)
     assert shown(replace(found, search=search, written=None)) == snapshot("""\
 old.onnx -> new.onnx b8-c1: slower, but no part of it by itself: +4.0 % (99.91 % interval +2.0 … +6.0 %), allowed +3 %
 no file was written: give it more time with --max-seconds, or see modelperf compare --html

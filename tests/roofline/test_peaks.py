@@ -27,6 +27,7 @@ from pytest_modelperf.roofline.peaks import (
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from tests.support.command import run
 from tests.support.facts import make_engine
+from tests.support.graph_models import save_model
 from tests.support.profiles import measured_cases, measured_classifier, measured_function
 from tests.support.small_models import ones, parse, static_of
 
@@ -60,9 +61,6 @@ def measured_by(engine: str, effort: PeakEffort = QUICK) -> Peaks:
     return measure_peaks("key", make_engine(engine, "1"), setup, place(), effort)
 
 
-# -- the models
-
-
 @pytest.mark.parametrize("precision", PRODUCTS)
 def test_a_product_has_as_many_macs_as_its_size_says(precision: str) -> None:
     assert static_of(product_model(SIZE, precision)).macs == SIZE**3
@@ -75,9 +73,6 @@ def test_the_sum_moves_as_many_bytes_as_were_asked_for() -> None:
     moved = [*(layer.reads or {}).values(), *(layer.writes or {}).values()]
     assert len(moved) == 3
     assert sum(filter(None, moved)) == 6 * MIB
-
-
-# -- measured for real
 
 
 def test_onnxruntime_has_peaks_of_what_it_computes_in_and_of_memory() -> None:
@@ -108,9 +103,6 @@ def test_an_engine_without_times_of_kernels_has_no_peaks() -> None:
         measure_peaks("key", make_engine("callable"), setup, place(), QUICK)
 
 
-# -- kept and found
-
-
 class FakeMeasuring:
     """Keeps for how many cores peaks were measured, each time; nothing is run for it."""
 
@@ -121,16 +113,11 @@ class FakeMeasuring:
     def __call__(self, machine_key: str, engine: EngineFacts, _: Setup, at: CasePlace) -> Peaks:
         self.cores.append(at.case.cores)
         return Peaks(
-            machine_key=machine_key,
-            engine=engine.name,
-            version=engine.version,
-            options=engine.options,
-            cores=at.case.cores,
-            macs_per_second={"float32": next(self.rates, 40e9)},
-            runs_as={},
-            bandwidths=(Bandwidth(MIB, 10e9),),
-            measured=dt.date(2026, 11, 21),
-        )
+            machine_key=machine_key, engine=engine.name, version=engine.version,
+            options=engine.options, cores=at.case.cores,
+            macs_per_second={"float32": next(self.rates, 40e9)}, runs_as={},
+            bandwidths=(Bandwidth(MIB, 10e9),), measured=dt.date(2026, 11, 21),
+        )  # fmt: skip
 
 
 def test_peaks_are_measured_once_for_each_number_of_cores(tmp_path: Path) -> None:
@@ -218,14 +205,9 @@ def test_whoever_waits_is_told_what_for() -> None:
     assert MEASURING in steps
 
 
-# -- the command
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> str:
-    path = tmp_path / "m.onnx"
-    path.write_bytes(parse(MODEL, weights={"w": ones(64, 32)}).SerializeToString())
-    return str(path)
+    return str(save_model(tmp_path, parse(MODEL, weights={"w": ones(64, 32)}), "m.onnx"))
 
 
 @pytest.mark.slow

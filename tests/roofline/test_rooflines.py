@@ -35,6 +35,7 @@ from pytest_modelperf.roofline.records import (
 )
 from pytest_modelperf.roofline.report import roofline_additions
 from tests.support.facts import make_engine
+from tests.support.known import known
 from tests.support.peaks import make_peaks
 from tests.support.profiles import ENGINE, MACHINE, measured_classifier
 from tests.support.rendered import render_profile
@@ -52,32 +53,21 @@ def run_of(
 ) -> CaseProfile:
     """A case whose kernels took so long, each for the first of its layers."""
     case = measured_classifier().cases[0]
-    assert case.measured is not None
     made = tuple(
         LayerTime(
-            kind=RowKind.LAYER,
-            kernel="k",
-            ns=ns,
-            layer=layers[0],
-            fused=tuple(layers[1:]),
-            precision=precision,
-            doubts_ns=() if doubt is None else (doubt,),
+            kind=RowKind.LAYER, kernel="k", ns=ns, layer=layers[0], fused=tuple(layers[1:]),
+            precision=precision, doubts_ns=() if doubt is None else (doubt,),
         )
         for (ns, layers), doubt in zip_longest(times, doubts_ns)
-    )
-    return replace(case, counted=static, measured=replace(case.measured, layer_times=made))
+    )  # fmt: skip
+    return replace(case, counted=static, measured=replace(known(case.measured), layer_times=made))
 
 
 def moved(static: StaticProfile, *layers: int) -> int:
     """The bytes that one kernel of these layers moves."""
     case = run_of(static, (1.0, layers))
-    assert case.measured is not None
-    (done,) = kernel_works(static, case.measured.layer_times or ())
-    assert done.work is not None
-    return done.work.nbytes
-
-
-# -- what a layer reads and writes
+    (done,) = kernel_works(static, known(case.measured).layer_times or ())
+    return known(done.work).nbytes
 
 
 def test_a_layer_moves_its_weights_its_inputs_and_its_outputs_once() -> None:
@@ -150,8 +140,7 @@ def test_packed_experts_and_tables_are_read_in_part() -> None:
     experts, lookup = static_of(parse(text, weights=weights)).layers
     assert experts.reads is not None
     assert (experts.reads["a"], experts.reads["b"]) == (2 * 32 * 66, 2 * 256 * 9)
-    assert lookup.reads is not None
-    assert lookup.reads["table"] == 3 * 64 * 2
+    assert known(lookup.reads)["table"] == 3 * 64 * 2
 
 
 def test_the_body_of_a_loop_moves_its_bytes_on_every_trip() -> None:
@@ -202,8 +191,6 @@ def test_what_is_read_outside_of_a_kernel_too_is_written(residual: StaticProfile
     # a goes to the root as well, which is not in this kernel.
     assert moved(residual, 3, 5) == 4 * TENSOR
 
-
-# -- laws
 
 RATES = st.floats(1e6, 1e15)
 SIZES = st.integers(1, 1 << 40)
@@ -256,9 +243,6 @@ LINEAR_MACS = 64 * 64 * 32
 LINEAR_BYTES = FLOAT * (64 * 64 + 64 * 32 + 64 * 32)
 
 
-# -- layers beneath their roofs
-
-
 def test_layers_come_by_what_there_is_to_gain(residual: StaticProfile) -> None:
     case = run_of(residual, (500.0, (0, 1)), (9000.0, (2,)), (700.0, (3,)))
     roofline = place_layers(case, make_peaks())
@@ -282,10 +266,8 @@ def test_noise_moves_no_gain_but_the_bounds_of_it(
     assert [(r.id, r.gain_ns) for r in calm.layers] == [(r.id, r.gain_ns) for r in noisy.layers]
     assert calm.gain_ns == noisy.gain_ns
     for roof in noisy.layers:
-        assert roof.gain_ns is not None
-        assert roof.gain_interval_ns is not None
-        low_ns, high_ns = roof.gain_interval_ns
-        assert 0.0 <= low_ns <= roof.gain_ns <= high_ns
+        low_ns, high_ns = known(roof.gain_interval_ns)
+        assert 0.0 <= low_ns <= known(roof.gain_ns) <= high_ns
         assert high_ns - low_ns <= 2.0 * (roof.half_width_ns or 0.0) * (1 + 1e-9)
     assert noisy.gain_interval_ns == pytest.approx(
         [math.fsum(r.gain_interval_ns[way] for r in noisy.layers if r.gain_interval_ns)
@@ -371,9 +353,6 @@ def test_peaks_are_of_one_machine_engine_version_setup_and_number_of_cores() -> 
     assert not peaks.are_of(MACHINE.key, replace(ENGINE, options={}), 1)
     assert not peaks.are_of(MACHINE.key, make_engine("openvino", ENGINE.version, ENGINE.options), 1)
     assert peaks.are_of(MACHINE.key, replace(ENGINE, python="3.10.1"), 1)
-
-
-# -- what is shown of it
 
 
 def beneath(case: CaseProfile, **changes: Any) -> Roofline:  # noqa: ANN401  # fields of Peaks
@@ -475,9 +454,6 @@ def test_names_of_a_model_cannot_steer_a_terminal(profile: Profile) -> None:
     roofline = beneath(profile.cases[0])
     evil = replace(roofline.layers[0], name="\x1b[2J")
     assert "\x1b" not in shown(replace(roofline, layers=(evil,)), None)
-
-
-# -- as JSON
 
 
 def test_the_json_of_a_roofline_has_its_figures(profile: Profile) -> None:
