@@ -82,23 +82,21 @@ def ticking(seconds: float) -> Clock:
     return lambda: next(ticks) * seconds
 
 
-def test_reading_that_lasts_is_told_once_with_the_size_of_all_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.6, ["reading weights (3.000 KiB)"]), (0.1, [])]
+)
+def test_reading_that_lasts_is_told_once_with_the_size_of_all_files(
+    tmp_path: Path, seconds: float, expected: list[str]
+) -> None:
     beside = {"a": b"x" * 1000, "b": b"y" * 2000}
     for name, content in {"m": b"z" * 72, **beside}.items():
         (tmp_path / name).write_bytes(content)
     seen = {name: see(tmp_path / name) for name in beside}
     told: list[str] = []
-    digest_model(see(tmp_path / "m"), seen, told.append, ticking(0.6))
-    assert told == ["reading weights (3.000 KiB)"]
-    digest_model(see(tmp_path / "m"), seen, told.append, ticking(0.6))
-    assert len(told) == 1, "what is known is not read"
-
-
-def test_reading_that_is_over_soon_is_not_told(tmp_path: Path) -> None:
-    (tmp_path / "m").write_bytes(b"x" * 1_000_000)
-    told: list[str] = []
-    digest_model(see(tmp_path / "m"), {}, told.append, ticking(0.1))
-    assert told == []
+    digest_model(see(tmp_path / "m"), seen, told.append, ticking(seconds))
+    assert told == expected
+    digest_model(see(tmp_path / "m"), seen, told.append, ticking(seconds))
+    assert told == expected, "what is known is not read"
 
 
 @pytest.mark.parametrize("change", ["written", "replaced", "removed"])

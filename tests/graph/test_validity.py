@@ -13,6 +13,7 @@ from onnx import helper
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.profiler.counting.count import profile_graph
 from tests.support.graph_models import load, op_types, parse, shapes, zeros
 
 _CHAIN = """g (float[2, 3] x) => (float[3, 2] y) {
@@ -102,6 +103,8 @@ REFUSED: dict[str, tuple[str, str]] = {
         ("""y = If (c) <then_branch = t () => (float[2] a) { a = Add (x, w) },
                         else_branch = e () => (float[2] b) { b = Relu (x) }>""",
          r"takes the tensor 'w'.*no node makes it"),
+    "an attribute of another type":
+        ('y = Transpose <perm = "no"> (x)', "with an attribute 'perm' of another type than it has"),
     "an output that no node makes": ("z = Relu (x)", r"has the output 'y', but no node makes it"),
 }  # fmt: skip
 
@@ -165,6 +168,7 @@ def test_the_domain_may_be_spelled_out() -> None:
 def test_an_unknown_operator_is_no_reason_to_refuse_a_model() -> None:
     bound = load("g (float[2] x) => (float[2, 5] y) { a = custom.Magic (x)  y = NoSuchOp (a) }")
     assert op_types(bound.graph.nodes) == ["Magic", "NoSuchOp"]
+    assert [each.op_type for each in profile_graph(bound.graph).uncounted] == ["Magic", "NoSuchOp"]
     assert shapes(bound, "a", "y") == [None, (2, 5)]
 
 
