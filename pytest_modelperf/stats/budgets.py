@@ -76,7 +76,6 @@ def judge_percentile(  # noqa: PLR0913, PLR0917  # a limit, and what else is lim
 def _judge_alone(
     rounds: Sequence[Times], percent: float, limit_ns: float, level: float, pass_level: float
 ) -> BudgetDecision:
-    """Judge whether a percentile keeps to its limit, by its own samples."""
     share, confidence = percent / 100.0, 1.0 - 2.0 * level
     is_far = _is_far_below(rounds, share, limit_ns, pass_level)
     replicates, factor = rounds, 1.0
@@ -160,10 +159,7 @@ def _judge_few(
 
 
 def judge_typical(values: Sequence[float], limit: float, level: float) -> BudgetDecision:
-    """Judge the limit of a figure that is measured once a round, such as the load time.
-
-    The value is the median over the rounds.
-    """
+    """Judge the limit of a figure that is measured once a round, by its median over the rounds."""
     confidence = 1.0 - 2.0 * level
     value = float(np.median(values)) if values else None
     if value is None or len(values) < 2:

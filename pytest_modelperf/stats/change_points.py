@@ -152,7 +152,6 @@ class _Blocks(Struct, frozen=True):
         return len(self.largest)
 
     def merged(self) -> _Blocks:
-        """Merge every few successive blocks into one."""
         begins = np.arange(0, len(self), _BLOCKS_IN_ONE)
         return _Blocks(
             np.maximum.reduceat(self.largest, begins),

@@ -33,13 +33,7 @@ from pytest_modelperf.stats.estimates import (
     shift_to_detect,
     told_change,
 )
-from pytest_modelperf.stats.looks import (
-    LOOKS,
-    SOONER,
-    Look,
-    plan_early_looks,
-    spend_level,
-)
+from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_early_looks, spend_level
 from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
 # A detectable slowdown is found with this chance.
@@ -240,7 +234,6 @@ def _keep(
     found: Bounds,
     answer: npt.NDArray[np.int_],
 ) -> None:
-    """Store what a look found for these rows."""
     ended.answer[rows] = answer
     ended.rounds[rows], ended.units[rows], ended.level[rows] = look.rounds, look.units, look.level
     bounds = ended.bounds

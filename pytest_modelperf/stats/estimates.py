@@ -105,10 +105,7 @@ def estimate_percentile(
 
 
 def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
-    """Return the ratio of the second side to the first, with its t interval.
-
-    It is the geometric mean of the ratios of the rounds.
-    """
+    """Return the geometric mean of the rounds' ratios, second side over first, and its interval."""
     return _typical(_round_differences(pairs), confidence, resolution(pairs))
 
 
@@ -118,10 +115,7 @@ def round_ratios(pairs: Sequence[PairedTurns]) -> tuple[float, ...]:
 
 
 def detectable_change(
-    pairs: Sequence[PairedTurns],
-    level: float = 0.01,
-    power: float = 0.9,
-    rounds: int | None = None,
+    pairs: Sequence[PairedTurns], level: float = 0.01, power: float = 0.9, rounds: int | None = None
 ) -> float:
     """Return the relative slowdown that a one-sided t test at `level` detects with this power.
 
@@ -255,7 +249,6 @@ def _difference_of_calm(pair: PairedTurns) -> float:
 
 
 def _weighted_median(values: Floats, weights: Floats) -> float:
-    """Return the median with weights. With equal weights it is the usual one."""
     order = np.argsort(values)
     weight = weights[order]
     middle = np.cumsum(weight) - weight / 2.0
@@ -269,7 +262,6 @@ def difference_of_medians(pair: PairedTurns) -> float:
 
 
 def _own_logs(pair: PairedTurns) -> tuple[Floats, Floats]:
-    """Return the logs of the times of both sides, without the waiting if it is known for both."""
     before, after = _own_times(pair)
     return logs(before), logs(after)
 

@@ -149,10 +149,7 @@ class MixtureAnswer(Struct, frozen=True):
 def judge_mixture(
     pairs: Sequence[PairedTurns], rule: DuetRule, *, is_last: bool = False
 ) -> MixtureAnswer | None:
-    """Judge a workload by the rounds so far, or return None if this is not one.
-
-    The answer of an earlier look is final, as for a percentile.
-    """
+    """Judge a workload by the rounds so far, or return None if this is not one."""
     members = members_of([before for before, _ in pairs])
     if members is None:
         return None

@@ -170,7 +170,6 @@ def judge_whole_and_parts(
 def _find_contradiction(
     pairs: Sequence[PairedTurns], parts: Decision, rule: DuetRule
 ) -> float | None:
-    """Return the ratio of the whole if its interval excludes that of its parts, or else None."""
     if len(pairs) < _FEWEST_TO_CONTRADICT or parts.ratio is None:
         return None
     found = find_bounds(median_differences(pairs, rule.tolerance), rule.level)

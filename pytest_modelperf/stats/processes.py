@@ -42,10 +42,7 @@ def plan_processes(rule: DuetRule, pairs: int = MOST_PAIRS) -> Schedule:
 
 
 def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Decision:
-    """Judge at least `FEWEST_PAIRS` pairs of processes, one for each side.
-
-    The caller repeats this after each pair until there is an answer.
-    """
+    """Judge at least `FEWEST_PAIRS` pairs of processes. The caller repeats it after each pair."""
     schedule = plan_processes(rule, len(pairs))
     found = judge_differences(differences_of_logs(pairs), schedule, rule)
     if found.rounds_needed is not None and found.rounds_needed > MOST_PAIRS:

@@ -127,7 +127,6 @@ def has_contender(decisions: Sequence[Decision | None]) -> bool:
 
 
 def _is_promising(decision: Decision) -> bool:
-    """Whether a candidate deserves fresh rounds. One or two rounds show too little."""
     is_likely = (decision.ratio or 0.0) > 1.0
     return decision.is_open and decision.rounds >= _FEWEST_PROMISING and is_likely
 
