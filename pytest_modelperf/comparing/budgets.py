@@ -70,11 +70,7 @@ class Figure(Struct, frozen=True):
     @property
     def needs_run(self) -> bool:
         """Whether something must run to know the figure. A baseline also has counts to compare."""
-        return self.source not in {
-            FigureSource.FILE,
-            FigureSource.INSTALLED,
-            FigureSource.BASELINE,
-        }
+        return self.source not in {FigureSource.FILE, FigureSource.INSTALLED, FigureSource.BASELINE}
 
     @property
     def is_exact(self) -> bool:
@@ -129,10 +125,7 @@ FIGURES: Mapping[str, Figure] = {
     "size_mb": Figure("size_bytes", _BYTES_PER_MB, source=FigureSource.FILE),
     "kernels": Figure("kernels", is_count=True, source=FigureSource.PLAN),
     "install_bytes": Figure(
-        "install_bytes",
-        is_count=True,
-        source=FigureSource.INSTALLED,
-        companions=("distribution",),
+        "install_bytes", is_count=True, source=FigureSource.INSTALLED, companions=("distribution",)
     ),
     "speedup": Figure(
         "speedup", is_least=True, source=FigureSource.OTHER_MODEL, companions=("over",)
@@ -229,7 +222,6 @@ def _read_budget(word: str, values: Mapping[str, object], where: str) -> Budget:
 
 
 def _read_limit(word: str, value: object, where: str) -> float:
-    """Return the limit of a budget in the unit of its metric."""
     figure = FIGURES[word]
     if figure.takes_share:
         share = read_share(value, where)

@@ -61,16 +61,11 @@ def compare_cases(
     found = explain(before, after)
     reasons = (*found.reasons, *_doubts(metrics, *counts))
     return CaseComparison(
-        before.case,
-        with_causes(metrics, found.causes),
-        found.layer_types,
-        reasons,
-        found.layers,
+        before.case, with_causes(metrics, found.causes), found.layer_types, reasons, found.layers
     )
 
 
 def _static_metrics(old: SideCounts, new: SideCounts, tolerances: Tolerances) -> tuple[Metric, ...]:
-    """Return the figures of the graphs. Only MACs and parameters are judged."""
     only_scalars_differ = _only_scalars_differ(old, new)
     allowed = {
         name: None if name == "params" and only_scalars_differ else tolerances.of_count(name)
@@ -80,7 +75,6 @@ def _static_metrics(old: SideCounts, new: SideCounts, tolerances: Tolerances) ->
 
 
 def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
-    """Whether the parameters differ only in single-value tensors."""
     before, after = old.graph, new.graph
     if before.params == after.params:
         return False
@@ -167,7 +161,6 @@ def _metric(name: str, old: SideCounts, new: SideCounts, allowed: float | None) 
 
 
 def _change(name: str, old: CountTotals, new: CountTotals, share: float) -> _Change:
-    """Return how a figure changed by one kind of counts."""
     before: int | None = getattr(old, name)
     after: int | None = getattr(new, name)
     complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
@@ -203,7 +196,6 @@ def _judge(by_graph: _Change, by_run: _Change) -> _Change:
 
 
 def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iterator[str]:
-    """Yield why known counts do not decide."""
     is_open = any(metric.gated and metric.is_open for metric in metrics)
     if is_open and _are_whole(old.observed, new.observed):
         yield (

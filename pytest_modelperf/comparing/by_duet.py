@@ -131,7 +131,6 @@ def compare_models(  # noqa: PLR0913, PLR0917  # the sides, what to run, how to 
 
 
 def _settle(before: Side, pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCase | None:
-    """Return the case if it is decided without a run, or None if its sides have to run."""
     if before.baseline is None:
         return settle_equal(pair, gate, place)
     return settle(before, pair.after, pair.after_setup, gate, place)
@@ -168,10 +167,7 @@ class RanCase(Struct, frozen=True):
 
 
 def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
-    """Run, judge and explain one case of the current model against the side before.
-
-    If the twin of a baseline cannot run, the model is compared with the recorded samples.
-    """
+    """Run, judge and explain a case, by recorded samples if the twin of a baseline cannot run."""
     gate, pair, baseline = asked.gate, asked.pair, asked.before.baseline
     refusal = None if baseline is None else baseline.twin_refusal(asked.id)
     try:
@@ -193,7 +189,6 @@ def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
 
 
 def _run_case(asked: PairedCase, details: Details) -> RanCase:
-    """Run both sides in turn, and measure their memory in other processes if that is worth it."""
     pair, gate, has_twin = asked.pair, asked.gate, asked.before.baseline is not None
     judged: JudgedRounds | None = None
 
@@ -259,7 +254,6 @@ def _provider_metrics(ran: PairRun) -> tuple[Metric, ...]:
 
 
 def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
-    """Return the verdict of a case that ran, without its reasons."""
     gate, run, judged = asked.gate, ran.run, ran.judged
     old, new = run.before.profile, run.after.profile
     pair = replace(asked.pair, before=run.before.model, after=run.after.model)
@@ -301,7 +295,6 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
 
 
 def _may_take_other_memory(pair: Pair, counted: CaseComparison, gate: Gate) -> bool:
-    """Whether memory is worth separate processes: the user named it, or its causes changed."""
     return (
         gate.tolerances.names(MEMORY)
         or not pair.shares_a_worker
@@ -316,10 +309,6 @@ def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...
 
 
 def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
-    """Return the judged case with its reasons, and with its layers if they were timed.
-
-    Its parts are sorted by the size of their change.
-    """
     explanation = _find_explanation(found.comparison, ran)
     parts = found.comparison.parts
     parts = tuple(parts[number] for number in in_order(parts))
@@ -333,7 +322,6 @@ def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
 
 
 def _largest_member(comparison: CaseComparison, run: PairRun) -> Metric | None:
-    """Return the median of the workload member with timed layers, or None for a plain case."""
     mixture = run.after.model.request.mixture
     return None if mixture is None else comparison.metric(f"{MEMBER}{mixture.largest.name}")
 

@@ -33,10 +33,7 @@ class ComparedOutputs(Struct, frozen=True):
 def compare_pair_outputs(
     pair: Pair, place: CasePlace, allowed: float, *, searches: bool = True
 ) -> ComparedOutputs:
-    """Compare the outputs of one inference of each side, if both engines give their outputs.
-
-    Raise a MeasureError if a side does not run.
-    """
+    """Compare the outputs of one inference of each side, or raise MeasureError if one fails."""
     place.tell("comparing outputs")
     before = run_for_outputs(pair.before, pair.before_setup, place)
     after = None

@@ -51,10 +51,7 @@ def explain_by_parts(
     comparison: CaseComparison,
     before_ns: float,
 ) -> Explanation:
-    """Explain the judged difference by the parts and the rest of the model.
-
-    `before_ns` is the time of the whole model before, without disturbances.
-    """
+    """Explain the judged difference by the parts and the rest of the undisturbed `before_ns`."""
     p50 = next(metric for metric in comparison.metrics if metric.name == "latency_p50")
     total_ns = before_ns * ((p50.ratio or 1.0) - 1.0)
     doubts = [_doubt_of(part.time) for part in parts]
@@ -88,7 +85,6 @@ def explain_by_parts(
 
 
 def _known_plans(changed: ChangedPlans, parts: Sequence[PartChange]) -> KnownPlans:
-    """Return the kernels of both plans, with their parts numbered in the order of the report."""
     places = {number: place for place, number in enumerate(in_order(parts))}
     before, after = (
         {kernel: places[number] for number, side in enumerate(sides) for kernel in side.changed}

@@ -149,10 +149,7 @@ class OutputChange(Struct, frozen=True, kw_only=True):
         return self.max_absolute / self.largest if self.largest else math.inf
 
 
-OUTPUT = JsonObject(
-    OutputChange,
-    "name max_absolute max_relative cosine difference",
-)
+OUTPUT = JsonObject(OutputChange, "name max_absolute max_relative cosine difference")
 
 
 class TensorDifference(Struct, frozen=True, kw_only=True):

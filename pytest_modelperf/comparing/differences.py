@@ -153,10 +153,7 @@ class Differences(Struct, frozen=True, dict=True):
         )
 
     def rank(self, time: TimeChange | None) -> tuple[bool, float]:
-        """Return a sort key that is smaller the more of the difference is explained.
-
-        Changes within the noise come last.
-        """
+        """Return a sort key: what explains more of the difference first, and noise last."""
         if time is None or self.total is None:
             return (True, 0.0)
         return (time.is_within_noise, -time.ns if self.total.ns >= 0 else time.ns)
@@ -194,7 +191,6 @@ class Differences(Struct, frozen=True, dict=True):
         )
 
     def _pairs_of_rows(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
-        """Return the rows of both sides that have a time on at least one of them."""
         old, new = self.before, self.after
         groups = {frozenset(members): head for head, members in new.groups.items()}
         found: list[tuple[LayerRow | None, LayerRow | None]] = []
@@ -313,7 +309,6 @@ def _is_real(
     after: Measurement | None,
     ratio_interval: tuple[float, float] | None,
 ) -> bool:
-    """Whether the difference is more than noise, by the duet or else by the known intervals."""
     if not total.ns:
         return False
     if ratio_interval is None and before is not None and after is not None:

@@ -49,7 +49,6 @@ def _notes_of(side: RanSide) -> tuple[str, ...]:
 
 
 def _other_shapes(pair: Pair) -> Iterator[str]:
-    """Yield the inputs with another shape on each side, so that the sides do different work."""
     old, new = pair.before.bound.inputs.shapes, pair.after.bound.inputs.shapes
     for name, shape in new.items():
         other = old.get(name)
@@ -101,7 +100,6 @@ def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:
 
 
 def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[str]:
-    """Yield how long a slow model was measured, if that is longer than usual."""
     first, last = rounds[0].before.begun_ns, rounds[-1].before.begun_ns
     if setup.stretch_seconds is None or first is None or last is None:
         return

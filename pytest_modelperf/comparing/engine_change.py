@@ -11,7 +11,7 @@ from pytest_modelperf.baselines.records import StoredCase
 
 # Other builds of an engine, which are separate packages with the same version.
 _BUILDS: Mapping[str, Sequence[str]] = {
-    "onnxruntime": ("onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml"),
+    "onnxruntime": ("onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
 }
 
 

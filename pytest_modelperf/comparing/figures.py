@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from pytest_modelperf.comparing.budgets import (
-    FIGURES,
-    MISSES,
-    SLOWEST,
-    FigureSource,
-)
+from pytest_modelperf.comparing.budgets import FIGURES, MISSES, SLOWEST, FigureSource
 from pytest_modelperf.comparing.changes import TimeChange
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, LEAST_SIZE_BYTES, OUTPUTS
 from pytest_modelperf.comparing.records import IMPROVEMENT, MEMBER, TOTAL, Metric
@@ -187,10 +182,7 @@ def format_interval(metric: Metric) -> str:
 
 
 def interval_clause(metric: Metric, confidence: float | None = None) -> str:
-    """Return ` (99.8 % interval +7.0 … +8.7 %)`, or an empty string without an interval.
-
-    The confidence is that of the metric, or the given one if it has none.
-    """
+    """Return ` (99.8 % interval +7.0 … +8.7 %)`, by default at the given confidence, or ""."""
     interval, level = format_interval(metric), metric.confidence or confidence
     if not interval:
         return ""
@@ -222,10 +214,7 @@ def format_allowed(metric: Metric) -> str:
 
 
 def describe_allowed(metric: Metric) -> str:
-    """Return `allowed +3 %`, `limit 12.00 ms`, `at least 100`, or an empty string.
-
-    It is empty without tolerance and limit.
-    """
+    """Return `allowed +3 %`, `limit 12.00 ms` or `at least 100`, or "" without both."""
     if metric.limit is not None:
         word = "at least" if metric.name in _LEAST else "limit"
         return f"{word} {format_value(metric, metric.limit)}"

@@ -58,10 +58,7 @@ class Sight(Struct, frozen=True):
 def find_first_difference(
     graph: Graph, output: str, allowed: float, sight: Sight
 ) -> FirstDifference | None:
-    """Find the first tensor on the way to this output that differs by more than `allowed`.
-
-    Return None for an output that no node makes, or if the difference was not seen again.
-    """
+    """Find the first tensor on the way to this output that differs by more than `allowed`."""
     producers = {t.name: node for node in graph.nodes for t in node.outputs if t is not None}
     if output not in producers:
         return None

@@ -43,12 +43,7 @@ from pytest_modelperf.stats.duet import (
 from pytest_modelperf.stats.estimates import PairedTurns, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.mixtures import MixtureAnswer, judge_mixture, members_of
-from pytest_modelperf.stats.parts import (
-    PartRound,
-    PartsAnswer,
-    judge_last,
-    judge_whole_and_parts,
-)
+from pytest_modelperf.stats.parts import PartRound, PartsAnswer, judge_last, judge_whole_and_parts
 from pytest_modelperf.stats.processes import judge_stored
 from pytest_modelperf.stats.records import PERCENTS, Latency
 
@@ -170,7 +165,6 @@ class Gate(Struct, frozen=True, kw_only=True):
         return share_level(self._others, (1.0 - _MEDIAN_SHARE) * self.level)
 
     def _level_of(self, percent: float) -> float:
-        """Return the error level of a percentile. The median has most of the level."""
         if percent not in self._main:
             return self._other_level
         part = _MEDIAN_SHARE if self._others else 1.0
@@ -242,10 +236,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
 
 def median_gate(tolerance: float, level: float, max_seconds: float) -> Gate:
-    """Return a gate for the median alone, which gives both wrong answers the same level.
-
-    Both are equally bad where this gate is used.
-    """
+    """Return a gate for the median alone, by which both wrong answers are equally bad."""
     return Gate(
         tolerances=Tolerances(shares=((_MEDIAN, tolerance),)),
         level=level,
@@ -322,7 +313,6 @@ def percentile_metrics(
 def _mixture_metrics(
     pairs: Sequence[PairedTurns], found: MixtureAnswer, gate: Gate
 ) -> Iterator[Metric]:
-    """Yield the time of a pass of a workload, and the median of each member, in milliseconds."""
     members = members_of([before for before, _ in pairs])
     weights = () if members is None else members.weights
     medians = [
@@ -388,12 +378,10 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
 
 
 def _start_pairs(rounds: Sequence[DuetRound], start: StartFigure) -> list[tuple[int, int]]:
-    """Return the times of both sides in each round, without the cold rounds."""
     return [(start.of(each.before), start.of(each.after)) for each in rounds[COLD_ROUNDS:]]
 
 
 def _tick_ns(rounds: Sequence[DuetRound]) -> int:
-    """Return the tick of the coarser clock of both sides."""
     return max(block.tick_ns for pair in block_pairs(rounds) for block in pair)
 
 
@@ -436,10 +424,7 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
             )
             if latest.value_ns is None
             else judge_stored(
-                recorded,
-                latest.value_ns,
-                gate.tolerances.of(percent),
-                gate.rule(percent).level,
+                recorded, latest.value_ns, gate.tolerances.of(percent), gate.rule(percent).level
             )
         )
         before_ns = stored.percentile_ns(percent)
@@ -500,7 +485,6 @@ def stored_start_metrics(
 
 
 def _start_median(times_ns: Sequence[int]) -> float | None:
-    """Return the median without the cold rounds, or None if there are no others."""
     warm = times_ns[COLD_ROUNDS:]
     return median(warm) if warm else None
 

@@ -187,10 +187,7 @@ def _match_forms(
     """
     old = _of_families(before, read, set(pairs))
     new = _of_families(after, read, set(pairs.values()))
-    found = [
-        *((mate, index) for index, mate in _begun_with(new, old)),
-        *_begun_with(old, new),
-    ]
+    found = [*((mate, index) for index, mate in _begun_with(new, old)), *_begun_with(old, new)]
     once = [Counter(pair[side] for pair in found) for side in (0, 1)]
     pairs.update(
         (one, other)
@@ -205,7 +202,6 @@ _Named: TypeAlias = dict[tuple[str, str], int]
 def _of_families(
     layers: Sequence[StaticLayer], read: Callable[[StaticLayer], str | None], taken: set[int]
 ) -> _Named:
-    """Return the layers that have other forms, by what they compute and by their name."""
     found: _Named = {}
     for index, layer in enumerate(layers):
         family, name = _FAMILIES.get(layer.op_type), read(layer)
@@ -234,7 +230,6 @@ def _gaps(pairs: dict[int, int], before: int, after: int) -> Iterator[tuple[rang
 
 
 def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the largest subset of pairs in which both numbers rise."""
     ends: list[int] = []
     at: list[int] = []
     previous: list[int] = []
@@ -260,8 +255,6 @@ def _without(indexes: range, taken: set[int]) -> list[int]:
 
 
 class _Sides(Struct, frozen=True):
-    """The layers of both models, and how much their alignment may cost."""
-
     before: Sequence[StaticLayer]
     after: Sequence[StaticLayer]
     limits: AlignmentLimits
@@ -297,7 +290,6 @@ def _align_between_equals(
 
 
 def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArray[np.float64]:
-    """Return how alike each layer of one side is to each of the other."""
     same = _equal(old, new, _likeness)
     result = _equal(old, new, lambda layer: (layer.qualified_op, layer.output_shape))
     result |= _equal(old, new, lambda layer: id(layer) if (w := _work(layer)) is None else w)

@@ -26,13 +26,7 @@ _COUNTS = ("macs", "params")
 LOAD, FIRST, MEMORY, SIZE, OUTPUTS = "load", "first", "memory", "size", "outputs"
 # The exact work of a call of a program.
 WORK = "work"
-_FIGURE_SHARES: Mapping[str, float] = {
-    LOAD: 0.15,
-    FIRST: 0.15,
-    MEMORY: 0.05,
-    SIZE: 0.05,
-    WORK: 0.0,
-}
+_FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05, SIZE: 0.05, WORK: 0.0}
 # The default limit for outputs of the same model, which allows for rounding.
 DEFAULT_OUTPUTS = 0.001
 # The difference of outputs is judged only if it is named, because it follows from the weights.
@@ -175,7 +169,6 @@ def read_median_tolerance(value: str, where: str) -> float:
 
 
 def _with_default_tail(given: Mapping[float, float], others: Mapping[str, float]) -> Tolerances:
-    """Return the tolerances of percentiles that the user gave, and of others by their names."""
     median = given.get(_MEDIAN, DEFAULT_TOLERANCE)
     tail = max(median, DEFAULT_TAIL_TOLERANCE)
     shares = {_MEDIAN: median, DEFAULT_TAIL: tail, **given}

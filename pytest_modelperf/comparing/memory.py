@@ -24,10 +24,7 @@ _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 
 
 def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
-    """Measure and judge the memory of both sides, alone on this machine.
-
-    Without `goes_on` only the fewest processes run, because another figure has decided the case.
-    """
+    """Measure and judge the memory. Without `goes_on` only the fewest processes run."""
     pair, place = asked.pair, asked.place
     most_seconds = pair.after_setup.policy.max_seconds
 

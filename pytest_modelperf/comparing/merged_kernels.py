@@ -51,7 +51,6 @@ def merge_kernels(
 
 
 def _by_layer(layers: Sequence[LayerChange]) -> Mapping[tuple[int, int], LayerChange]:
-    """Return the changes of layers by their indexes on both sides."""
     return {
         (change.before.time.layer, change.after.time.layer): change
         for change in layers
@@ -164,13 +163,11 @@ class _Places:
         self._gone = gone
 
     def kernels(self, node: int) -> tuple[int | None, int | None]:
-        """Return the indexes of a node in the plans before and now."""
         if node < len(self._after):
             return self.old_of.get(node), node
         return self._gone[node - len(self._after)], None
 
     def feeders(self, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the nodes that feed it before and now."""
         old, new = self.kernels(node)
         was = () if old is None else self._before[old].inputs
         now = () if new is None else self._after[new].inputs

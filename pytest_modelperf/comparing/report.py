@@ -10,18 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.advice import describe_doubt
-from pytest_modelperf.comparing.figures import (
-    LATENCY,
-    is_sampled,
-)
+from pytest_modelperf.comparing.figures import LATENCY, is_sampled
 from pytest_modelperf.comparing.limits import OUTPUTS
-from pytest_modelperf.comparing.records import (
-    CaseComparison,
-    Comparison,
-    How,
-    Metric,
-    Verdict,
-)
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, How, Metric, Verdict
 from pytest_modelperf.comparing.tables import (
     CaseView,
     cases_rows,
@@ -171,11 +162,7 @@ def _took(comparison: Comparison) -> str:
 
 
 def metric_sheet(comparison: Comparison) -> Sheet:
-    """Return all metrics of all cases, with names and units as in the JSON.
-
-    A case that failed has no verdict, and one row if it has no metrics. A metric that is not gated
-    is not judged, and has no verdict.
-    """
+    """Return all metrics of all cases. A case that failed has one row if it has no metrics."""
     rows = (
         (*_case_cells(case), *figures)
         for case in comparison.cases
@@ -260,7 +247,6 @@ def _layer_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBloc
 
 
 def _reason_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
-    """Yield the reasons. A text has the first of them, and says where the others are."""
     most, where = _MAX_REASONS, "as the table shows"
     if has_times(case):
         most, where = _MAX_TIMED_REASONS, f"{wording.names['json']} has them"
@@ -278,10 +264,7 @@ def _fact_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
 
 
 def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
-    """Yield the main reasons, the figures that failed, and the operators that explain most.
-
-    The last line says what is left out.
-    """
+    """Yield the main reasons, the failing figures and operators, and what is left out."""
     yield from doubt_blocks(case, wording)
     word = word_of_reasons(case)
     yield Paragraph(lines_of(case.reasons[:MAX_MAIN_REASONS], word))
@@ -304,7 +287,6 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]
 
 
 def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None:
-    """Return the operators that explain what failed, or None if there are none."""
     if any(metric.name.startswith(LATENCY) for metric in failing) and has_times(case):
         return main_type_difference_table(case, MAX_MAIN_TYPES)
     has_counts = any(not is_sampled(metric.name) for metric in failing)
@@ -313,10 +295,7 @@ def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None
 
 
 def _main_words(case: CaseComparison) -> Collection[str]:
-    """Return the words of facts that say why a case failed.
-
-    A note rarely does, if a duet showed the failure.
-    """
+    """Return the words of facts that say why a case failed. If a duet did, a note rarely does."""
     words = {"budget"}
     if case.verdict is not Verdict.REGRESSED:
         words.add("note")
@@ -328,10 +307,7 @@ def _main_words(case: CaseComparison) -> Collection[str]:
 
 
 def _describe_left(case: CaseComparison, figures: int, notes: int) -> str:
-    """Return `-v also shows 5 reasons, 9 figures, 7 layers and 6 notes`, or an empty string.
-
-    It is empty if nothing is left out.
-    """
+    """Return `-v also shows 5 reasons, 9 figures, 7 layers and 6 notes`, or "" without any."""
     counts = {
         "reason": len(case.reasons) - MAX_MAIN_REASONS,
         "figure": len(shown_metrics(case)) - figures,

@@ -114,11 +114,7 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
             for number, case in enumerate(cases, 1)
         )
         counted = replace(
-            counted,
-            before=old,
-            after=now,
-            tolerance=gate.tolerance,
-            confidence=gate.confidence,
+            counted, before=old, after=now, tolerance=gate.tolerance, confidence=gate.confidence
         )
         return Parts(parts, Comparison, partial(self._join, counted))
 
@@ -137,7 +133,6 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
 
 
 def _side_of(model: ModelRun, watch: Watch) -> Side:
-    """Return the model as a side, in an environment that is made if it needs one."""
     setup = model.setup
     if model.requirements:
         made = make_environment(model.requirements, on_progress=telling(watch))

@@ -90,10 +90,7 @@ def settle(
 
 
 def settle_equal(pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCase | None:
-    """Return the case as unchanged if both sides are the same model, run in the same way.
-
-    The same model includes the same weights.
-    """
+    """Return the case as unchanged if both sides are the same model with the same weights."""
     old, new = pair.before, pair.after
     if not pair.shares_a_worker or old.file.sha256(place.tell) != new.file.sha256(place.tell):
         return None
@@ -126,7 +123,6 @@ def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str 
 
 
 def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
-    """Return why no stored case can be compared with this one, or an empty string if one can."""
     if stored is None:
         return f"there is no baseline of {case_id}"
     other = stored.other_dims(model.binding.own_dims) or stored.other_inputs(model.given_inputs)
@@ -152,7 +148,6 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
 
 
 def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
-    """Whether a case was recorded of the same model on the same engine, with the same options."""
     # The digest comes last, because it may have to read gigabytes.
     return has_recorded_engine(stored, setup) and (
         stored.model_sha256 == model.file.sha256(place.tell)
@@ -286,7 +281,6 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
 
 
 def _with_recorded_start(measured: Measurement, recorded: StoredLatency) -> Measurement:
-    """Return the measurement with the load and the first inference of the baseline."""
     load_ns, first_ns = (
         round(median(each[0] for each in figures))
         for figures in (
@@ -308,7 +302,6 @@ def _find_suspicion(  # noqa: PLR0913, PLR0917  # the same
     slowdowns: Slowdowns,
     start: StartRig,
 ) -> Suspicion | None:
-    """Return why the recorded times contradict the plan, or note the slowdown of the case."""
     recorded, measured = before.recorded(place.case.id), found.profile.measured
     first = None if recorded is None or measured is None else look_at(recorded, measured)
     if recorded is None or first is None or before.baseline is None or before.machine is None:
@@ -449,7 +442,6 @@ def _measure(asked: PairedCase) -> MeasuredCase:
 
 
 def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | None:
-    """Return why the latency cannot be compared with a stored one."""
     if stored is None:
         return (
             "no times of the recorded model are stored for this kind of machine, so the latency is "
@@ -464,10 +456,7 @@ def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | Non
 
 
 def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> str | None:
-    """Return why a regression may not come from the model.
-
-    Only in a duet does noise affect both sides alike.
-    """
+    """Return why a regression may be noise, which affects both sides alike only in a duet."""
     noise = find_noise([made.block.noise for made in now.rounds], cores)
     if not noise or all(metric.verdict is not Verdict.REGRESSED for metric in metrics):
         return None
@@ -475,7 +464,6 @@ def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> 
 
 
 def _as_inconclusive(metric: Metric) -> Metric:
-    """Return the metric, made inconclusive if it was a regression."""
     if metric.verdict is not Verdict.REGRESSED:
         return metric
     return replace(metric, verdict=Verdict.INCONCLUSIVE)

@@ -34,10 +34,7 @@ class Slowdowns(Struct):
         self._found.setdefault(place, defaultdict(list))[model].append(slowdown)
 
     def of_others(self, place: DriftPlace, model: str) -> tuple[float, ...]:
-        """Return the slowdown of each other model there.
-
-        What slows all cases of a single model is not drift.
-        """
+        """Return the slowdown of each other model there: what slows only one model is not drift."""
         models = self._found.get(place, {})
         # Another thread may add a model in the meantime.
         return tuple(median(own) for name, own in list(models.items()) if name != model)
@@ -80,10 +77,7 @@ def look_at(stored: StoredLatency, now: Measurement) -> ShortLook | None:
 
 
 def describe_slowdown(slowdown: float, place: str = "") -> str:
-    """Describe how long something takes: `2.1 times as long as`, or `34 % longer than`.
-
-    With a place: `34 % longer on this machine than`.
-    """
+    """Describe a duration: `2.1 times as long as`, or `34 % longer on this machine than`."""
     percent = round(100 * (slowdown - 1))
     if percent == 0:
         return f"as long{place} as"

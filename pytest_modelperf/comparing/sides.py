@@ -57,11 +57,7 @@ class Side(Struct, frozen=True):
 
 @contextmanager
 def baseline_side(
-    baseline: Baseline,
-    machine_key: str,
-    now: Side,
-    request: ProfileRequest,
-    extensions: Extensions,
+    baseline: Baseline, machine_key: str, now: Side, request: ProfileRequest, extensions: Extensions
 ) -> Iterator[Side]:
     """Open a stored baseline as the side before `now`. Its files exist until the context ends.
 

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.limits import (
-    LEAST_SIZE_BYTES,
-    SIZE,
-    Tolerances,
-    allowed_growth,
-)
+from pytest_modelperf.comparing.limits import LEAST_SIZE_BYTES, SIZE, Tolerances, allowed_growth
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 
 _NAME = "size_bytes"

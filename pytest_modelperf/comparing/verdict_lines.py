@@ -51,12 +51,7 @@ _QUIET = frozenset({Verdict.PASSED, Verdict.UNCHANGED})
 _FAILING = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE})
 # An overview shows the figure that led to these verdicts.
 _SHOWS_FIGURE = frozenset(
-    {
-        Verdict.REGRESSED,
-        Verdict.OVER_BUDGET,
-        Verdict.INCONCLUSIVE,
-        Verdict.IMPROVED,
-    }
+    {Verdict.REGRESSED, Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE, Verdict.IMPROVED}
 )
 
 
@@ -115,10 +110,7 @@ def describe_verdict(
 
 
 def _changed_stages(case: CaseComparison) -> str:
-    """Return the judged stages of a program, or an empty string for a model.
-
-    An example is `rec.onnx and the Python code`.
-    """
+    """Return the judged stages of a program, such as `rec.onnx and the Python code`, or ""."""
     judged = [printable(stage.name) for stage in case.stages if stage.is_judged]
     return join_words(judged) if judged else ""
 
@@ -159,11 +151,7 @@ def word_of_reasons(case: CaseComparison) -> str:
 
 
 def describe_metric(
-    metric: Metric,
-    confidence: float | None,
-    *,
-    has_interval: bool = True,
-    has_allowed: bool = True,
+    metric: Metric, confidence: float | None, *, has_interval: bool = True, has_allowed: bool = True
 ) -> str:
     """Describe a figure with its change, its interval, and what is allowed."""
     title = metric_title(metric.name)
@@ -263,7 +251,6 @@ def naming(case: CaseComparison, metrics: Sequence[Metric], wording: Wording) ->
 
 
 def _is_named(metric: Metric) -> bool:
-    """Whether the user set a tolerance of this figure."""
     word = _tolerance_word(metric)
     is_judged = metric.gated and metric.awaited and metric.limit is None
     return is_judged and word in TOLERANCE_WORDS and metric.allowed not in {0, _DEFAULTS.get(word)}

@@ -145,7 +145,6 @@ def _slower_kernels(found: Differences, kind: RowKind, op: str) -> Reason | None
 def _slower(
     found: Differences, text: str, before: Sequence[LayerTime], after: Sequence[LayerTime]
 ) -> Reason | None:
-    """Return a reason, if the times explain enough of the difference."""
     time = found.time(before, after)
     if time is None or not time.explains(_LEAST_SHARE):
         return None

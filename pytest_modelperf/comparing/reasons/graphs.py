@@ -224,7 +224,6 @@ class _Piece(Struct, frozen=True):
     readers: frozenset[int]
 
     def is_at(self, other: _Piece) -> bool:
-        """Whether both have the same neighbours."""
         return (self.feeds, self.readers) == (other.feeds, other.readers)
 
 
@@ -252,7 +251,6 @@ def edit_reasons(found: Differences) -> tuple[Reason, ...]:
 
 
 def _find_edits(found: Differences) -> Sequence[_Edit]:
-    """Return the edits in graph order, or none if the edges of a graph are unknown."""
     partners = {new: new for new in found.pairs.values()}
     sides = (found.before, found.pairs), (found.after, partners)
     unmatched = [_unmatched(side, places) for side, places in sides]
@@ -291,7 +289,6 @@ def _unmatched(side: CaseLayers, known: Collection[int]) -> Sequence[int]:
 def _pieces(
     side: CaseLayers, unmatched: Sequence[int], places: Mapping[int, int]
 ) -> Sequence[_Piece]:
-    """Return the unmatched layers of a side in connected pieces."""
     layers = side.layers
     readers: dict[int, list[int]] = defaultdict(list)
     for index, layer in enumerate(layers):

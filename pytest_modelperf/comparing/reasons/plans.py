@@ -169,10 +169,7 @@ def _inserted_steps(
 
 
 def _count(steps: Mapping[str, Sequence[PlanNode]] | None, op: str, *, has_run: bool) -> int | None:
-    """Return the number of inserted kernels of an operator, or None if it is unknown.
-
-    It is unknown if some ran but there is no plan.
-    """
+    """Return the number of inserted kernels, or None if some ran but there is no plan."""
     if steps is not None:
         return len(steps.get(op, ()))
     return None if has_run else 0
