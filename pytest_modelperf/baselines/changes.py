@@ -151,7 +151,6 @@ def _listed(options: Mapping[str, str]) -> str:
 
 
 def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> BaselineChange:
-    """Return a change that no figure shows."""
     if old is None or new is None:
         there = "recorded"
         return BaselineChange(
@@ -297,7 +296,6 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
 
 
 def _with_engine_of(counted: Provenance, known: StoredCase) -> Provenance:
-    """Return the provenance of counts, with the version of the engine that ran the case earlier."""
     if known.engine is None:
         return counted
     packages = {name: v for name, v in counted.packages.items() if name != known.engine}

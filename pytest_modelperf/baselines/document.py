@@ -59,7 +59,6 @@ def require_own_samples(cases: Mapping[str, StoredLatency]) -> None:
 
 
 def _processes(cases: Mapping[str, StoredLatency]) -> Iterator[tuple[str, _Samples]]:
-    """Yield the place of each process in the file, and its samples."""
     for case_id, case in sorted(cases.items()):
         for number, process in enumerate(case.processes):
             place = f'cases["{shortened(case_id)}"].processes[{number}].times_ns'
@@ -145,10 +144,7 @@ def is_machine_key(text: str) -> bool:
 
 
 def read_model(data: bytes, path: Path) -> ModelBaseline:
-    """Read the content of a `model.json`.
-
-    Raises BaselineError with file and place if it is not valid.
-    """
+    """Read the content of a `model.json`, or raise BaselineError with the place of the problem."""
     file = DocumentFile(path)
     found = file.read(data, ModelBaselineFile, SCHEMA)
     for case_id, case in found.cases.items():
@@ -165,7 +161,6 @@ def read_model(data: bytes, path: Path) -> ModelBaseline:
 
 
 def _require_one_structure(file: DocumentFile, cases: Mapping[str, CasePart]) -> None:
-    """Raise BaselineError if cases of the same model differ in its structure."""
     first: dict[str, str] = {}
     for case_id, case in sorted(cases.items()):
         if case.model_sha256 is None:
@@ -329,10 +324,7 @@ def store_static(static: StaticProfile) -> StoredStatic:
 
 
 def _observed(static: StaticProfile) -> StoredStatic | None:
-    """Return the counts that a run completed.
-
-    Returns None if the graph has all of them or they are random.
-    """
+    """Return the counts that a run completed, or None if the graph has all or they are random."""
     if static.graph_alone is None or static.observed is None:
         return None
     return store_static(static.observed)

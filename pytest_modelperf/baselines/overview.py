@@ -14,22 +14,12 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.changes import list_changes
 from pytest_modelperf.baselines.program import StoredProgram
 from pytest_modelperf.baselines.program_store import program_names, read_program
-from pytest_modelperf.baselines.records import (
-    Baseline,
-    BaselineChange,
-    ModelBaseline,
-    StoredCase,
-)
+from pytest_modelperf.baselines.records import Baseline, BaselineChange, ModelBaseline, StoredCase
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
-from pytest_modelperf.revisions.commits import (
-    Commit,
-    RefOption,
-    find_commit,
-    folder_taken_from_git,
-)
+from pytest_modelperf.revisions.commits import Commit, RefOption, find_commit, folder_taken_from_git
 from pytest_modelperf.text.escaping import printable
 
 _OPTION = RefOption("--diff", "modelperf baselines --dir old/baselines", takes_paths=False)
@@ -56,10 +46,7 @@ class BrokenBaseline(Struct, frozen=True):
     commit: Commit | None = None
 
 
-BROKEN = JsonObject(
-    BrokenBaseline,
-    "name commit=commit.sha problem",
-)
+BROKEN = JsonObject(BrokenBaseline, "name commit=commit.sha problem")
 
 
 class ListedProgram(Struct, frozen=True):

@@ -16,12 +16,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.program import PROGRAM_FILE, STORED_PROGRAM, StoredProgram
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import BaselineError, UsageError
-from pytest_modelperf.files.documents import (
-    ContradictionError,
-    DocumentFile,
-    FileAdvice,
-    rounded,
-)
+from pytest_modelperf.files.documents import ContradictionError, DocumentFile, FileAdvice, rounded
 from pytest_modelperf.files.names import escape_part, rename_device, shorten_name
 from pytest_modelperf.files.store import remove_abandoned, write_file
 from pytest_modelperf.report.document import SCHEMA, to_json
@@ -65,10 +60,7 @@ def program_names(root: Path) -> tuple[str, ...]:
 
 
 def program_path(root: Path, name: str) -> Path:
-    """Return the file of a program.
-
-    Raises BaselineError if it could be outside the folder of baselines.
-    """
+    """Return the file of a program, or raise BaselineError if it could be outside of the root."""
     return BaselineStore(root).folder(name) / PROGRAM_FILE
 
 
@@ -146,7 +138,6 @@ def _replace(path: Path, data: bytes) -> bool:
 
 
 def _rounded(program: StoredProgram) -> StoredProgram:
-    """Round all figures to the digits that are stored."""
     figures = {
         name: rounded(value)
         for name in program.figures.__struct_fields__
@@ -161,6 +152,5 @@ def _escape_path(path: str) -> str:
 
 
 def _is_inside(place: str) -> bool:
-    """Whether a path with slashes stays in the project, judged by its text."""
     is_plain = posixpath.normpath(place) == place and "\\" not in place and "\0" not in place
     return is_plain and not place.startswith("/") and place != "." and f"{place}/"[:3] != "../"

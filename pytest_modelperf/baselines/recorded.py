@@ -205,8 +205,6 @@ def other_counts(stored: StoredStatic, now: StaticProfile) -> str | None:
 
 
 class _Difference(Struct, frozen=True):
-    """A figure as it is counted now and as it was recorded, as text."""
-
     now: str
     recorded: str
 
@@ -247,7 +245,6 @@ def _shown(value: int | str | None) -> str:
 def _differences(
     stored: StoredStatic, twin: StaticProfile, figures: Sequence[_Figure]
 ) -> Iterator[_Difference]:
-    """Yield every figure that differs from the recorded one."""
     for figure in figures:
         found, known = figure.read(twin), figure.read(stored)
         if found != known:
@@ -322,9 +319,6 @@ def _with_generations(request: ProfileRequest, baseline: ModelBaseline) -> Profi
 
 
 def _place(dim: str, own: str) -> int:
-    """Return the position of a dimension in the rest of a case's id, or -1.
-
-    The rest comes after batch size and cores.
-    """
+    """Return the position of a dimension in the rest of a case's id, or -1."""
     found = re.search(rf"-{re.escape(dim)}(?=-|$)", own)
     return -1 if found is None else found.start()

@@ -103,10 +103,7 @@ class FidelityGate(Struct, frozen=True):
 def try_again(
     rounds: Sequence[DuetRound], take: Callable[[FidelityGate], Sequence[DuetRound]]
 ) -> Evidence:
-    """Judge these rounds, and try again as long as the twin is not shown to be near or far.
-
-    There are at most `TRIES` tries.
-    """
+    """Judge these rounds, and try up to `TRIES` times to show the twin to be near or far."""
     evidence = Evidence(rounds)
     earlier = tuple(rounds)
     for _ in range(1, TRIES):
@@ -198,10 +195,7 @@ _OWN_NAME = "Give one of them a name of its own, as in baseline='models/encoder-
 
 
 class RecordedCase(Struct, frozen=True):
-    """One measured case to be stored, with a profile for each process.
-
-    `model` has the shapes that occurred in its run.
-    """
+    """One measured case to be stored, its model as it ran, and a profile for each process."""
 
     recording: BaselineRecording
     profiles: tuple[CaseProfile, ...]
@@ -325,10 +319,7 @@ def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
 
 
 class RebuiltTwin(Struct, frozen=True):
-    """The twin of a model as a runnable file.
-
-    `problem` is the reason if there is no twin.
-    """
+    """The twin of a model as a runnable file, or the problem if there is no twin."""
 
     data: bytes | None
     file: ModelFile | None
@@ -386,14 +377,11 @@ def _measure(
 
 
 class _ComparedTwin(Struct, frozen=True):
-    """Whether the twin may stand in for its model, and the plan of the model."""
-
     fidelity: Fidelity
     plan: PlanDigest | None
 
 
 def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) -> _ComparedTwin:
-    """Compare the speed of twin and model, and the plans that the engine makes of them."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
     pair = Pair(model, prepare(twin), setup, setup)
@@ -412,7 +400,6 @@ def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) 
 
 
 def _find_doubt(found: TwinRun, by_data: DataDependence | None) -> str:
-    """Return why a twin has to be shown to run like its model."""
     if found.difference is not None:
         return f"the engine makes another plan of the twin: {found.difference}"
     if by_data is not None:

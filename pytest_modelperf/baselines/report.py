@@ -87,10 +87,7 @@ def overview_report(overview: BaselineOverview) -> Report:
         "",
         baselines,
         (Column("folder", is_text=True, is_name=True), lambda each: each.name),
-        (
-            Column("model", is_text=True, is_name=True, rank=1),
-            lambda each: each.model.model.name,
-        ),
+        (Column("model", is_text=True, is_name=True, rank=1), lambda each: each.model.model.name),
         (Column("sha256", is_text=True, least=SHORT), _digest),
         (
             Column("cases", is_text=True, rank=1),
@@ -219,7 +216,6 @@ def _program_parts(program: ReviewedProgram) -> Iterator[str]:
 
 
 def _seen_parts(before: StoredProgram, after: StoredProgram) -> Iterator[str]:
-    """Yield what else the program runs or reads differently, beyond the figures."""
     counts = [(side.work.made, side.work.inferences, side.work.macs) for side in (before, after)]
     if before.work != after.work and counts[0] == counts[1]:
         yield "sessions with other models, options or inputs"
@@ -288,12 +284,10 @@ def _spread(values: Sequence[int]) -> str:
 
 
 def _recorded(baseline: Baseline) -> str:
-    """Return the last day on which one of its cases was recorded."""
     return max(case.provenance.date for case in baseline.model.cases).isoformat()
 
 
 def _parts(each: ReviewedBaseline) -> Iterator[str]:
-    """Yield the remarks in a line about a baseline, the most serious first."""
     whole = each.after or each.before
     if each.status is not ReviewStatus.CHANGED and whole is not None:
         macs, params = _counts(whole)
@@ -402,7 +396,6 @@ def _plan_parts(changes: Sequence[BaselineChange]) -> Iterator[str]:
 
 
 def _runtime_parts(changes: Sequence[BaselineChange]) -> Iterator[str]:
-    """Yield the engine and its version before and now, once for all cases that share both."""
     found = [
         change
         for change in changes
@@ -433,10 +426,7 @@ def _pair(change: BaselineChange) -> str:
 
 
 def plan_table(plan: UpdatePlan) -> Table:
-    """Return a table with a row for each figure that changes.
-
-    Its title is the model, and its caption has the notes.
-    """
+    """Return a table with a row for each figure that changes, titled by the model."""
     machines = {change.machine for change in plan.changes if change.machine is not None}
     columns = (
         Column("case", is_text=True, is_name=True),

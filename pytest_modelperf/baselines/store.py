@@ -185,10 +185,7 @@ class BaselineStore(Struct, frozen=True):
         return now
 
     def folder(self, name: str) -> Path:
-        """Return the folder of a model or program.
-
-        Raises BaselineError if it could lead out of the root.
-        """
+        """Return the folder of a model or program, or raise BaselineError if it is outside."""
         if not is_safe_name(name):
             raise BaselineError(
                 f'"{printable(name)}" is not a name for a baseline: it could lead out of '
@@ -219,10 +216,7 @@ class BaselineStore(Struct, frozen=True):
         self._remove_remains()
 
     def _remove_new(self, folder: Path) -> None:
-        """Remove a folder that a failed write made.
-
-        If that fails too, the next writer removes it.
-        """
+        """Remove a folder that a failed write made. If that fails too, the next writer does it."""
         with contextlib.suppress(OSError):
             self._remove(folder)
 
@@ -246,7 +240,6 @@ def machine_keys(folder: Path) -> tuple[str, ...]:
 
 
 def _is_incomplete(folder: Path) -> bool:
-    """Whether there are files that are useless without a `model.json`."""
     names = (name for name in _names_in(folder) if name != PROGRAM_FILE)
     return any(name == TWIN_FILE or name.endswith(".json") for name in names)
 
@@ -264,10 +257,7 @@ def _names_in(folder: Path) -> list[str]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether the path exists.
-
-    An unreadable folder counts as present; reading it reports the error.
-    """
+    """Whether the path exists, or cannot be read, which reading it reports."""
     try:
         return path.exists()
     except OSError:
@@ -325,7 +315,6 @@ def _wrong_twin(folder: Path) -> BaselineError:
 
 
 def _has_leftovers(root: Path, folder: Path) -> bool:
-    """Whether a writer is active, or was killed while writing."""
     is_removing = root.is_dir() and any(map(_is_removed, root.iterdir()))
     return is_removing or _is_unfinished(root, folder)
 
@@ -336,7 +325,6 @@ def _is_removed(path: Path) -> bool:
 
 
 def _is_unfinished(root: Path, folder: Path) -> bool:
-    """Whether a baseline is being written, or was when its writer was killed."""
     named = (folder / _NEXT_TWIN, root / LOCK_NAME)
     return any(path.exists() for path in named) or bool(unfinished_in(folder))
 
@@ -395,7 +383,6 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
 
 
 def _contents(folder: Path, before: Baseline | None, after: Baseline) -> dict[Path, bytes]:
-    """Return the new content of the JSON files that change."""
     contents: dict[Path, bytes] = {}
     if before is None or before.model != after.model:
         path = folder / MODEL_FILE
