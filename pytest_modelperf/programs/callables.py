@@ -69,10 +69,7 @@ class ComparedPair(Struct, frozen=True, kw_only=True):
 def compare_callables(
     pair: ComparedPair, gate: Gate, watch: Watch = lambda _: None
 ) -> CaseComparison:
-    """Compare both sides in turn.
-
-    If one fails, the comparison shows which and why.
-    """
+    """Compare both sides in turn. If one fails, the comparison shows which and why."""
     load_quantiles()
     begun = time.monotonic()
     gate = replace(gate, judges_starts=False, limits=())
@@ -118,7 +115,6 @@ def judge_callables(
 
 
 def _notes_on(outputs: Sequence[OutputChange]) -> tuple[str, ...]:
-    """Return a note if outputs differ by more than rounding."""
     differing = [
         each
         for each in outputs
@@ -135,8 +131,6 @@ def _describe(change: OutputChange) -> str:
 
 
 class _Ready(Struct, frozen=True):
-    """One side as a function without arguments, and the names of its outputs if known."""
-
     side: PairSide
     function: Callable[[], Any]
     names: Sequence[str] | None = None
@@ -153,10 +147,6 @@ def _ready(pair: ComparedPair, side: PairSide, worker: InlineWorker) -> _Ready:
 
 
 def _load(pair: ComparedPair, file: ModelFile, side: PairSide, worker: InlineWorker) -> _Ready:
-    """Load a session of a model with its inputs.
-
-    Raises MeasureError if the engine refuses the model.
-    """
     feeds = feeds_of([each.name for each in declared_inputs(file.proto)], pair.inputs, file.name)
     engine, options = pair.setup.engine, pair.setup.options
     path = file.path
@@ -180,8 +170,6 @@ def _load(pair: ComparedPair, file: ModelFile, side: PairSide, worker: InlineWor
 
 
 class _ModelPlace(Struct, frozen=True):
-    """The file of a model, in the form that an engine expects."""
-
     path: str
     folder: str | None = None
 
@@ -210,10 +198,7 @@ def feeds_of(
 
 
 def as_array(value: object) -> np.ndarray[Any, Any]:
-    """Return the value as an array.
-
-    A tensor of torch may be on any device.
-    """
+    """Return the value as an array, from any device if it is a tensor of torch."""
     for method in ("detach", "cpu"):
         value = getattr(value, method, lambda value=value: value)()
     return np.asarray(value)
@@ -235,10 +220,6 @@ def _measured(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
 
 
 def _outputs_of(ready: _Ready) -> dict[str, Sent]:
-    """Return the outputs of one call.
-
-    Raises MeasureError if it fails.
-    """
     try:
         result = ready.function()
     except Exception as error:

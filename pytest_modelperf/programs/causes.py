@@ -72,8 +72,6 @@ def grown_functions(
 
 
 class _Typical(Struct, frozen=True):
-    """The typical calls and own time of all functions at one place."""
-
     calls: float
     ns: float
 
@@ -109,8 +107,6 @@ _Found: TypeAlias = Sequence[Sequence[CallNode]]
 
 
 class _Both(Struct, frozen=True):
-    """The calls of the functions at one place on both sides."""
-
     before: _Found
     after: _Found
 
@@ -127,7 +123,6 @@ class _Both(Struct, frozen=True):
         return CallChange(place=place, level=level, before=before, after=after)
 
     def at(self, places: Iterable[str]) -> _Both:
-        """Return the calls of these functions to the functions at `places`."""
         wanted = frozenset(places)
         before, after = (
             [[each for node in nodes for each in node.inner if each.place in wanted]
@@ -168,7 +163,6 @@ def _roots(profiles: Sequence[CallProfile], place: str) -> _Found:
 def _changes(
     place: str, level: int, found: _Both, least_ns: tuple[float, float]
 ) -> Iterator[CallChange]:
-    """Yield the change of a function, and those of the functions that it calls."""
     yield found.change(place, level)
     nodes = (node for side in found.sides for made in side for node in made)
     inner = {name: found.at([name]) for name in dict.fromkeys(
@@ -189,7 +183,6 @@ def _is_small(found: _Both, least_ns: tuple[float, float]) -> bool:
 
 
 def _typical_time(found: _Found) -> StageTime | None:
-    """Return the median of the profiles, or None if they show no calls."""
     if not any(found):
         return None
     calls = statistics.median(sum(node.calls for node in nodes) for nodes in found)

@@ -39,10 +39,7 @@ def has_digest(content: bytes, recorded: str) -> bool:
 
 
 def file_has_digest(path: Path, recorded: str) -> bool:
-    """Whether a file has the recorded content.
-
-    Raises OSError if it cannot be read.
-    """
+    """Whether a file has the recorded content, or raise OSError if it cannot be read."""
     if path.stat().st_size <= _MAX_TEXT_BYTES:
         return has_digest(path.read_bytes(), recorded)
     digest = hashlib.sha256()
@@ -153,10 +150,7 @@ def _model_changes(seen: ProgramSources, top: Path) -> Iterator[str]:
 
 
 def _is_same_model(path: Path, model: SeenModel) -> bool:
-    """Whether the model is the recorded one.
-
-    A model in one file has the digest of that file.
-    """
+    """Whether the model is the recorded one. A model in one file has the digest of that file."""
     try:
         if model.sha256 is None or file_has_digest(path, model.sha256):
             return True

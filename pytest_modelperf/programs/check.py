@@ -114,15 +114,11 @@ def _as_new(asked: ProgramCheck, reason: str) -> CheckedProgram:
 
 
 class _Causes(Struct, frozen=True):
-    """The functions whose own time grew, and the calls of both sides as one tree."""
-
     functions: tuple[str, ...] = ()
     calls: tuple[CallChange, ...] = ()
 
 
 class _Timed(Struct, frozen=True, kw_only=True):
-    """The rounds of a program, how they were judged, and why it takes longer."""
-
     rounds: Sequence[ProgramRound]
     judged: JudgedProgram
     causes: _Causes
@@ -143,7 +139,6 @@ class _Seen(Struct, frozen=True, kw_only=True):
 
 
 def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
-    """Compare the work of both sides, and time them if no work grew."""
     asked.show_step("start both sides")
     with ExitStack() as stack:
         first = stack.enter_context(sides.opened())
@@ -155,10 +150,7 @@ def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
         before = with_macs(old.work, counters[0])
         after = with_macs(watched.work, counters[1], before)
         work = compare_work(before, after)
-        metrics = (
-            *work_metrics(work, asked.gate.tolerances),
-            *_output_metrics(asked, first),
-        )
+        metrics = (*work_metrics(work, asked.gate.tolerances), *_output_metrics(asked, first))
         uncounted = [note for counter in counters for note in counter.notes]
         seen = _Seen(
             work=work,
@@ -173,16 +165,12 @@ def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
 
 
 def _gate_for(gate: Gate, work: WorkComparison) -> Gate:
-    """Return the gate of the rounds.
-
-    If a model changed, its duet and all other parts share the level.
-    """
+    """Return the gate of the rounds. If a model changed, its duet and all parts share the level."""
     has_other_model = any(pair.is_other_model for pair in work.pairs)
     return gate.divided(2 + len(work.changed)) if has_other_model else gate
 
 
 def _conclude(asked: ProgramCheck, seen: _Seen) -> CheckedProgram:
-    """Compare changed models alone if they may be why the program takes longer, and sum up."""
     reasons, timed = seen.work.differences, seen.timed
     if timed is None:
         comparison = CaseComparison(asked.case, seen.metrics, (), reasons=reasons, notes=seen.notes)
@@ -259,16 +247,9 @@ def _with_reason(metric: Metric, reasons: Sequence[str]) -> Metric:
 
 
 def _time(
-    asked: ProgramCheck,
-    sides: BothSides,
-    seen: _Seen,
-    first: OpenSides,
-    stack: ExitStack,
+    asked: ProgramCheck, sides: BothSides, seen: _Seen, first: OpenSides, stack: ExitStack
 ) -> _Timed:
-    """Time both sides round by round.
-
-    The stations of the first round have already been started.
-    """
+    """Time both sides round by round, from the stations that were already started on."""
     number = 0
     causes = _Causes()
 
@@ -300,7 +281,6 @@ def _time(
 
 
 def _causes(pair: OpenPair, judged: JudgedProgram) -> _Causes:
-    """Profile both sides if the code outside of sessions takes longer."""
     rest = next(stage for stage in judged.stages if stage.kind == "rest")
     if rest.time is None or not rest.time.explains(0.1):
         return _Causes()
@@ -331,16 +311,12 @@ def _output_metrics(asked: ProgramCheck, first: OpenSides) -> Iterator[Metric]:
 
 
 def _unjudged_start(first: OpenSides) -> Metric:
-    """Return the time until the call in a single round.
-
-    It is not judged, because one round shows too little.
-    """
+    """Return the time until the call, which one round is too little to judge by."""
     old, new = (reached.start_ns / _NS_PER_MS for reached in first.reached)
     return Metric("start_ms", old, new, Verdict.PASSED, gated=False)
 
 
 def _item_metrics(rounds: Sequence[ProgramRound]) -> Iterator[Metric]:
-    """Yield the times of a generator's items, which are shown and not judged."""
     sides = [
         [turn for made in rounds for turn in (made.before, made.after)[side]] for side in (0, 1)
     ]
@@ -371,8 +347,6 @@ _MOST_CALLS = 200
 
 @dataclass
 class _Alone:
-    """The measurements of the processes of one side, with one round per process."""
-
     turns: list[tuple[Turn, ...]] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
     peaks: list[int | None] = field(default_factory=list)
@@ -382,10 +356,7 @@ class _Alone:
 
 
 def record_program(asked: ProgramCheck) -> CheckedProgram:
-    """Measure a program alone, for its baseline.
-
-    Raises UsageError if no commit could hold it.
-    """
+    """Measure a program alone for its baseline, or raise UsageError if no commit could hold it."""
     begun = time.monotonic()
     seen = ProgramSources(files={}, distributions={}, models=(), python="")
     commit: str | None = None
@@ -435,10 +406,7 @@ def _measure(
     rounds: int,
     look: Callable[[SideStation], None] = lambda station: None,  # noqa: ARG005
 ) -> _Alone:
-    """Time the calls of some processes.
-
-    `look` gets the first one before its calls are timed.
-    """
+    """Time the calls of some processes. `look` gets the first one before its calls are timed."""
     alone = _Alone()
     with measuring_program(asked), working_folder("programs") as scratch, ExitStack() as leaving:
         for number in range(rounds):
@@ -457,7 +425,6 @@ def _measure(
 
 
 def _commit_to_record(asked: ProgramCheck, seen: ProgramSources) -> str | None:
-    """Return the commit that holds what was measured, or None if it is made later."""
     if asked.is_uncommitted:
         return None
     require_committed(seen, asked.top)

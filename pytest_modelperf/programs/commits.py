@@ -37,10 +37,7 @@ _UNSHALLOW = (
 
 
 def find_against(text: str, top: Path) -> Commit:
-    """Return the commit of a ref that the user gave.
-
-    Raises UsageError if there is none.
-    """
+    """Return the commit of a ref that the user gave, or raise UsageError if there is none."""
     return find_commit(text, top, AGAINST)
 
 
@@ -106,7 +103,6 @@ def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
 
 
 def _is_in_history(commit: str, top: Path) -> bool:
-    """Whether HEAD is this commit or contains it."""
     if not _FULL_ID.fullmatch(commit):
         return False
     # For a commit that does not exist git fails, and it counts as not contained, too.
@@ -114,7 +110,6 @@ def _is_in_history(commit: str, top: Path) -> bool:
 
 
 def _commits_of_file(file: Path, top: Path) -> tuple[str, ...]:
-    """Return the last commits of this history that changed a file, the newest first."""
     place = os.path.relpath(file.resolve(), top.resolve()).replace(os.sep, "/")
     if place.startswith("../"):
         return ()
@@ -158,7 +153,6 @@ def _is_recorded(content: bytes, recorded: str) -> bool:
 
 
 def _blobs(commit: str, top: Path) -> Mapping[str, str]:
-    """Return the id of the content of each file in a commit."""
     answer = ask_git(top, "ls-tree", "-rz", "--full-tree", commit)
     if answer.code != 0:
         raise _failed(f"the files of the commit {commit[:10]}", answer)
@@ -172,7 +166,6 @@ def _blobs(commit: str, top: Path) -> Mapping[str, str]:
 
 
 def _contents(blobs: Mapping[str, str], top: Path) -> Mapping[str, bytes]:
-    """Return the contents of files as git stores them, by their paths."""
     with TemporaryFile() as requests:
         requests.write("".join(f"{blob}\n" for blob in blobs.values()).encode("ascii"))
         requests.seek(0)
@@ -183,7 +176,6 @@ def _contents(blobs: Mapping[str, str], top: Path) -> Mapping[str, bytes]:
 
 
 def _batched(output: bytes) -> Iterator[bytes]:
-    """Yield the contents in the output of `git cat-file --batch`."""
     start = 0
     while start < len(output):
         end = output.index(b"\n", start)
@@ -201,7 +193,6 @@ def _batched(output: bytes) -> Iterator[bytes]:
 def _no_commit(
     stored: StoredProgram, file: Path, top: Path, differing: tuple[str, ...]
 ) -> BaselineError:
-    """Return the error for a program that no commit of this history holds."""
     shown = printable(str(file))
     if _is_shallow(top):
         named = "" if stored.commit is None else f" {stored.commit}"
@@ -232,7 +223,6 @@ def _is_shallow(top: Path) -> bool:
 
 
 def _gitlinks(top: Path) -> tuple[str, ...]:
-    """Return the folders of submodules in the index."""
     entries = ask_git(top, "ls-files", "--stage", "-z").output.split(b"\0")
     links = (entry for entry in entries if entry.startswith(b"160000 "))
     return tuple(os.fsdecode(entry.partition(b"\t")[2]) for entry in links)

@@ -20,12 +20,7 @@ from pytest_modelperf.comparing.gates import Gate, judged_metric
 from pytest_modelperf.comparing.judged_case import JudgedRounds, judge_rounds
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, MEMORY
 from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.profiler.measurements import (
-    Block,
-    DuetRound,
-    Noise,
-    Round,
-)
+from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 from pytest_modelperf.programs.records import Turn
 from pytest_modelperf.programs.rounds import ProgramRound
 from pytest_modelperf.programs.work import SessionPair, WorkComparison
@@ -60,7 +55,6 @@ def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
 
 
 def _running_share(turn: Turn) -> float:
-    """Return the share of the time outside of sessions in which the calling thread ran."""
     own_ns = turn.rest_ns - (turn.rest_waited_ns or 0)
     return min(turn.cpu_ns / own_ns, 1.0) if own_ns > 0 else 1.0
 
@@ -147,10 +141,7 @@ def _session_ns(turn: Turn, name: str | None) -> int:
 
 
 def _running_session_ns(turn: Turn, name: str | None) -> int | None:
-    """Return the time of a session without its share of the waits for a processor.
-
-    The waits of all sessions are divided in proportion to their times.
-    """
+    """Return the time of a session less its share of the waits, in proportion to its time."""
     if turn.waited_ns is None or turn.rest_waited_ns is None:
         return None
     ns, whole_ns = _session_ns(turn, name), sum(each.ns for each in turn.sessions.values())
@@ -190,10 +181,7 @@ def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate)
 
 
 def memory_metric(rounds: Sequence[ProgramRound], gate: Gate) -> Metric | None:
-    """Return the memory of both sides, judged like that of models.
-
-    None means that the system does not report it.
-    """
+    """Return the judged memory of both sides, or None if the system does not report it."""
     pairs = _peaks(rounds)
     if not pairs:
         return None
@@ -209,10 +197,7 @@ def memory_metric(rounds: Sequence[ProgramRound], gate: Gate) -> Metric | None:
 
 
 def _judge_memory(rounds: Sequence[ProgramRound], gate: Gate) -> Decision:
-    """Decide about the memory.
-
-    A growth that an allocator may cause passes, unless the user set a tolerance for memory.
-    """
+    """Judge the memory. What an allocator may add passes, unless the user named the memory."""
     pairs, rule = _peaks(rounds), gate.figure_rule(MEMORY)
     if len(pairs) < FEWEST_PAIRS:
         return Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=len(pairs))
@@ -301,7 +286,6 @@ def _three(change: TimeChange) -> tuple[float, float, float]:
 
 
 def _verdict_of(low: float, high: float, tolerance: float) -> Verdict:
-    """Return the verdict on a ratio within these bounds."""
     if low > 1.0 + tolerance:
         return Verdict.REGRESSED
     if high > 1.0 + tolerance:
@@ -359,7 +343,6 @@ def _label(name: str, turn: Turn) -> tuple[int, float] | None:
 
 
 def _inputs(rounds: Sequence[ProgramRound]) -> Iterator[StageChange]:
-    """Yield the inputs of a workload, if it has several."""
     turns = [turn for made in rounds for turn in (*made.before, *made.after)]
     count = min(len(turn.each_ns) for turn in turns)
     for place in range(count if count > 1 else 0):
@@ -375,7 +358,6 @@ _Find = Callable[[Turn], "tuple[int, float] | None"]
 
 
 def _spent(rounds: Sequence[ProgramRound], side: int, find: _Find) -> StageTime | None:
-    """Return the typical calls and time of a stage on a side, or None if it never ran there."""
     found = [[find(turn) for turn in (made.before, made.after)[side]] for made in rounds]
     known = [known for each in found if (known := [spent for spent in each if spent is not None])]
     if not known:
@@ -396,7 +378,6 @@ def _stage(  # noqa: PLR0913  # all facts of a stage
     *,
     is_judged: bool = False,
 ) -> StageChange:
-    """Return a stage with its change, by its figure or the difference of both sides."""
     time = None
     if figure is not None:
         time = _bounded(figure)
@@ -408,7 +389,6 @@ def _stage(  # noqa: PLR0913  # all facts of a stage
 
 
 def _with_share(stage: StageChange, whole_ns: float) -> StageChange:
-    """Return the stage with its share of the time that all judged stages take longer."""
     if stage.time is None or not stage.is_judged or not whole_ns:
         return stage
     return replace(stage, time=replace(stage.time, share=stage.time.ns / whole_ns))

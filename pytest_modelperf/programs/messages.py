@@ -45,10 +45,7 @@ class StationPlace(Struct, frozen=True, kw_only=True):
 
 
 class Begin(Struct, frozen=True, kw_only=True):
-    """The first message.
-
-    `started_ns` is when the process was started, by `monotonic_ns`.
-    """
+    """The first message. `started_ns` is when the process was started, by `monotonic_ns`."""
 
     place: StationPlace
     started_ns: int
@@ -58,10 +55,7 @@ class Begin(Struct, frozen=True, kw_only=True):
 
 
 class TimeCalls(Struct, frozen=True, tag=True):
-    """Time up to `count` calls, at least one.
-
-    No call begins after `max_ns`.
-    """
+    """Time at least one and up to `count` calls, of which none begins after `max_ns`."""
 
     count: int
     max_ns: int
@@ -163,10 +157,7 @@ class ProfiledCalls(Struct, frozen=True, tag=True):
 
 
 class SeenHere(Struct, frozen=True, tag=True):
-    """The files, distributions and models that the process read.
-
-    The parent computes the digests of model files.
-    """
+    """The files, distributions and models that the process read. The parent digests the models."""
 
     files: Mapping[str, Digest]
     distributions: Mapping[str, str]

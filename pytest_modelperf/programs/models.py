@@ -34,10 +34,7 @@ _INPUT = re.compile(rf"^(?P<name>.*): (?P<shape>\d+(x\d+)*|{_SCALAR}) (?P<dtype>
 
 
 class MacsCounter:
-    """A counter of the MACs of the inferences of a watched call.
-
-    `notes` report what it cannot count.
-    """
+    """A counter of the MACs of a watched call's inferences, with notes on what is not counted."""
 
     def __init__(self, watched: WatchedWork) -> None:
         self._models = {
@@ -84,15 +81,9 @@ class ModelDuet(Struct, frozen=True):
 
 
 def compare_versions(
-    asked: ProgramCheck,
-    pair: SessionPair,
-    seen: tuple[WatchedWork, WatchedWork],
-    gate: Gate,
+    asked: ProgramCheck, pair: SessionPair, seen: tuple[WatchedWork, WatchedWork], gate: Gate
 ) -> ModelDuet | None:
-    """Compare both versions of a changed model by a duet, as models alone are compared.
-
-    Returns None if their files or inputs are unknown.
-    """
+    """Compare both versions of a changed model by a duet, or return None if one is unknown."""
     old, new = pair.before, pair.after
     if old is None or new is None or not new.inferences:
         return None
@@ -120,7 +111,6 @@ def compare_versions(
 
 
 def _change_of(found: CaseComparison, calls: int) -> TimeChange | None:
-    """Return how much longer this many inferences take, if their latency was compared."""
     p50 = found.metric(MEDIAN)
     if p50 is None or p50.before is None or p50.ratio is None:
         return None

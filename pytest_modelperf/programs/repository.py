@@ -12,10 +12,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 def top_of(folder: Path) -> Path:
-    """Return the top folder of the work tree.
-
-    Raises UsageError if the folder is not in one.
-    """
+    """Return the top folder of the work tree, or raise UsageError if there is none."""
     answer = ask_git(folder, "rev-parse", "--show-toplevel")
     if answer.code == 0 and answer.output.strip():
         return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
@@ -37,10 +34,7 @@ def top_of(folder: Path) -> Path:
 
 
 def head_commit(top: Path) -> str:
-    """Return the id of the commit that is checked out.
-
-    Raises UsageError if there is none yet.
-    """
+    """Return the id of the commit that is checked out, or raise UsageError if there is none yet."""
     answer = ask_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if answer.code != 0:
         raise UsageError(

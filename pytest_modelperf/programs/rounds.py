@@ -102,7 +102,6 @@ def take_rounds(
 
 
 def _is_over(lengths: Sequence[int], spent_ns: int, pace: Pace) -> bool:
-    """Whether another round of typical length would take too long, or would be one too many."""
     typical_ns = statistics.median(lengths)
     limit_ns = pace.seconds * _NS_PER_S
     if pace.stretch_seconds is not None:
@@ -112,10 +111,7 @@ def _is_over(lengths: Sequence[int], spent_ns: int, pace: Pace) -> bool:
 
 
 def _take_round(pair: OpenPair, started_ns: int, order: random.Random) -> ProgramRound:
-    """Take the turns of one round.
-
-    Which side is first is drawn for each turn.
-    """
+    """Take the turns of one round. Which side is first is drawn for each turn."""
     sides = (pair.before, pair.after)
     probes = [_call(sides, side, _PROBES, _SLOW_NS) for side in (0, 1)]
     one_ns = max(min(turn.wall_ns for turn in found) for found in probes)

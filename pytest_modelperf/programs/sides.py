@@ -164,10 +164,7 @@ class SideStation:
     # -- orders
 
     def wait_reached(self) -> Reached:
-        """Wait until the test reaches the call.
-
-        Raises TestMissingError if the side has no such test.
-        """
+        """Wait until the test reaches the call, or raise TestMissingError if it does not exist."""
         return self._receive(IsReached).reached
 
     def call(self, count: int, max_ns: int) -> tuple[Turn, ...]:
@@ -213,10 +210,7 @@ class SideStation:
         )
 
     def result(self) -> bytes:
-        """Return the pickled result of a call.
-
-        It is a list for a generator, and for several inputs.
-        """
+        """Return the pickled result of a call, a list for a generator or for several inputs."""
         return self._ask(GiveResult(), Result).pickled
 
     def compare(self, other: bytes, way: str) -> str | None:
@@ -318,10 +312,7 @@ class SideStation:
         )
 
     def _digest(self, place: ModelPlace) -> str | None:
-        """Return the digest of a model with its external data.
-
-        None means that the model cannot be read as ONNX.
-        """
+        """Return the digest of a model with its external data, or None if it is not ONNX."""
         if place.sha256 is not None or place.path is None:
             return place.sha256
         if place.path not in self._digests:
@@ -344,7 +335,6 @@ def start_station(place: StationPlace) -> SideStation:
 
 
 def _existing(folder: Path, top: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
     while not folder.is_dir() and folder != top:
         folder = folder.parent
     return folder
@@ -376,10 +366,7 @@ class OpenSides(Struct, frozen=True):
 
 
 class BothSides:
-    """The stations of both sides, started round after round.
-
-    Use it in a `with` statement.
-    """
+    """The stations of both sides, started round after round in a `with` statement."""
 
     def __init__(self, before: StationPlace, after: StationPlace, scratch: Path) -> None:
         self._before = before
@@ -396,10 +383,7 @@ class BothSides:
 
     @contextmanager
     def opened(self) -> Iterator[OpenSides]:
-        """Start both stations of a round at the same time.
-
-        They leave when the context ends.
-        """
+        """Start both stations of a round at the same time. They leave when the context ends."""
         self._started += 1
         with ExitStack() as stack:
             both = [
@@ -421,7 +405,6 @@ class BothSides:
         return str(self._scratch / f"{side[0]}-{self._started}")
 
     def _require_own_files(self, reached: tuple[Reached, Reached]) -> None:
-        """Raise UsageError if a side with its own tree runs code of the work tree."""
         if self._before.tree == self._after.tree:
             return
         old, new = reached
@@ -448,10 +431,7 @@ def measuring_program(asked: ProgramCheck) -> Iterator[None]:
 
 @contextmanager
 def both_sides(asked: ProgramCheck, stored: StoredProgram | None) -> Iterator[BothSides]:
-    """Start both sides of a program.
-
-    The older side has its own tree or environment.
-    """
+    """Start both sides of a program, the older one in its own tree or environment."""
     with measuring_program(asked), working_folder("programs") as scratch:
         before = _older_place(asked, stored, scratch)
         with BothSides(before, asked.place, scratch) as sides:

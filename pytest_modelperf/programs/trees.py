@@ -48,30 +48,21 @@ class SideTree:
         self.is_other = self.tree != self.worktree
 
     def mapped(self, path: str) -> str:
-        """Return the same path in the tree of this side.
-
-        A path outside of the work tree is returned unchanged.
-        """
+        """Return the same path in this side's tree, or the path itself outside the work tree."""
         place = self.place_in_worktree(path) if self.is_other else None
         if place is None:
             return path
         return os.path.normpath(os.path.join(self.tree, place))  # noqa: PTH118  # a text, and has to stay one
 
     def place_in_worktree(self, path: str) -> str | None:
-        """Return a path relative to the work tree.
-
-        None means that it is elsewhere, or in this side's own tree.
-        """
+        """Return a path relative to the work tree, or None elsewhere or in this side's own tree."""
         real = _real(path)
         if self.is_other and _is_below(real, self.tree):
             return None
         return self._place(real, self.worktree)
 
     def place(self, path: str) -> str | None:
-        """Return a path relative to the tree of this side, or None if it is elsewhere.
-
-        The result has slashes on every system.
-        """
+        """Return a path relative to this side's tree, with slashes, or None if it is elsewhere."""
         found = self._place(_real(path), self.tree)
         return None if found is None else PurePath(found).as_posix()
 
@@ -82,10 +73,7 @@ class SideTree:
         return None if _PACKAGES & set(PurePath(place).parts) else place
 
     def import_paths(self, sys_path: Iterable[str], first: Iterable[str]) -> list[str]:
-        """Return the import paths of this side.
-
-        `first` are relative to its tree and come first.
-        """
+        """Return the import paths of this side, those of `first` in its tree before all others."""
         own = [os.path.normpath(os.path.join(self.tree, each)) for each in first]  # noqa: PTH118
         return list(dict.fromkeys([*own, *(self.mapped(each) for each in sys_path if each)]))
 
@@ -143,10 +131,7 @@ Maker = Callable[[tuple[str, ...]], Environment]
 
 
 def python_of(stored: StoredProgram, top: Path, make: Maker = make_environment) -> Path:
-    """Return the Python of an environment with the recorded versions.
-
-    The environment is made once.
-    """
+    """Return the Python of the environment with the recorded versions, which is made once."""
     return make(recorded_requirements(stored.seen, top)).python
 
 
@@ -176,10 +161,7 @@ def recorded_requirements(seen: ProgramSources, top: Path) -> tuple[str, ...]:
 
 
 def changed_requirements(requirement: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
-    """Return the same requirements with one changed.
-
-    Raises UsageError if the program does not use that distribution.
-    """
+    """Return the same requirements with one changed, or raise UsageError if it is not used."""
     name = _name_of(requirement)
     if name in own_distributions(top):
         raise UsageError(
@@ -210,7 +192,6 @@ def own_distributions(top: Path) -> frozenset[str]:
 
 
 def _is_from(found: importlib.metadata.Distribution, top: Path) -> bool:
-    """Whether a distribution was installed from a folder, editable or not."""
     text = found.read_text(_DIRECT_URL)
     if text is None:
         return False
@@ -226,7 +207,6 @@ def _is_from(found: importlib.metadata.Distribution, top: Path) -> bool:
 
 
 def _with_ours(exact: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the requirements, with the missing ones of this package added."""
     needed = {_name_of(each): each for each in own_requirements(_THIS)}
     if any(name.startswith(f"{_ENGINE}-") for name in exact):
         # A variant such as onnxruntime-gpu provides the same module.
@@ -279,10 +259,7 @@ def _is_recorded(source: Path, digest: str) -> bool:
 
 
 def _files_of_model(source: Path, digest: str | None) -> list[Path]:
-    """Return a model and its external data, or an empty list if it is not the recorded one.
-
-    `digest` is None for a file whose graph cannot be read.
-    """
+    """Return a model and its external data, or nothing if it is not the recorded one."""
     # Imported here, because it loads onnx, and most models are in git.
     from pytest_modelperf.graph.model_file import external_files, open_model
 
@@ -313,10 +290,7 @@ def _link(source: Path, target: Path, place: str) -> None:
 
 
 def _is_ours(source: Path, target: Path) -> bool:
-    """Whether an earlier run made the file in the tree, as a link or a copy of the source.
-
-    A copy is untracked there.
-    """
+    """Whether an earlier run made the file, as a link or as a copy, which is untracked there."""
     if target.is_symlink():
         return True
     found = ask_git(target.parent, "ls-files", "--error-unmatch", "--", target.name)
@@ -324,7 +298,6 @@ def _is_ours(source: Path, target: Path) -> bool:
 
 
 def _make_link(source: Path, target: Path) -> None:
-    """Link to a file, or copy it if the system allows neither kind of link."""
     try:
         target.symlink_to(source.resolve())
     except OSError:

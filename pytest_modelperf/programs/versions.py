@@ -37,7 +37,6 @@ class ProgramVersions(Struct, frozen=True):
         return replace(self.of_work_tree(before), place=place)
 
     def _tree(self, commit: str) -> str:
-        """Return the tree of a commit, with every file that the program needs."""
         top = self.asked.top
         tree = tree_of(commit, top, on_progress=self.asked.show_step)
         complete_tree(tree, self.seen, top)
@@ -45,10 +44,7 @@ class ProgramVersions(Struct, frozen=True):
 
 
 def versions_of(asked: ProgramCheck) -> ProgramVersions:
-    """Return the versions of a program that runs in the work tree.
-
-    Raises MeasureError if it does not run there.
-    """
+    """Return the versions of a program, or raise MeasureError if it does not run here."""
     asked.show_step("start the program")
     with measuring_program(asked), working_folder("programs") as scratch:
         return ProgramVersions(asked, seen_now(asked, scratch))

@@ -22,10 +22,7 @@ _MOST_SHAPES = 3
 
 
 class SessionPair(Struct, frozen=True):
-    """The sessions of one model on both sides.
-
-    None is a side that does not have the model.
-    """
+    """The sessions of one model on both sides, None on a side without it."""
 
     before: SessionWork | None
     after: SessionWork | None
@@ -74,10 +71,7 @@ class WorkComparison(Struct, frozen=True):
 
 
 def with_macs(work: CallWork, count: CountMacs, known: CallWork | None = None) -> CallWork:
-    """Return the work with the MACs of each inference.
-
-    MACs that a `known` work has are not counted again.
-    """
+    """Return the work with the MACs of each inference, counted unless `known` has them."""
     found: dict[tuple[str | None, tuple[str, ...]], int | None] = {}
     for session in () if known is None else known.sessions:
         for each in session.inferences:
@@ -105,10 +99,7 @@ def compare_work(before: CallWork, after: CallWork) -> WorkComparison:
 
 
 def work_metrics(compared: WorkComparison, tolerances: Tolerances) -> tuple[Metric, ...]:
-    """Return the exact figures of the work.
-
-    A figure that grew beyond its tolerance is a regression.
-    """
+    """Return the exact figures of the work. Growth beyond the tolerance is a regression."""
     before, after = compared.before, compared.after
     share = tolerances.of_figure(WORK)
     counts = zip(

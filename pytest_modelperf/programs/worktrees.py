@@ -115,7 +115,6 @@ def prune_trees(unused_since: dt.datetime | None, folder: Path | None = None) ->
 
 
 def _common_folder(top: Path) -> Path:
-    """Return the git folder that all work trees of a repository share."""
     answer = ask_git(top, "rev-parse", "--git-common-dir")
     if answer.code != 0:
         raise UsageError(f"git cannot read the repository of {_shown(top)}: {answer.reason}.")
@@ -123,10 +122,7 @@ def _common_folder(top: Path) -> Path:
 
 
 def _is_whole(tree: Path, commit: str) -> bool:
-    """Whether the tree is complete, with each file as it was committed.
-
-    Files that were changed are reset.
-    """
+    """Whether the tree is complete, with each file as committed. Changed files are reset."""
     note = _read_note(tree)
     if note is None or note.commit != commit or not (tree / ".git").is_file():
         return False
@@ -141,10 +137,7 @@ def _is_whole(tree: Path, commit: str) -> bool:
 
 
 def _make(tree: Path, commit: str, common: Path, top: Path) -> None:
-    """Make a tree that is missing or incomplete.
-
-    The caller holds the lock.
-    """
+    """Make a tree that is missing or incomplete. The caller holds the lock."""
     _remove_tree(tree, top)
     # No other process knows this name. The git of a killed process may still run, and removes its
     # unfinished tree at the end.
@@ -207,7 +200,6 @@ def _fill_submodules(tree: Path, commit: str, top: Path) -> None:
 
 
 def _submodules_in(commit: str, top: Path) -> Iterator[tuple[str, str]]:
-    """Yield the folders of submodules in a commit, and the commit of each."""
     answer = ask_git(top, "ls-tree", "-rz", "--full-tree", commit)
     for entry in answer.output.split(b"\0"):
         facts, _, name = entry.partition(b"\t")
@@ -223,7 +215,6 @@ def _note_of(tree: Path) -> Path:
 
 
 def _read_note(tree: Path) -> TreeNote | None:
-    """Return the note of a tree, or None if there is none that can be read."""
     return read_note(_note_of(tree), TreeNote)
 
 
@@ -231,10 +222,7 @@ def _read_note(tree: Path) -> TreeNote | None:
 
 
 def _remove_old(trees: Path, place: Path, now: float, top: Path) -> None:
-    """Remove unused trees before another tree is made.
-
-    The caller holds the lock.
-    """
+    """Remove unused trees before another one is made. The caller holds the lock."""
     used = sorted(((_used(tree), tree) for tree in _trees_in(place)), reverse=True)
     for index, (when, tree) in enumerate(used):
         age = now - when
@@ -253,10 +241,7 @@ def _trees_in(place: Path) -> list[Path]:
 
 
 def _used(tree: Path) -> float:
-    """Return the time of the last use.
-
-    It is 0 for a tree without a note, which no process uses.
-    """
+    """Return the time of the last use, or 0 for a tree without a note, which no process uses."""
     try:
         return _note_of(tree).stat().st_mtime
     except FileNotFoundError:
@@ -271,7 +256,6 @@ def _remove_tree(tree: Path, top: Path) -> None:
 
 
 def _has_lost_repository(place: Path) -> bool:
-    """Whether the trees in a folder belong to a repository that was removed or moved."""
     notes = [note for tree in _trees_in(place) if (note := _read_note(tree)) is not None]
     return bool(notes) and not any(Path(note.repository).exists() for note in notes)
 
@@ -282,10 +266,7 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _locked(place: Path, on_wait: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Hold the lock of a repository's trees.
-
-    Only one process at a time makes or removes trees.
-    """
+    """Hold the lock of a repository's trees, which one process at a time makes or removes."""
     hangs = MeasureError(
         f"another process checks out commits in {_shown(place)} for more than "
         f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."

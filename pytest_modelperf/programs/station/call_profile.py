@@ -43,8 +43,6 @@ class _Edge(Struct):
 
 
 class _Function:
-    """A function in all calls, and the functions that it called."""
-
     def __init__(self, code: CodeType | str) -> None:
         self.code = code
         self.calls = 0
@@ -89,8 +87,6 @@ def read_profile(profiler: cProfile.Profile, calls: int, tree: SideTree) -> Call
 
 
 class _Tree:
-    """A builder of the tree of calls."""
-
     def __init__(self, functions: dict[Any, _Function], calls: int) -> None:
         self._functions = functions
         self._calls = calls

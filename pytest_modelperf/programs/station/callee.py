@@ -53,10 +53,7 @@ class Callee:
         return None
 
     async def call(self, record: CallRecord | None = None, kept: list[Any] | None = None) -> None:
-        """Call the function with each input.
-
-        `kept` receives the results.
-        """
+        """Call the function with each input. `kept` receives the results."""
         for arguments in self.inputs:
             start_ns = time.perf_counter_ns()
             result = await self._call_one(arguments, record, keeps=kept is not None)
@@ -83,8 +80,6 @@ class Callee:
 
 
 class _Items:
-    """The items of a generator: when the first one came, and how many there are."""
-
     def __init__(self, record: CallRecord | None, *, keeps: bool) -> None:
         self._start_ns = time.perf_counter_ns()
         self._record = record
@@ -157,7 +152,6 @@ def is_loop_running() -> bool:
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """Return the function inside partials, methods and wrappers."""
     plain: Any = function
     while True:
         if isinstance(plain, functools.partial):

@@ -168,8 +168,6 @@ _OPEN: ContextVar[_Label | None] = ContextVar("modelperf_label", default=None)
 
 
 class _Label:
-    """A part of a call that the program has named."""
-
     __slots__ = ("_kept", "_outer", "_token", "end_ns", "inner", "name", "start_ns")
 
     def __init__(self, name: str, kept: list[_Label]) -> None:
@@ -234,10 +232,7 @@ class SessionGroup:
 
     @functools.cached_property
     def digest(self) -> str | None:
-        """The digest of a model in memory.
-
-        The parent computes the digest of a file.
-        """
+        """The digest of a model in memory. The parent computes that of a file."""
         source = self.source
         return hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else None
 
@@ -389,7 +384,6 @@ class Sessions:
         return nullcontext() if record is None else record.label(name)
 
     def _group(self, session: Any, source: Any) -> SessionGroup:  # noqa: ANN401
-        """Return the group of a session, and note it on the session."""
         options = session_options(session)
         given = source if source is not None else getattr(session, "_model_path", None)
         model = session_model(given)
@@ -407,7 +401,6 @@ class Sessions:
 
 
 def _single_numbers(arguments: Iterable[object]) -> dict[str, float]:
-    """Return the inputs with a single number, from the feed among an inference's arguments."""
     # The runtime has already loaded numpy.
     import numpy as np
 

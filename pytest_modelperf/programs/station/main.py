@@ -57,10 +57,7 @@ def main() -> None:
 
 
 def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Take standard input and output for the messages.
-
-    The program gets the null device and the log instead.
-    """
+    """Take standard input and output for the messages, and give the program others."""
     orders = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
@@ -140,10 +137,7 @@ _NOT_FOUND = re.compile(r"not found:|found no collectors for")
 
 
 def run_test(test: ServedTest, tree: SideTree) -> None:
-    """Run pytest up to the end of the test.
-
-    The parent gets an answer in every case.
-    """
+    """Run pytest up to the end of the test, and answer the parent in every case."""
     place = test.place
     file = place.test.partition("::")[0].partition("[")[0]
     if not os.path.isfile(os.path.join(place.tree, file)):  # noqa: PTH113, PTH118
@@ -178,10 +172,7 @@ class StationHooks:
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Keep the one test.
-
-        A name without parameters would otherwise select all of its parameter sets.
-        """
+        """Keep the one test: a name without parameters would select all of its parameter sets."""
         wanted = self._test.place.test.partition("::")[2]
         named = [item for item in items if name_in_file(item) == wanted]
         if items and not named and not self.collect_failure:
@@ -225,7 +216,6 @@ def why_not_reached(report: pytest.CollectReport | pytest.TestReport) -> str | N
 
 
 def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
-    """Return the parent's options, without those that do not fit one test in a separate process."""
     options: dict[str, Any] = {**place.options}
     options |= OF_ONE_TEST
     # pytest warns of a value that it has not parsed itself.
@@ -247,10 +237,7 @@ def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
 
 
 def name_in_file(item: pytest.Item) -> str:
-    """Return the id of a test without the path of its file.
-
-    It is not taken from the node id, because xdist adds a group to that.
-    """
+    """Return the id of a test in its file, without the group that xdist adds to a node id."""
     chain = item.listchain()
     last = max(index for index, node in enumerate(chain) if isinstance(node, pytest.File))
     return "::".join(node.name for node in chain[last + 1 :])

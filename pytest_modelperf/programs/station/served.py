@@ -93,10 +93,7 @@ class Server:
         self._waited = ProcessorWait()
 
     async def serve(self) -> None:
-        """Answer each order until the last one.
-
-        An error of the function is an answer, too.
-        """
+        """Answer each order until the last one. An error of the function is an answer, too."""
         while not isinstance(order := self._pipe.next_order(), End):
             try:
                 answer = await self._answer(order)
@@ -240,10 +237,7 @@ class ServedTest:
         return "<modelperf>"
 
     def answer(self, answer: Answer) -> None:
-        """Answer whether the test reached the call.
-
-        Only the first answer counts.
-        """
+        """Answer whether the test reached the call. Only the first answer counts."""
         if not self.has_answered:
             self.has_answered = True
             self._pipe.answer(answer)
@@ -362,8 +356,6 @@ class ServedTest:
 
 
 class _Awaited:
-    """The object that the test awaits, which serves in the test's own event loop."""
-
     def __init__(self, test: ServedTest, steps: Any) -> None:  # noqa: ANN401
         self._test = test
         self._steps = steps
