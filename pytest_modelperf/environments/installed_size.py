@@ -72,7 +72,6 @@ def installed_size(text: str) -> InstalledSize:
 def _required_by(
     found: importlib.metadata.Distribution, extras: frozenset[str]
 ) -> list[Requirement]:
-    """Return the requirements that apply here, without extras or with these."""
     requirements = [Requirement(text) for text in found.requires or ()]
     return [
         each
@@ -83,7 +82,6 @@ def _required_by(
 
 
 def _size_of(found: importlib.metadata.Distribution) -> int:
-    """Add up the existing files of a distribution, its compiled modules included."""
     total = 0
     for file in found.files or ():
         path = str(found.locate_file(file))

@@ -41,10 +41,7 @@ Tell: TypeAlias = Callable[[str], None]
 
 
 class Installer(Protocol):
-    """A program that makes environments.
-
-    EnvironmentMakingError has its message if it fails.
-    """
+    """A program that makes environments, or raises EnvironmentMakingError with its message."""
 
     @property
     def name(self) -> str: ...
@@ -232,10 +229,7 @@ class WantedPackages(Struct, frozen=True):
 
 
 def read_requirements(texts: Sequence[str]) -> WantedPackages:
-    """Read requirements into a normal form.
-
-    Raises UsageError if one cannot be read.
-    """
+    """Read requirements into a normal form, or raise UsageError if one cannot be read."""
     found: dict[str, Requirement] = {}
     for text in texts:
         requirement = _read(text)
@@ -319,7 +313,6 @@ def _key(requirement: Requirement, version: str | None) -> str:
 
 
 def _exact_version(requirement: Requirement) -> str | None:
-    """Return the version that a requirement names, or None for a range."""
     specifiers = list(requirement.specifier)
     if len(specifiers) != 1 or specifiers[0].operator != _EXACT:
         return None

@@ -65,10 +65,7 @@ def make_environment(
 
 
 def _make(
-    wanted: WantedPackages,
-    folder: Path,
-    installer: Installer,
-    tell: Callable[[str], None],
+    wanted: WantedPackages, folder: Path, installer: Installer, tell: Callable[[str], None]
 ) -> Environment:
     """Make a new environment, while the caller holds the lock."""
     remove_unfinished(folder)

@@ -30,10 +30,7 @@ def _report(subject: str, kept: Kept, of_unreadable: Tone = Tone.PLAIN) -> Repor
     return Report(
         title=subject,
         subject=subject,
-        blocks=(
-            *([Rows(_table(kept))] if kept.environments else []),
-            Paragraph(unreadable),
-        ),
+        blocks=(*([Rows(_table(kept))] if kept.environments else []), Paragraph(unreadable)),
     )
 
 

@@ -176,10 +176,7 @@ def locked_environments(
     folder: Path,
     on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005
 ) -> AbstractContextManager[None]:
-    """Hold the lock of the folder, so that one process at a time makes or removes environments.
-
-    Raises OSError if the folder cannot be written.
-    """
+    """Hold the lock of the folder, or raise OSError if it cannot be written."""
     hangs = EnvironmentMakingError(
         f"another process has been making environments in {printable(str(folder))} for more than "
         f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."

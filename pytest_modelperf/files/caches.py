@@ -18,10 +18,7 @@ _WINDOWS_VARIABLE = "LOCALAPPDATA"
 def user_cache_folder(
     environment: Mapping[str, str] = os.environ, system: str = sys.platform
 ) -> Path:
-    """Return the folder of all caches of this package.
-
-    Raises UsageError for a user without a home folder.
-    """
+    """Return the folder of all caches, or raise UsageError for a user without a home folder."""
     own = environment.get(FOLDER_VARIABLE)
     if own:
         return Path(own)

@@ -159,19 +159,13 @@ class DocumentFile(Struct, frozen=True):
         return self.error_type(f"{printable(str(self.path))} cannot be read: {reason}. {advice}")
 
     def read(self, data: bytes, kind: type[T], newest: int) -> T:
-        """Return the document in `data`.
-
-        Raises an error if it is not valid, or if its schema is newer than `newest`.
-        """
+        """Return the document, or raise an error if it is invalid or its schema is too new."""
         document = self.parse(data)
         self.check_schema(document, newest)
         return self.convert(document, kind)
 
     def parse(self, data: bytes) -> dict[str, Any]:
-        """Return the plain values of the document.
-
-        Refuses duplicate keys, NaN and huge numbers.
-        """
+        """Return the plain values of the document. Refuse duplicate keys, NaN and huge numbers."""
         document = self._loaded(data)
         if not isinstance(document, dict):
             raise self.error(f"expected an object, found {_name_of(document)}")
@@ -257,13 +251,11 @@ def shortened(text: str) -> str:
 
 
 def _joined(outer: str, inner: str) -> str:
-    """Return the full path of a value at `inner` within the value at `outer`."""
     dot = "." if outer and inner and not inner.startswith("[") else ""
     return f"{outer}{dot}{inner}"
 
 
 def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether the file was cut off, perhaps within a word or a number."""
     rest = text[error.pos :]
     if not rest.strip():
         return True

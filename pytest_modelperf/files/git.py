@@ -126,7 +126,6 @@ def _environment() -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes], tree: Tree) -> None:
-    """End a command that still runs, with all processes that it started."""
     if process.poll() is not None:
         return
     for end in (tree.ask_to_end, tree.kill):

@@ -35,10 +35,7 @@ _DIGEST_LENGTH = 32
 
 
 def folder_name(model: str) -> str:
-    """Return the folder name for a model's path.
-
-    The path has slashes and is relative to the project.
-    """
+    """Return the folder name for a model's path, which has slashes, relative to the project."""
     path = posixpath.normpath(model) if model else ""
     if not path or path == "." or path.startswith("/") or "\0" in path:
         raise UsageError(
@@ -67,10 +64,7 @@ def shorten_name(name: str) -> str:
 
 
 def model_path(name: str) -> str | None:
-    """Return the path of the model of a folder.
-
-    Returns None if the folder's name ends in a digest or was not made by `folder_name`.
-    """
+    """Return the path of the model of a folder, or None if its name was cut or made elsewhere."""
     has_suffix = not name.endswith(_NO_SUFFIX)
     rest = name if has_suffix else name[: -len(_NO_SUFFIX)]
     found = bytearray()

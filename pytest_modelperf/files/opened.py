@@ -19,10 +19,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class OpenedFiles:
-    """The files that were opened for reading and not written before.
-
-    An audit hook cannot be removed, so `end` only makes it do nothing.
-    """
+    """The files that were opened for reading and not written before."""
 
     def __init__(self) -> None:
         self._read: set[str] = set()
@@ -34,7 +31,7 @@ class OpenedFiles:
         sys.addaudithook(self._audit)
 
     def end(self) -> None:
-        """Stop noting files."""
+        """Stop noting files. The audit hook cannot be removed."""
         self._is_noting = False
 
     @property

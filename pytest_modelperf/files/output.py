@@ -36,10 +36,7 @@ _CLOSED = "it is closed"
 
 @contextmanager
 def written_text(target: Target) -> Iterator[TextIO]:
-    """Yield a stream for a new text, which replaces a file only once it is complete.
-
-    Raises OutputError if it cannot be written.
-    """
+    """Yield a stream for a new text, which replaces a file only once it is complete."""
     if is_stdout(target):
         with _naming(target):
             yield _open_stdout()

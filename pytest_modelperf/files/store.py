@@ -37,10 +37,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def take_lock(file: Path, flags: int = 0) -> int | None:
-    """Return the descriptor that holds the lock, or None if the file cannot be locked.
-
-    Another process may have the lock, or the file system may have no locks.
-    """
+    """Return the descriptor that holds the lock, or None if the file cannot be locked."""
     try:
         descriptor = FILES.open(file, os.O_RDWR | flags, 0o600)
     except OSError:
@@ -100,7 +97,6 @@ def _take_turn(path: Path) -> int | None:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file still has this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -108,7 +104,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _remove_locked(path: Path, lock: int) -> None:
-    """Remove a file that this process has locked, and free the lock."""
     if not FILES.moves_open_files:
         # Such a system cannot remove a file that is open, here or in its writer.
         os.close(lock)
@@ -139,10 +134,7 @@ class Unfinished(Struct, frozen=True):
 
 
 def write_file(place: Path, content: bytes) -> None:
-    """Write a file to the disk in one step.
-
-    Raises OSError if that fails, and leaves no unfinished file.
-    """
+    """Write a file to the disk in one step, or raise OSError and leave no unfinished file."""
     with unfinished_beside(place) as unfinished:
         rest = memoryview(content)
         while rest:

@@ -40,20 +40,14 @@ class UnknownCommitError(UsageError):
 
 
 class RefOption(Struct, frozen=True):
-    """An option that takes a git ref, and what to type to give a file instead.
-
-    If it `takes_paths`, its value may also be the path of a model.
-    """
+    """An option that takes a git ref, or a path if it `takes_paths`, and what to type instead."""
 
     flag: str
     typed: str
     takes_paths: bool = True
 
     def ask(self, folder: Path, *arguments: str) -> GitAnswer:
-        """Return the answer of a git command.
-
-        If git cannot be run, the error says what to type instead.
-        """
+        """Ask git. If it cannot be run, the error says what to type instead."""
         return ask_git(folder, *arguments, otherwise=self.otherwise)
 
     @property
@@ -141,10 +135,7 @@ def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
 
 
 def find_commit(text: str, folder: Path, option: RefOption) -> Commit:
-    """Return the commit that a text names in the repository of a folder.
-
-    Raises UsageError if there is none.
-    """
+    """Return the commit that a text names in the repository of a folder, or raise UsageError."""
     shown = printable(text)
     # Neither is a ref, and git would read the first as an option.
     if text.startswith("-") or "\0" in text:
@@ -183,7 +174,6 @@ def _resolve(text: str, folder: Path, option: RefOption) -> str | None:
 
 
 def _advice(text: str, folder: Path, repository: _Repository, option: RefOption) -> str:
-    """Return advice for an unknown ref."""
     start, colon, _ = text.partition(":")
     if colon and start and _resolve(start, folder, option) is not None:
         return (
@@ -316,7 +306,6 @@ def _write_file(commit: Commit, found: str, target: Path) -> None:
 
 
 def _follow_links(commit: Commit, place: str) -> str:
-    """Return the path in the commit of the file at `place`, or of the one that a link points to."""
     for _ in range(_MAX_LINKS):
         listed = commit.ask("ls-tree", "-z", "--full-tree", commit.sha, "--", place)
         kind = listed.output.split(b"\t", 1)[0].split(b" ")
@@ -408,10 +397,7 @@ def _no_lfs_file(commit: Commit, place: str, answer: GitAnswer) -> UsageError:
 
 
 def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
-    """Return the paths of external data in the commit's version of a model, which is at `path`.
-
-    They are relative to the folder of the model, and inside it.
-    """
+    """Return the paths of the external data of a model, relative to its folder and in it."""
     shown = f"{printable(str(model))} as of {commit}"
     try:
         proto = open_model(path).proto
@@ -442,10 +428,7 @@ def is_inside(place: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Return `text` quoted for a shell.
-
-    A tilde is special only at the start.
-    """
+    """Quote a text for a shell, in which a tilde is special only at the start."""
     is_plain = shlex.quote(text.replace("~", "")) == text.replace("~", "")
     return printable(text if is_plain and not text.startswith("~") else shlex.quote(text))
 

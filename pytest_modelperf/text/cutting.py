@@ -63,13 +63,11 @@ def _alike(shown: Mapping[str, str]) -> list[list[str]]:
 
 
 def _around_differences(names: Sequence[str], width: int) -> dict[str, str]:
-    """Show these names around the place that makes most of them distinct."""
     places = {len(commonprefix(pair)) for pair in pairwise(sorted(names))}  # noqa: RUF071  # no paths
     return _most_distinct(names, width, map(_cut_around, sorted(places)))
 
 
 def _cuts_near_middle(width: int) -> Iterator[_Cut]:
-    """Yield the cut in the middle, then others farther and farther from it."""
     middle = (width - 1) // 2
     yield _cut_after(middle)
     for distance in range(1, middle + 2):
@@ -90,8 +88,6 @@ def _cut_after(most: int) -> _Cut:
 
 
 def _cut_around(place: int) -> _Cut:
-    """Return a cut that keeps the characters before, at and after this place."""
-
     def cut(text: str, kept: int) -> str:
         start = max(0, min(place - kept // 2, len(text) - kept))
         before = CUT if start else ""

@@ -47,10 +47,7 @@ def indented_lines(text: str) -> list[str]:
 
 
 def encodable(text: str, encoding: str) -> str:
-    """Replace all characters that a stream of that encoding cannot write.
-
-    The signs of a report become plain ASCII, and characters of names are escaped.
-    """
+    """Replace all characters that a stream of that encoding cannot write."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:

@@ -22,10 +22,7 @@ def shell_path(path: str) -> str:
 
 
 def quoted_text(text: str) -> str:
-    """Quote a text for both Python and TOML, the way JSON does.
-
-    TOML also requires that a delete character is escaped.
-    """
+    """Quote a text for Python and TOML, as JSON does; TOML also escapes the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -76,19 +76,13 @@ def format_shape(shape: tuple[int | None, ...] | None) -> str:
 
 
 def exact_number(value: float) -> str:
-    """Return all digits of a whole number below 2^64, and nine digits of any other number.
-
-    Nine digits are enough to identify every float32.
-    """
+    """Return all digits of a whole number below 2^64, or the nine that identify any float32."""
     is_whole = float(value).is_integer() and abs(value) < 2**64
     return f"{value:.0f}" if is_whole else f"{value:.9g}"
 
 
 def parse_count(text: str) -> int:
-    """Return the count that a user wrote, such as `4.1G`, `26M` or `512`.
-
-    This is the inverse of `format_count`. Raises ValueError for any other text.
-    """
+    """Return the count that a user wrote, such as `4.1G`, or raise ValueError for other texts."""
     match = _COUNT.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -121,19 +115,14 @@ def ms_decimals(ns: float) -> int:
 
 
 def change_decimals(ns: float) -> int:
-    """Return the decimals of a change in milliseconds.
-
-    They show whole microseconds, or two digits below 10 microseconds.
-    """
+    """Return the decimals that show whole microseconds, or two digits below 10 microseconds."""
     ms = abs(ns) / 1e6
     return 3 if ms >= _SMALL_CHANGE_MS or not ms else min(6, 1 - math.floor(math.log10(ms)))
 
 
 def table_decimals(total_ns: float | None) -> int:
-    """Return one number of decimals for all times of a table in ms, so that they compare by eye.
-
-    There are at least three, because no kernel's clock has a finer resolution than a microsecond.
-    """
+    """Return one number of decimals for all times of a table in ms, so that they compare by eye."""
+    # No kernel's clock has a finer resolution than a microsecond.
     return max(3, ms_decimals(total_ns or 0.0))
 
 

@@ -82,10 +82,7 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def as_float(value: object) -> float | None:
-    """Return the value as a float, or None if it is not a number.
-
-    A number too large for a float becomes infinite.
-    """
+    """Return the value as a float, infinite if it is too large, or None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
