@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
-
-from msgspec import Struct
 
 from pytest_modelperf.baselines.program import ProgramSources, SeenModel, StoredProgram
 from pytest_modelperf.errors import ModelPerfError
@@ -21,21 +18,16 @@ _PIECE_BYTES = 1 << 20
 _MAX_TEXT_BYTES = 16 << 20
 
 
-def digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def has_digest(content: bytes, recorded: str) -> bool:
     """Whether the content is the recorded one, even if git has converted its line ends.
 
     A program may be recorded on Windows, with CRLF, and compared on Linux.
     """
-    if digest_of(content) == recorded:
-        return True
-    if b"\n" not in content or b"\0" in content:
-        return False
-    unix = content.replace(b"\r\n", b"\n")
-    return recorded in {digest_of(unix), digest_of(unix.replace(b"\n", b"\r\n"))}
+    contents = [content]
+    if b"\n" in content and b"\0" not in content:
+        unix = content.replace(b"\r\n", b"\n")
+        contents += [unix, unix.replace(b"\n", b"\r\n")]
+    return any(hashlib.sha256(each).hexdigest() == recorded for each in contents)
 
 
 def file_has_digest(path: Path, recorded: str) -> bool:
@@ -52,37 +44,24 @@ def file_has_digest(path: Path, recorded: str) -> bool:
 # -- what changed of all that a program read since it was recorded
 
 
-_HOME = "~"
-
-
-class Change(Struct, frozen=True):
-    """A change in what the program read, as a short sentence."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
 def changes_since(
     stored: StoredProgram,
     top: Path,
     *,
     version_of: Callable[[str], str | None] | None = None,
     python: str | None = None,
-) -> tuple[Change, ...]:
-    """Return what changed since the program was recorded, or nothing if it is unchanged.
+) -> tuple[str, ...]:
+    """Return what changed since the program was recorded, as short sentences.
 
     `top` is the top folder of the repository. `version_of` returns the installed version of a
     distribution, and `python` is the version of Python. Both default to those of this process.
     """
-    texts = (
+    return (
         *_file_changes(stored.seen, top),
         *_model_changes(stored.seen, top),
         *_distribution_changes(stored.seen, version_of or installed_version),
         *_python_changes(stored.seen, python or platform.python_version()),
     )
-    return tuple(Change(text) for text in texts)
 
 
 def installed_version(distribution: str) -> str | None:
@@ -91,30 +70,6 @@ def installed_version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def model_place(path: Path, top: Path, home: Path | None = None) -> str:
-    """Return the stored path of a model: relative to the project or the home folder, or absolute.
-
-    A model in a cache below the home folder then has the same path for every user.
-    """
-    place = Path(os.path.normpath(path))
-    if place.is_relative_to(top):
-        return place.relative_to(top).as_posix()
-    folder = home or _home()
-    if folder is not None and place.is_relative_to(folder):
-        return f"{_HOME}/{place.relative_to(folder).as_posix()}"
-    return place.as_posix()
-
-
-def find_model(place: str, top: Path, home: Path | None = None) -> Path:
-    """Return the path of a model in this project, by its stored path."""
-    first, _, rest = place.partition("/")
-    folder = home or _home()
-    if first == _HOME and rest and folder is not None:
-        return folder / rest
-    # Joining an absolute path drops the top folder.
-    return top / place
 
 
 def _file_changes(seen: ProgramSources, top: Path) -> Iterator[str]:
@@ -142,7 +97,8 @@ def _model_changes(seen: ProgramSources, top: Path) -> Iterator[str]:
     for model in seen.models:
         if model.path is None or model.sha256 is None or model.path in seen.files:
             continue
-        path = find_model(model.path, top)
+        # Joining an absolute path drops the top folder.
+        path = top / model.path
         if not path.exists():
             yield f"{printable(model.name)} is gone: it was {printable(model.path)}"
         elif not _is_same_model(path, model):
@@ -177,10 +133,3 @@ def _distribution_changes(
 def _python_changes(seen: ProgramSources, python: str) -> Iterator[str]:
     if seen.python != python:
         yield f"Python {printable(seen.python)} -> {printable(python)}"
-
-
-def _home() -> Path | None:
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None

@@ -51,7 +51,6 @@ from pytest_modelperf.programs.sides import (
     WatchedWork,
     both_sides,
     measuring_program,
-    start_station,
 )
 from pytest_modelperf.programs.work import (
     SessionPair,
@@ -99,7 +98,7 @@ def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
     found = checked.comparison
     notes = found.notes
     if asked.against is None:
-        changes = [printable(change.text) for change in state.changes]
+        changes = [printable(change) for change in state.changes]
         notes = (f"since it was recorded: {shorten_list(changes, _MOST_NAMED)}", *notes)
     comparison = replace(found, notes=notes, seconds=time.monotonic() - begun)
     return replace(checked, comparison=comparison)
@@ -317,9 +316,7 @@ def _unjudged_start(first: OpenSides) -> Metric:
 
 
 def _item_metrics(rounds: Sequence[ProgramRound]) -> Iterator[Metric]:
-    sides = [
-        [turn for made in rounds for turn in (made.before, made.after)[side]] for side in (0, 1)
-    ]
+    sides = [[turn for made in rounds for turn in made.sides[side]] for side in (0, 1)]
     for name, find in ITEM_FIGURES.items():
         old, new = (median_ms([find(turn) for turn in turns]) for turns in sides)
         if old is not None and new is not None:
@@ -412,7 +409,7 @@ def _measure(
         for number in range(rounds):
             asked.show_step(f"{verb}, process {number + 1} of {rounds}")
             place = replace(asked.place, scratch=str(scratch / f"{verb}-{number}"))
-            station = leaving.enter_context(start_station(place))
+            station = leaving.enter_context(SideStation(place))
             alone.reached.append(station.wait_reached())
             if number == 0:
                 look(station)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -58,18 +58,14 @@ def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
     raise _no_commit(stored, file, top, differences[0] if differences else ())
 
 
-def uncommitted(seen: ProgramSources, top: Path, more: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the files that the program read and that no commit holds unchanged.
-
-    Files that git ignores are left out. `more` are paths of additional files.
-    """
+def uncommitted(seen: ProgramSources, top: Path) -> tuple[str, ...]:
+    """Return the files that the program read and that no commit holds, but not ignored ones."""
     changed = _listed(top, "diff", "--name-only", "--no-renames", "-z", "HEAD")
     untracked = _listed(top, "ls-files", "--others", "--exclude-standard", "-z")
     found = {*changed, *untracked}
     # A submodule or a nested repository is listed by its folder.
     folders = tuple(f"{place.rstrip('/')}/" for place in found)
-    read = {*seen.files, *more}
-    return tuple(sorted(p for p in read if p in found or p.startswith(folders)))
+    return tuple(sorted(p for p in seen.files if p in found or p.startswith(folders)))
 
 
 def require_committed(seen: ProgramSources, top: Path) -> None:
@@ -94,7 +90,7 @@ def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
     if not places:
         return ()
     # This command refuses literal paths. A path that starts with `./` has no other meaning.
-    given = [f"./{place}" for place in places]
+    given = b"".join(b"./" + os.fsencode(place) + b"\0" for place in places)
     answer = _given_to_git(top, given, "--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
     # Exit code 1 means that none is ignored.
     if answer.code not in (0, 1):
@@ -166,10 +162,8 @@ def _blobs(commit: str, top: Path) -> Mapping[str, str]:
 
 
 def _contents(blobs: Mapping[str, str], top: Path) -> Mapping[str, bytes]:
-    with TemporaryFile() as requests:
-        requests.write("".join(f"{blob}\n" for blob in blobs.values()).encode("ascii"))
-        requests.seek(0)
-        answer = ask_git(top, "cat-file", "--batch", source=requests)
+    requests = "".join(f"{blob}\n" for blob in blobs.values()).encode("ascii")
+    answer = _given_to_git(top, requests, "cat-file", "--batch")
     if answer.code != 0:
         raise _failed("the files of a commit", answer)
     return dict(zip(blobs, _batched(answer.output), strict=False))
@@ -194,7 +188,7 @@ def _no_commit(
     stored: StoredProgram, file: Path, top: Path, differing: tuple[str, ...]
 ) -> BaselineError:
     shown = printable(str(file))
-    if _is_shallow(top):
+    if ask_git(top, "rev-parse", "--is-shallow-repository").output.strip() == b"true":
         named = "" if stored.commit is None else f" {stored.commit}"
         return BaselineError(
             f"{shown}: this clone is shallow, so the commit{named} that holds the recorded program "
@@ -218,19 +212,15 @@ def _no_commit(
     )
 
 
-def _is_shallow(top: Path) -> bool:
-    return ask_git(top, "rev-parse", "--is-shallow-repository").output.strip() == b"true"
-
-
 def _gitlinks(top: Path) -> tuple[str, ...]:
     entries = ask_git(top, "ls-files", "--stage", "-z").output.split(b"\0")
     links = (entry for entry in entries if entry.startswith(b"160000 "))
     return tuple(os.fsdecode(entry.partition(b"\t")[2]) for entry in links)
 
 
-def _given_to_git(top: Path, places: Collection[str], *arguments: str) -> GitAnswer:
+def _given_to_git(top: Path, given: bytes, *arguments: str) -> GitAnswer:
     with TemporaryFile() as source:
-        source.write(b"".join(os.fsencode(place) + b"\0" for place in places))
+        source.write(given)
         source.seek(0)
         return ask_git(top, *arguments, source=source)
 

@@ -48,8 +48,8 @@ def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
     If code waits, for example for a file or another thread, its processor time shows little.
     """
     shares = [
-        statistics.median(_running_share(turn) for made in rounds for turn in side(made))
-        for side in (_before, _after)
+        statistics.median(_running_share(turn) for made in rounds for turn in made.sides[side])
+        for side in (0, 1)
     ]
     return Basis.PROCESSOR if min(shares) >= _CPU_BOUND else Basis.WALL
 
@@ -57,14 +57,6 @@ def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
 def _running_share(turn: Turn) -> float:
     own_ns = turn.rest_ns - (turn.rest_waited_ns or 0)
     return min(turn.cpu_ns / own_ns, 1.0) if own_ns > 0 else 1.0
-
-
-def _before(made: ProgramRound) -> tuple[Turn, ...]:
-    return made.before
-
-
-def _after(made: ProgramRound) -> tuple[Turn, ...]:
-    return made.after
 
 
 # -- rounds as those of a duet with parts
@@ -77,8 +69,8 @@ def duet_rounds(
     pairs = _judged_pairs(work)
     return tuple(
         DuetRound(
-            before=_round(made, 0, [_old_name(pair) for pair in pairs], basis),
-            after=_round(made, 1, [_new_name(pair) for pair in pairs], basis),
+            before=_round(made, 0, [pair.names[0] for pair in pairs], basis),
+            after=_round(made, 1, [pair.names[1] for pair in pairs], basis),
         )
         for made in rounds
     )
@@ -88,21 +80,18 @@ def _judged_pairs(work: WorkComparison) -> Sequence[SessionPair]:
     return [pair for pair in work.pairs if not pair.is_same_work]
 
 
-def _old_name(pair: SessionPair) -> str | None:
-    return None if pair.before is None else pair.before.model
-
-
-def _new_name(pair: SessionPair) -> str | None:
-    return None if pair.after is None else pair.after.model
-
-
 def _round(made: ProgramRound, side: int, sessions: Sequence[str | None], basis: Basis) -> Round:
-    turns = (made.before, made.after)[side]
+    turns = made.sides[side]
     parts = [_rest_turns(turns, basis), *(_session_turns(turns, name) for name in sessions)]
     times_ns = tuple(turn.wall_ns for turn in turns)
     block = Block(
         times_ns=times_ns,
-        running_ns=_all_known([_running_ns(turn) for turn in turns]),
+        running_ns=_all_known(
+            [
+                None if turn.waited_ns is None else max(turn.wall_ns - turn.waited_ns, 1)
+                for turn in turns
+            ]
+        ),
         noise=Noise(wall_ns=sum(times_ns)),
         parts=tuple(PartTurns(in_place=part, alone=part) for part in parts),
     )
@@ -110,10 +99,6 @@ def _round(made: ProgramRound, side: int, sessions: Sequence[str | None], basis:
     return Round(
         load_ns=reached.start_ns, first_ns=times_ns[0], warmup_runs=0, is_steady=True, block=block
     )
-
-
-def _running_ns(turn: Turn) -> int | None:
-    return None if turn.waited_ns is None else max(turn.wall_ns - turn.waited_ns, 1)
 
 
 def _rest_turns(turns: Sequence[Turn], basis: Basis) -> Turns:
@@ -303,8 +288,8 @@ def _sessions(
         yield _stage(
             pair.name,
             "session",
-            _spent(rounds, 0, partial(_session, _old_name(pair))),
-            _spent(rounds, 1, partial(_session, _new_name(pair))),
+            _spent(rounds, 0, partial(_session, pair.names[0])),
+            _spent(rounds, 1, partial(_session, pair.names[1])),
             figures[place] if place is not None and place < len(figures) else None,
             is_judged=is_judged,
         )
@@ -358,7 +343,7 @@ _Find = Callable[[Turn], "tuple[int, float] | None"]
 
 
 def _spent(rounds: Sequence[ProgramRound], side: int, find: _Find) -> StageTime | None:
-    found = [[find(turn) for turn in (made.before, made.after)[side]] for made in rounds]
+    found = [[find(turn) for turn in made.sides[side]] for made in rounds]
     known = [known for each in found if (known := [spent for spent in each if spent is not None])]
     if not known:
         return None

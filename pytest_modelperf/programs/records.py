@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.files.documents import Count, DurationNs, Positive
+from pytest_modelperf.files.documents import Count, DurationNs
 
 # The environment with the recorded versions of distributions, for the side before.
 RECORDED_ENVIRONMENT = "recorded"
@@ -57,10 +57,8 @@ class FunctionTime(Struct, frozen=True, kw_only=True):
 
     place: str
     file: str | None
-    line: Count
     calls: Count
     own_ns: DurationNs
-    total_ns: DurationNs
 
 
 class CallNode(Struct, frozen=True, kw_only=True):
@@ -87,9 +85,7 @@ class Reached(Struct, frozen=True, kw_only=True):
     side of an older commit has read, although it should read its own.
     """
 
-    function: str
     source: str | None
     kind: Literal["function", "coroutine", "generator", "async generator"]
-    inputs: Positive
     start_ns: DurationNs
     of_worktree: tuple[str, ...] = ()

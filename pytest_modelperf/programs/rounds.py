@@ -61,6 +61,10 @@ class ProgramRound(Struct, frozen=True):
     reached: tuple[Reached, Reached]
     peaks_bytes: tuple[int | None, int | None] = (None, None)
 
+    @property
+    def sides(self) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
+        return self.before, self.after
+
 
 class Pace(Struct, frozen=True, kw_only=True):
     """The time for rounds: `seconds` from the first start on.

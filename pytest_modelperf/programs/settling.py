@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.program import StoredProgram
 from pytest_modelperf.baselines.program_store import read_program
-from pytest_modelperf.programs.changes import Change, changes_since
+from pytest_modelperf.programs.changes import changes_since
 
 
 class ProgramState(Struct, frozen=True):
     """The baseline of a program, if there is one, and what changed since it was recorded."""
 
     stored: StoredProgram | None
-    changes: Sequence[Change] = ()
+    changes: Sequence[str] = ()
 
     @property
     def is_unchanged(self) -> bool:

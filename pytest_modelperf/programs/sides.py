@@ -8,9 +8,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TypeVar
 
 from msgspec import Struct
@@ -101,26 +100,24 @@ class TestMissingError(ModelPerfError):
         self.side = side
 
 
-class WatchedWork:
-    """The work of a call, the next call's work if it differs, and the files of the models."""
+class WatchedWork(Struct, frozen=True):
+    """The work of a call, and that of the next call if it differs.
 
-    def __init__(
-        self,
-        work: CallWork,
-        next_work: CallWork | None,
-        models: Mapping[str, Path],
-        numbers: Mapping[str, Mapping[str, float]] | None = None,
-    ) -> None:
-        self.work = work
-        self.next_work = next_work
-        # By `SessionWork.model`, to count their MACs. A model in memory was copied to a file.
-        self.models = models
-        # The inputs of each model that are single numbers.
-        self.numbers = numbers or {}
+    `models` are the files by `SessionWork.model`; a model in memory was copied to one. `numbers`
+    are the inputs of each model that are single numbers.
+    """
+
+    work: CallWork
+    next_work: CallWork | None
+    models: Mapping[str, Path]
+    numbers: Mapping[str, Mapping[str, float]] = {}
 
 
 class SideStation:
-    """A process that sets up a test, and calls its function when it gets an order."""
+    """A process that sets up a test, and calls its function when it gets an order.
+
+    Use it in a `with` statement.
+    """
 
     def __init__(self, place: StationPlace) -> None:
         self.place = place
@@ -153,12 +150,7 @@ class SideStation:
     def __enter__(self) -> SideStation:  # noqa: PYI034  # Python 3.10 has no Self
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.kill()
 
     # -- orders
@@ -326,14 +318,6 @@ class SideStation:
         return self._digests[place.path]
 
 
-def start_station(place: StationPlace) -> SideStation:
-    """Start a station, which then sets up its test.
-
-    Use it in a `with` statement.
-    """
-    return SideStation(place)
-
-
 def _existing(folder: Path, top: Path) -> Path:
     while not folder.is_dir() and folder != top:
         folder = folder.parent
@@ -387,7 +371,7 @@ class BothSides:
         self._started += 1
         with ExitStack() as stack:
             both = [
-                stack.enter_context(start_station(replace(place, scratch=self._folder(place.side))))
+                stack.enter_context(SideStation(replace(place, scratch=self._folder(place.side))))
                 for place in (self._before, self._after)
             ]
             reached = (both[0].wait_reached(), both[1].wait_reached())
@@ -422,11 +406,9 @@ class BothSides:
             )
 
 
-@contextmanager
-def measuring_program(asked: ProgramCheck) -> Iterator[None]:
+def measuring_program(asked: ProgramCheck) -> AbstractContextManager[None]:
     """Wait until only this process measures, and show which one it waits for."""
-    with measuring_alone(lambda holder: asked.show_step(f"wait for {holder}")):
-        yield
+    return measuring_alone(lambda holder: asked.show_step(f"wait for {holder}"))
 
 
 @contextmanager
@@ -468,7 +450,7 @@ def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Pat
 
 def seen_now(asked: ProgramCheck, scratch: Path) -> ProgramSources:
     """Return what the program reads in the work tree."""
-    with start_station(replace(asked.place, scratch=str(scratch / "seen"))) as station:
+    with SideStation(replace(asked.place, scratch=str(scratch / "seen"))) as station:
         station.wait_reached()
         seen = station.seen()
         station.end()

@@ -33,6 +33,11 @@ class SessionPair(Struct, frozen=True):
         return "" if known is None else known.model
 
     @property
+    def names(self) -> tuple[str | None, ...]:
+        """The names of the sessions before and after."""
+        return tuple(None if side is None else side.model for side in (self.before, self.after))
+
+    @property
     def is_other_model(self) -> bool:
         """Whether both sides run a model here, and the models are known to differ."""
         before, after = self.before, self.after
@@ -61,13 +66,6 @@ class WorkComparison(Struct, frozen=True):
     def changed(self) -> frozenset[str]:
         """The names of the sessions whose work differs between the sides."""
         return frozenset(pair.name for pair in self.pairs if not pair.is_same_work)
-
-    def name_before(self, name: str) -> str:
-        """Return the name that a session has on the side before."""
-        for pair in self.pairs:
-            if pair.name == name and pair.before is not None:
-                return pair.before.model
-        return name
 
 
 def with_macs(work: CallWork, count: CountMacs, known: CallWork | None = None) -> CallWork:
@@ -113,8 +111,7 @@ def work_metrics(compared: WorkComparison, tolerances: Tolerances) -> tuple[Metr
     for name, old, new in counts:
         if old is None or new is None:
             if name != "macs" or before.sessions or after.sessions:
-                metric = Metric(name, old, new, Verdict.INCONCLUSIVE, gated=False)
-                found.append(metric)
+                found.append(Metric(name, old, new, Verdict.INCONCLUSIVE, gated=False))
             continue
         verdict = Verdict.PASSED
         if new - old > allowed_growth(old, share):
@@ -184,7 +181,8 @@ def _differences(pair: SessionPair) -> Iterator[str]:
     yield from _shape_differences(before, after, name)
     if pair.is_other_model:
         other = "" if before.model == after.model else f", {printable(before.model)} before"
-        yield f"{name} is another model{other}{_macs_change(before, after)}"
+        macs = (CallWork(sessions=(session,)).macs for session in (before, after))
+        yield f"{name} is another model{other}{_change_of(*macs)}"
     yield from _option_differences(before.options, after.options, name)
 
 
@@ -204,11 +202,6 @@ def _shape_differences(before: SessionWork, after: SessionWork, name: str) -> It
         yield f"input of {name}: {printable('; '.join(texts))}{_change_of(left.macs, right.macs)}"
     for each in come[len(gone) :][:_MOST_SHAPES] if gone or old else ():
         yield f"new input of {name}: {printable('; '.join(each.inputs))}"
-
-
-def _macs_change(before: SessionWork, after: SessionWork) -> str:
-    old, new = (CallWork(sessions=(session,)).macs for session in (before, after))
-    return _change_of(old, new)
 
 
 def _change_of(before: int | None, after: int | None) -> str:

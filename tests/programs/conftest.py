@@ -11,7 +11,7 @@ import pytest
 
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.records import Side
-from pytest_modelperf.programs.sides import SideStation, start_station
+from pytest_modelperf.programs.sides import SideStation
 from tests.support.project import write_dense
 
 
@@ -47,7 +47,7 @@ class Project:
     ) -> SideStation:
         """Start a station for a test of `test_program.py`."""
         tree = self.worktree if side == "after" else self.older
-        station = start_station(
+        station = SideStation(
             StationPlace(
                 side=side,
                 tree=str(tree),

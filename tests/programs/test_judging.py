@@ -35,7 +35,7 @@ _SESSION = SessionWork(
     options={},
     inferences=(InferenceWork(inputs=("x: 1x8 float32",), count=1),),
 )
-_REACHED = Reached(function="read", source=None, kind="function", inputs=1, start_ns=_MS)
+_REACHED = Reached(source=None, kind="function", start_ns=_MS)
 _GATE = Gate(tolerances=Tolerances(shares=((50.0, 0.05),)), rounds=12, judges_starts=False)
 
 
@@ -227,7 +227,7 @@ def test_a_slow_program_gets_the_time_of_some_rounds() -> None:
 
 def _function(place: str, calls: int, own_ms: float) -> FunctionTime:
     own_ns = round(own_ms * _MS)
-    return FunctionTime(place=place, file=None, line=1, calls=calls, own_ns=own_ns, total_ns=own_ns)
+    return FunctionTime(place=place, file=None, calls=calls, own_ns=own_ns)
 
 
 def test_an_inference_is_no_function_of_the_program() -> None:

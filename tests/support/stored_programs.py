@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -21,7 +22,6 @@ from pytest_modelperf.baselines.program import (
     StoredRow,
 )
 from pytest_modelperf.baselines.program_store import program_name, program_path, write_program
-from pytest_modelperf.programs.changes import digest_of
 from tests.support.project import write_dense
 from tests.support.repository import git
 
@@ -41,7 +41,7 @@ class Reader:
 
 
 def seen_of(files: Mapping[str, bytes], **others: Any) -> ProgramSources:  # noqa: ANN401  # its other fields
-    digests = {place: digest_of(content) for place, content in files.items()}
+    digests = {place: sha256(content).hexdigest() for place, content in files.items()}
     facts = {"distributions": {}, "models": (), "python": "3.11.9", **others}
     return ProgramSources(files=digests, **facts)
 
@@ -68,7 +68,7 @@ def stored_program(
 
 
 def seen_model(name: str, path: str | None, content: bytes) -> SeenModel:
-    return SeenModel(name=name, path=path, sha256=digest_of(content))
+    return SeenModel(name=name, path=path, sha256=sha256(content).hexdigest())
 
 
 class ProgramRepository:

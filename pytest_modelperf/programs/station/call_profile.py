@@ -149,14 +149,11 @@ class _Tree:
 
 def _time_of(function: _Function, calls: int, tree: SideTree) -> FunctionTime:
     code = function.code
-    is_python = isinstance(code, CodeType)
     return FunctionTime(
         place=function.place,
         file=tree.place(code.co_filename) if isinstance(code, CodeType) else None,
-        line=code.co_firstlineno if is_python and isinstance(code, CodeType) else 0,
         calls=round(function.calls / calls),
         own_ns=max(round(function.own * _NS_PER_S / calls), 0),
-        total_ns=max(round(function.total * _NS_PER_S / calls), 0),
     )
 
 

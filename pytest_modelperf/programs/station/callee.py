@@ -39,11 +39,6 @@ class Callee:
         return self.kind in {"coroutine", "async generator"}
 
     @property
-    def name(self) -> str:
-        plain = _unwrapped(self.function)
-        return str(getattr(plain, "__qualname__", None) or type(plain).__qualname__)
-
-    @property
     def source(self) -> str | None:
         """The file that defines the function."""
         plain = _unwrapped(self.function)

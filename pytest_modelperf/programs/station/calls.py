@@ -14,10 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from threading import get_ident
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from msgspec import Struct
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
 from pytest_modelperf.labels import add_recorder
@@ -181,12 +178,7 @@ class _Label:
         self._token = _OPEN.set(self)
         self.start_ns = time.perf_counter_ns()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end_ns = time.perf_counter_ns()
         # A generator may be closed in another context than the one in which it began.
         with suppress(ValueError):
@@ -237,17 +229,12 @@ class SessionGroup:
         return hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else None
 
 
-class _Key(Struct, frozen=True):
-    source: tuple[object, ...]
-    options: tuple[tuple[str, str], ...]
-
-
 class Sessions:
     """All sessions of this process, and the call that is being recorded, if any."""
 
     def __init__(self, scratch: Path) -> None:
         self.record: CallRecord | None = None
-        self._groups: dict[_Key, SessionGroup] = {}
+        self._groups: dict[tuple[object, ...], SessionGroup] = {}
         self._names: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._scratch = scratch
@@ -387,7 +374,7 @@ class Sessions:
         options = session_options(session)
         given = source if source is not None else getattr(session, "_model_path", None)
         model = session_model(given)
-        key = _Key(model_identity(model), tuple(options.items()))
+        key = model_identity(model), tuple(options.items())
         with self._lock:
             group = self._groups.get(key)
             if group is None:

@@ -24,9 +24,10 @@ from pytest_modelperf.programs.messages import (
 from pytest_modelperf.programs.station.callee import failure_text, last_lines
 from pytest_modelperf.programs.station.current import STATION
 from pytest_modelperf.programs.station.reads import Reads
-from pytest_modelperf.programs.station.served import ServedTest
+from pytest_modelperf.programs.station.served import Pipe, ServedTest
 from pytest_modelperf.programs.trees import SideFinder, SideTree
 from pytest_modelperf.systems.process import OWN_PROCESS
+from pytest_modelperf.tracing.first_import import when_imported
 
 _PYTHONPATH = "PYTHONPATH"
 
@@ -47,10 +48,6 @@ def main() -> None:
     if place.cores is not None:
         OWN_PROCESS.use_processors(place.cores)
     sys.argv = ["pytest", place.test]
-    # Imported here, because this imports pytest, which is found by the import paths set above.
-    from pytest_modelperf.programs.station.served import Pipe, ServedTest
-    from pytest_modelperf.tracing.first_import import when_imported
-
     test = ServedTest(begin, Pipe(orders, answers), tree, reads)
     when_imported("onnxruntime", test.sessions.wrap_runtime)
     run_test(test, tree)
@@ -77,10 +74,6 @@ def _set_import_paths(begin: Begin, tree: SideTree) -> None:
         os.environ[_PYTHONPATH] = os.pathsep.join(for_children)
     if tree.is_other:
         sys.meta_path.insert(0, SideFinder(tree))
-
-
-if __name__ == "__main__":
-    main()
 
 
 # -- runs pytest for one test with the options of the parent

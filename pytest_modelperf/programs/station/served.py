@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
 import pytest
+from msgspec import Struct, field
 
 from pytest_modelperf.files.opened import distributions
 from pytest_modelperf.profiler.worker.timing import paused_gc
@@ -56,45 +57,34 @@ from pytest_modelperf.systems.process import OWN_PROCESS
 OutputsEqual: TypeAlias = Callable[[Any, Any], object]
 
 
-class Pipe:
+class Pipe(Struct, frozen=True):
     """The pipe to the parent and back."""
 
-    def __init__(self, orders: IO[bytes], answers: IO[bytes]) -> None:
-        self._orders = orders
-        self._answers = answers
+    orders: IO[bytes]
+    answers: IO[bytes]
 
     def answer(self, answer: Answer) -> None:
-        write_message(self._answers, answer)
+        write_message(self.answers, answer)
 
     def next_order(self) -> Order:
         """Return the next order, which is `End` if the parent is gone."""
-        return read_message(self._orders, ORDERS) or End()
+        return read_message(self.orders, ORDERS) or End()
 
 
-class Server:
-    """The server of orders for one function, in the thread of its test."""
+class Server(Struct, frozen=True):
+    """The server of orders for one function, in the thread of its test, which makes it."""
 
-    def __init__(  # noqa: PLR0913  # a process has one of each
-        self,
-        pipe: Pipe,
-        callee: Callee,
-        *,
-        sessions: Sessions,
-        reads: Reads,
-        tree: SideTree,
-        outputs: OutputsEqual | None,
-    ) -> None:
-        self._pipe = pipe
-        self._callee = callee
-        self._sessions = sessions
-        self._reads = reads
-        self._tree = tree
-        self._outputs = outputs
-        self._waited = ProcessorWait()
+    pipe: Pipe
+    callee: Callee
+    sessions: Sessions
+    reads: Reads
+    tree: SideTree
+    outputs: OutputsEqual | None
+    waited: ProcessorWait = field(default_factory=ProcessorWait)
 
     async def serve(self) -> None:
         """Answer each order until the last one. An error of the function is an answer, too."""
-        while not isinstance(order := self._pipe.next_order(), End):
+        while not isinstance(order := self.pipe.next_order(), End):
             try:
                 answer = await self._answer(order)
             except GeneratorExit:
@@ -103,8 +93,8 @@ class Server:
                 if is_cancelled(error):
                     raise
                 answer = Failed(failure_text(error))
-            self._pipe.answer(answer)
-        self._waited.close()
+            self.pipe.answer(answer)
+        self.waited.close()
 
     async def _answer(self, order: Order) -> Answer:
         match order:
@@ -128,7 +118,7 @@ class Server:
         spent_ns = 0
         with paused_gc():
             while len(records) < max(count, 1) and (not records or spent_ns < max_ns):
-                record = CallRecord(self._waited)
+                record = CallRecord(self.waited)
                 await self._record(record)
                 records.append(record)
                 spent_ns += record.wall_ns
@@ -136,22 +126,22 @@ class Server:
         return TimedTurns(tuple(turns), OWN_PROCESS.peak_bytes())
 
     async def _record(self, record: CallRecord) -> None:
-        self._sessions.record = record
+        self.sessions.record = record
         record.begin()
         try:
-            await self._callee.call(record)
+            await self.callee.call(record)
         finally:
             record.end()
-            self._sessions.record = None
+            self.sessions.record = None
 
     async def _watch(self) -> Watched:
         works = []
         for _ in range(2):
-            record = CallRecord(self._waited, is_watched=True)
+            record = CallRecord(self.waited, is_watched=True)
             await self._record(record)
-            works.append(self._sessions.work_of(record))
+            works.append(self.sessions.work_of(record))
         work, following = works
-        return Watched(work, None if following == work else following, self._sessions.models())
+        return Watched(work, None if following == work else following, self.sessions.models())
 
     async def _profile(self, calls: int) -> ProfiledCalls:
         import cProfile
@@ -163,31 +153,31 @@ class Server:
             profiler.enable()
             try:
                 for _ in range(calls):
-                    await self._callee.call()
+                    await self.callee.call()
             finally:
                 profiler.disable()
-        return ProfiledCalls(read_profile(profiler, calls, self._tree))
+        return ProfiledCalls(read_profile(profiler, calls, self.tree))
 
     def _seen(self) -> SeenHere:
         import platform
 
         # Listed first, because the other calls import modules and read files.
-        files = self._reads.files()
-        return SeenHere(files, distributions(), self._sessions.models(), platform.python_version())
+        files = self.reads.files()
+        return SeenHere(files, distributions(), self.sessions.models(), platform.python_version())
 
     async def _result(self) -> object:
         kept: list[object] = []
-        await self._callee.call(kept=kept)
-        return kept if len(self._callee.inputs) > 1 else kept[0]
+        await self.callee.call(kept=kept)
+        return kept if len(self.callee.inputs) > 1 else kept[0]
 
     async def _compare(self, other: bytes, way: str) -> Compared:
         before, after = pickle.loads(other), await self._result()  # noqa: S301  # from our own station
         if way != "given":
             return Compared(first_difference(before, after, is_close=way == "allclose"))
-        if self._outputs is None:
+        if self.outputs is None:
             raise ValueError("the test gives no function that compares outputs")
         try:
-            is_equal = self._outputs(before, after)
+            is_equal = self.outputs(before, after)
         except AssertionError as error:
             return Compared(str(error) or "the function that compares outputs failed")
         if is_equal is None or is_equal:
@@ -224,14 +214,10 @@ class ServedTest:
         self._pipe = pipe
         self._tree = tree
         self._reads = reads
-        self._sessions = Sessions(Path(begin.place.scratch))
+        self.sessions = Sessions(Path(begin.place.scratch))
         # Whether the parent has been informed about the outcome of the test.
         self.has_answered = False
         self._is_awaited: bool | None = None
-
-    @property
-    def sessions(self) -> Sessions:
-        return self._sessions
 
     def __repr__(self) -> str:
         return "<modelperf>"
@@ -335,24 +321,14 @@ class ServedTest:
         self.answer(
             IsReached(
                 Reached(
-                    function=callee.name,
                     source=callee.source,
                     kind=callee.kind,
-                    inputs=len(callee.inputs),
                     start_ns=max(start_ns, 0),
                     of_worktree=self._reads.of_worktree(),
                 )
             )
         )
-        server = Server(
-            self._pipe,
-            callee,
-            sessions=self._sessions,
-            reads=self._reads,
-            tree=self._tree,
-            outputs=outputs,
-        )
-        await server.serve()
+        await Server(self._pipe, callee, self.sessions, self._reads, self._tree, outputs).serve()
 
 
 class _Awaited:
