@@ -55,7 +55,7 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import UnknownMemoryError
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, read_facts
-from pytest_modelperf.profiler.pairs.run import PairRun, RanSide, Wanted, run_pair
+from pytest_modelperf.profiler.pairs.run import PairRun, Wanted, run_pair
 from pytest_modelperf.profiler.prepare import Model, Pair, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -215,7 +215,8 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
     notes: tuple[str, ...] = ()
     is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
     if is_asked and gate.judges_starts:
-        figures = (*judged.metrics, *_provider_metrics(ran), *counted.metrics)
+        of_providers = provider_metrics(ran.before.profile, ran.after.profile)
+        figures = (*judged.metrics, *of_providers, *counted.metrics)
         is_worse = any(m.gated and m.verdict is Verdict.REGRESSED for m in figures)
         try:
             memory = compare_memory(asked, goes_on=not is_worse)
@@ -223,7 +224,9 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
             if gate.tolerances.names(MEMORY):
                 raise
             notes = (f"memory is not compared: {error}",)
-    outputs = _compare_outputs(ran.before, ran.after)
+    outputs: tuple[OutputChange, ...] = ()
+    if ran.before.outputs is not None and ran.after.outputs is not None:
+        outputs = compare_outputs(ran.before.outputs, ran.after.outputs)
     searched = _search_outputs(asked, ran, outputs)
     seconds = ran.seconds + time.monotonic() - begun
     return RanCase(
@@ -249,10 +252,6 @@ def _search_outputs(
     return search_difference(completed, asked.place, outputs, allowed)
 
 
-def _provider_metrics(ran: PairRun) -> tuple[Metric, ...]:
-    return provider_metrics(ran.before.profile, ran.after.profile)
-
-
 def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
     gate, run, judged = asked.gate, ran.run, ran.judged
     old, new = run.before.profile, run.after.profile
@@ -265,18 +264,17 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
     if judged is None:
         kernels = 0 if run.plans is None else run.plans.kernels
         return replace(judge_same_plan(counted, new, kernels, gate, ran.seconds), pair=pair)
-    outputs = ran.outputs
-    metrics = (*judged.metrics, *_provider_metrics(run))
+    metrics = (*judged.metrics, *provider_metrics(old, new))
     if ran.memory is not None:
         metrics = (*metrics, ran.memory)
     if gate.tolerances.outputs is not None and asked.before.baseline is None:
-        metrics = (*metrics, judge_outputs(outputs, gate.tolerances.outputs))
+        metrics = (*metrics, judge_outputs(ran.outputs, gate.tolerances.outputs))
     comparison = replace(
         counted,
         before=side_run(old.measured, metrics, is_before=True),
         after=side_run(new.measured, metrics),
         metrics=(*metrics, *counted.metrics),
-        outputs=outputs,
+        outputs=ran.outputs,
         first_difference=ran.first_difference,
         parts=part_changes(run.plans, judged),
         elsewhere=find_elsewhere(judged),
@@ -302,28 +300,15 @@ def _may_take_other_memory(pair: Pair, counted: CaseComparison, gate: Gate) -> b
     )
 
 
-def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...]:
-    if before.outputs is None or after.outputs is None:
-        return ()
-    return compare_outputs(before.outputs, after.outputs)
-
-
 def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
     explanation = _find_explanation(found.comparison, ran)
     parts = found.comparison.parts
-    parts = tuple(parts[number] for number in in_order(parts))
-    comparison = replace(found.comparison, parts=parts)
+    # The part that changed most comes first.
+    comparison = replace(found.comparison, parts=tuple(parts[at] for at in in_order(parts)))
     if explanation is not None:
         comparison = explanation.of(comparison)
-    comparison = replace(
-        comparison, reasons=(*slower_members(comparison.metrics), *comparison.reasons)
-    )
-    return replace(found, comparison=comparison)
-
-
-def _largest_member(comparison: CaseComparison, run: PairRun) -> Metric | None:
-    mixture = run.after.model.request.mixture
-    return None if mixture is None else comparison.metric(f"{MEMBER}{mixture.largest.name}")
+    reasons = (*slower_members(comparison.metrics), *comparison.reasons)
+    return replace(found, comparison=replace(comparison, reasons=reasons))
 
 
 def _find_explanation(comparison: CaseComparison, ran: RanCase) -> Explanation | None:
@@ -336,8 +321,10 @@ def _find_explanation(comparison: CaseComparison, ran: RanCase) -> Explanation |
     before, after = run.before.profile, run.after.profile
     if not before.has_layer_times:
         return None
-    largest = _largest_member(comparison, run)
-    p50 = p50 if largest is None else largest
+    mixture = run.after.model.request.mixture
+    if mixture is not None:
+        # Only the layers of this member were timed.
+        p50 = comparison.metric(f"{MEMBER}{mixture.largest.name}") or p50
     if p50.before is not None and p50.after is not None:
         before, after = summing_to(before, p50.before * 1e6), summing_to(after, p50.after * 1e6)
     graphs = (run.before.model.bound.graph, run.after.model.bound.graph)

@@ -80,11 +80,16 @@ class LayerTypeChange(Struct, frozen=True):
 
     @property
     def added_macs(self) -> int:
-        return _macs_of(self.after) - _macs_of(self.before)
+        before, after = (
+            0 if side is None else side.macs or 0 for side in (self.before, self.after)
+        )
+        return after - before
 
     @property
     def added_ops(self) -> int:
-        return _ops_of(self.after) - _ops_of(self.before)
+        sides = (self.before, self.after)
+        before, after = (0 if side is None else side.elementwise_ops or 0 for side in sides)
+        return after - before
 
     @property
     def is_equal(self) -> bool:
@@ -306,11 +311,3 @@ class CallChange(Struct, frozen=True, kw_only=True):
 
 
 CALL = JsonObject(CallChange, "place level before after", before=_STAGE_TIME, after=_STAGE_TIME)
-
-
-def _macs_of(kind: LayerType | None) -> int:
-    return (kind.macs or 0) if kind is not None else 0
-
-
-def _ops_of(kind: LayerType | None) -> int:
-    return (kind.elementwise_ops or 0) if kind is not None else 0

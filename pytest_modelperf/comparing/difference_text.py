@@ -28,16 +28,13 @@ def output_lines(case: CaseComparison) -> Iterator[str]:
         if shares and math.isinf(max(shares)):
             yield f"they differ: one {_WAS_ZERO}"
         elif shares:
-            yield f"they differ by {_share(max(shares))} of their largest value{_sure(case)}"
+            sure = " or more" if any(output.is_least for output in case.outputs) else " at most"
+            yield f"they differ by {_share(max(shares))} of their largest value{sure}"
     for output in case.outputs:
         if output.difference is not None:
             yield f"{printable(output.name)}: {printable(output.difference)}"
     if case.first_difference is not None:
         yield describe_first_difference(case.first_difference)
-
-
-def _sure(case: CaseComparison) -> str:
-    return " or more" if any(output.is_least for output in case.outputs) else " at most"
 
 
 def is_equal(output: OutputChange) -> bool:
@@ -47,13 +44,12 @@ def is_equal(output: OutputChange) -> bool:
 
 def describe_first_difference(found: FirstDifference) -> str:
     """Return `y differs first at /layer3/Softmax (Softmax): its 'p' differs by 3 %, ...`."""
-    where = _layer(found.tensor)
+    where = f"{printable(found.tensor.layer)} ({printable(found.tensor.op_type)})"
     output, name = printable(found.output), _quoted(found.tensor.name)
     if found.is_fused:
-        readers = shorten_list([printable(each) for each in found.readers], _LISTED)
         return (
             f"{output} no longer differs if {name} of {where} is an output, too: the difference "
-            f"comes from how the engine fuses that layer with {readers}"
+            f"comes from how the engine fuses that layer with {_names(found.readers)}"
         )
     text = f"{output} differs first at {where}: its {name} differs {_by(found.tensor)}"
     known = [each for each in found.inputs if each.values.share is not None]
@@ -70,10 +66,6 @@ def describe_first_difference(found: FirstDifference) -> str:
     if found.others:
         text += f"; not compared before it: {_names(found.others)}"
     return text
-
-
-def _layer(tensor: TensorDifference) -> str:
-    return f"{printable(tensor.layer)} ({printable(tensor.op_type)})"
 
 
 def _names(layers: Sequence[str]) -> str:

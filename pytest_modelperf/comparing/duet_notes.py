@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedRounds, PairedCase
 from pytest_modelperf.comparing.short_runs import describe_slowdown
-from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pairs.run import PairRun, RanSide
 from pytest_modelperf.profiler.prepare import Pair
@@ -25,13 +23,14 @@ _WHOLE_SECONDS = 9.5
 
 def describe_duet(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> tuple[str, ...]:
     """Return each note once, in the order in which they are shown."""
-    pair, gate = asked.pair, asked.gate
+    pair = asked.pair
+    is_unjudged = asked.gate.tolerances.outputs is not None and asked.before.baseline is not None
     notes = (
         *notes_of_sides(_notes_of(ran.before), _notes_of(ran.after)),
         *_other_shapes(pair),
         *_machine_factor(asked, ran, judged),
         *describe_modes(judged),
-        *_unjudged_outputs(asked.before, gate),
+        *([UNJUDGED_OUTPUTS] if is_unjudged else []),
         *_longer_than_usual(ran.rounds, pair.after_setup),
     )
     return tuple(dict.fromkeys(notes))
@@ -92,11 +91,6 @@ def describe_modes(judged: JudgedRounds) -> Iterator[str]:
             f"pair differs by {100 * (judged.typical - 1):+.1f} %; p50 is judged by the medians of "
             "the rounds"
         )
-
-
-def _unjudged_outputs(before: Side, gate: Gate) -> Iterator[str]:
-    if gate.tolerances.outputs is not None and before.baseline is not None:
-        yield UNJUDGED_OUTPUTS
 
 
 def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[str]:

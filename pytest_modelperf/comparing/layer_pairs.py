@@ -61,9 +61,9 @@ def match_layers(
     """Map corresponding layers by index, before to after. Each layer is in at most one pair."""
     sides = _Sides(before, after, limits)
     pairs: dict[int, int] = {}
-    for read in (_chosen_name, _chosen_weight, _chosen_id):
+    for read in _CHOSEN:
         _match_unique(before, after, read, pairs)
-    for read in (_weight, _name):
+    for read in _FORMS:
         _match_forms(before, after, read, pairs)
     named_old, named_new = set(pairs), set(pairs.values())
     for old, new in _gaps(pairs, len(before), len(after)):
@@ -113,19 +113,7 @@ def _named_work(layer: StaticLayer) -> Hashable | None:
 # -- by name
 
 
-def _chosen_name(layer: StaticLayer) -> str | None:
-    return _chosen(layer.name, layer)
-
-
-def _chosen_weight(layer: StaticLayer) -> str | None:
-    return None if layer.weight is None else _chosen(layer.weight, layer)
-
-
-def _chosen_id(layer: StaticLayer) -> str | None:
-    return _chosen(layer.id, layer)
-
-
-def _chosen(name: str, layer: StaticLayer) -> str | None:
+def _chosen(name: str | None, layer: StaticLayer) -> str | None:
     """Return the name, or None if it was numbered and so does not identify the layer."""
     if not name or _NUMBERED.fullmatch(name):
         return None
@@ -134,10 +122,18 @@ def _chosen(name: str, layer: StaticLayer) -> str | None:
     return None if is_counted else name
 
 
+_Read: TypeAlias = Callable[[StaticLayer], str | None]
+_CHOSEN: Sequence[_Read] = (
+    lambda layer: _chosen(layer.name, layer),
+    lambda layer: _chosen(layer.weight, layer),
+    lambda layer: _chosen(layer.id, layer),
+)
+
+
 def _match_unique(
     before: Sequence[StaticLayer],
     after: Sequence[StaticLayer],
-    read: Callable[[StaticLayer], str | None],
+    read: _Read,
     pairs: dict[int, int],
 ) -> None:
     old = _unique(before, read, set(pairs))
@@ -148,9 +144,7 @@ def _match_unique(
             pairs[index] = other
 
 
-def _unique(
-    layers: Sequence[StaticLayer], read: Callable[[StaticLayer], str | None], taken: set[int]
-) -> dict[str, int]:
+def _unique(layers: Sequence[StaticLayer], read: _Read, taken: set[int]) -> dict[str, int]:
     found: dict[str, int] = {}
     twice: set[str] = set()
     for index, layer in enumerate(layers):
@@ -166,18 +160,13 @@ def _unique(
 # -- by name, of another form
 
 
-def _weight(layer: StaticLayer) -> str | None:
-    return layer.weight
-
-
-def _name(layer: StaticLayer) -> str | None:
-    return layer.name or None
+_FORMS: Sequence[_Read] = (lambda layer: layer.weight, lambda layer: layer.name or None)
 
 
 def _match_forms(
     before: Sequence[StaticLayer],
     after: Sequence[StaticLayer],
-    read: Callable[[StaticLayer], str | None],
+    read: _Read,
     pairs: dict[int, int],
 ) -> None:
     """Pair a layer with its quantized form: one of their names begins with the other.
@@ -199,9 +188,7 @@ def _match_forms(
 _Named: TypeAlias = dict[tuple[str, str], int]
 
 
-def _of_families(
-    layers: Sequence[StaticLayer], read: Callable[[StaticLayer], str | None], taken: set[int]
-) -> _Named:
+def _of_families(layers: Sequence[StaticLayer], read: _Read, taken: set[int]) -> _Named:
     found: _Named = {}
     for index, layer in enumerate(layers):
         family, name = _FAMILIES.get(layer.op_type), read(layer)

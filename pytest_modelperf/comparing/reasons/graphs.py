@@ -23,7 +23,7 @@ from pytest_modelperf.comparing.reasons.reason import (
 )
 from pytest_modelperf.graph.plans.parts import describe_change
 from pytest_modelperf.graph.structure import Graph, PlanGraph, Tensor
-from pytest_modelperf.profiler.counting.records import LayerType, StaticLayer, StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_shape
 from pytest_modelperf.text.words import count_of, join_words
@@ -48,8 +48,8 @@ def weight_reasons(found: Differences, after_plan: PlanGraph | None) -> tuple[Re
             changes.setdefault((after[new].qualified_op, what), []).append((old, new))
     reasons = []
     for (op, what), pairs in changes.items():
-        first_old, first_new = pairs[0]
-        sizes = [format_bytes(each.weight_bytes) for each in (before[first_old], after[first_new])]
+        old, new = pairs[0]
+        sizes = [format_bytes(each.weight_bytes) for each in (before[old], after[new])]
         reasons.append(reason_about_change(found, op, pairs, what, " -> ".join(sizes)))
     return tuple(reasons)
 
@@ -165,7 +165,9 @@ def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
     """Return the changes in the number of each operator."""
     reasons = []
     for change in changes:
-        before, after = _count(change.before), _count(change.after)
+        before, after = (
+            0 if kind is None else kind.count for kind in (change.before, change.after)
+        )
         if before != after:
             reasons.append(describe_count_change(change.op, before, after))
         elif change.added_macs:
@@ -200,10 +202,6 @@ def describe_count_change(op: str, before: int, after: int) -> str:
     if after == 0:
         return f"{before} {name} removed, none left"
     return f"{name}: {before} before, {after} now"
-
-
-def _count(kind: LayerType | None) -> int:
-    return 0 if kind is None else kind.count
 
 
 # -- reasons in the graphs
@@ -338,23 +336,20 @@ def _reason(found: Differences, old_ops: str, new_ops: str, edits: Sequence[_Edi
     old = [index for edit in edits for index in edit.removed]
     new = [index for edit in edits for index in edit.added]
     count = len(edits)
+    if old_ops and new_ops:
+        what = f"{old_ops} became {new_ops}"
+    else:
+        what = f"{new_ops} added" if new_ops else f"{old_ops} removed"
     if len(old) == count:
         what = f"{count} {old_ops} became {new_ops}"
-    else:
-        what = _describe_edit(old_ops, new_ops)
-        what += f" in {count} places" if count > 1 else ""
+    elif count > 1:
+        what += f" in {count} places"
     side, first = (found.after, new[0]) if new else (found.before, old[0])
     text = f"{what} (first: {layer_name(side.layers[first])})"
     of_plans = describe_change(
         _kernels(found.before, edits[0].removed), _kernels(found.after, edits[0].added)
     )
     return replace(reason_about_layers(found, text, old, new), of_plans=of_plans)
-
-
-def _describe_edit(old_ops: str, new_ops: str) -> str:
-    if old_ops and new_ops:
-        return f"{old_ops} became {new_ops}"
-    return f"{new_ops} added" if new_ops else f"{old_ops} removed"
 
 
 def _kernels(side: CaseLayers, piece: Sequence[int]) -> Counter[str]:
@@ -424,17 +419,16 @@ _ALIKE = 0.01
 def interface_reasons(before: Graph, after: Graph) -> tuple[Reason, ...]:
     """Return the inputs and outputs that only one of two models has."""
     sides = (
-        ("input", _names(before.inputs), _names(after.inputs)),
-        ("output", _names(before.outputs), _names(after.outputs)),
+        ("input", before.inputs, after.inputs),
+        ("output", before.outputs, after.outputs),
     )
     return tuple(reason for side in sides for reason in _compare_names(*side))
 
 
-def _names(tensors: Iterable[Tensor]) -> list[str]:
-    return [tensor.name for tensor in tensors]
-
-
-def _compare_names(what: str, old: list[str], new: list[str]) -> Iterator[Reason]:
+def _compare_names(
+    what: str, before: Sequence[Tensor], after: Sequence[Tensor]
+) -> Iterator[Reason]:
+    old, new = ([tensor.name for tensor in side] for side in (before, after))
     added = [name for name in new if name not in old]
     removed = [name for name in old if name not in new]
     if len(added) == len(removed):

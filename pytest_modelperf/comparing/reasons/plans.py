@@ -246,7 +246,11 @@ def precision_reasons(found: Differences) -> tuple[Reason, ...]:
 
 def provider_reasons(found: Differences) -> tuple[Reason, ...]:
     """Return the layers that run on another provider than before."""
-    return _moved_reasons(found, "on", _provider, provider_name)
+
+    def provider(row: LayerRow) -> str | None:
+        return None if row.time is None else row.time.provider
+
+    return _moved_reasons(found, "on", provider, provider_name)
 
 
 def _moved_reasons(
@@ -273,10 +277,6 @@ def _moved_reasons(
         text = f"{printable(op)}: {count} {word} {after}, before {word} {before} (first: {first})"
         reasons.append(reason_about_pairs(found, text, pairs))
     return tuple(reasons)
-
-
-def _provider(row: LayerRow) -> str | None:
-    return None if row.time is None else row.time.provider
 
 
 # -- reasons of parts that changed
