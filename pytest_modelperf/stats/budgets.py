@@ -267,10 +267,8 @@ def judge_slowest(rounds: Sequence[Times], limit_ns: float, level: float) -> Bud
 
 
 def seen_share(samples: int, confidence: float = SEEN_CONFIDENCE) -> float:
-    """Return the smallest share of slow inferences that this many samples would have shown.
-
-    Independent samples contain no slow inference with the chance (1 - share)^n.
-    """
+    """Return the smallest share of slow inferences that this many samples would have shown."""
+    # Independent samples contain no slow inference with the chance (1 - share)^n.
     return float(1.0 - (1.0 - confidence) ** (1.0 / samples))
 
 

@@ -214,39 +214,27 @@ def judge_sequence(
         rows = np.flatnonzero(ended.answer == 0)
         if not rows.size:
             break
-        found = _widened(find_bounds(differences[rows, : look.units], look.level), least)
+        found = find_bounds(differences[rows, : look.units], look.level)
+        low = np.minimum(found.low, found.centre - least)
+        high = np.maximum(found.high, found.centre + least)
         if is_alarm:
-            shown = np.select([found.low > margin, found.high < -margin], [_WORSE, _BETTER], 0)
+            answer = np.select([low > margin, high < -margin], [_WORSE, _BETTER], 0)
         else:
             is_early = look.rounds < schedule.patience and not look.is_last
             waits = (found.centre < -margin) & is_early
-            shown = np.where((found.high < margin) & ~waits, _NOT_WORSE, 0)
+            answer = np.where((high < margin) & ~waits, _NOT_WORSE, 0)
         # An open comparison is described by its last look for alarms, if there was one.
-        kept = np.flatnonzero((shown != 0) | is_alarm | (not schedule.alarms))
-        _keep(ended, rows[kept], look, _rows(found, kept), shown[kept])
+        kept = (answer != 0) | is_alarm | (not schedule.alarms)
+        rows = rows[kept]
+        ended.answer[rows] = answer[kept]
+        ended.rounds[rows], ended.units[rows], ended.level[rows] = (
+            look.rounds,
+            look.units,
+            look.level,
+        )
+        ended.bounds.centre[rows] = found.centre[kept]
+        ended.bounds.low[rows], ended.bounds.high[rows] = low[kept], high[kept]
     return ended
-
-
-def _keep(
-    ended: EndedSequences,
-    rows: npt.NDArray[np.intp],
-    look: Look,
-    found: Bounds,
-    answer: npt.NDArray[np.int_],
-) -> None:
-    ended.answer[rows] = answer
-    ended.rounds[rows], ended.units[rows], ended.level[rows] = look.rounds, look.units, look.level
-    bounds = ended.bounds
-    bounds.centre[rows], bounds.low[rows], bounds.high[rows] = found.centre, found.low, found.high
-
-
-def _rows(bounds: Bounds, rows: npt.NDArray[np.intp]) -> Bounds:
-    return Bounds(bounds.centre[rows], bounds.low[rows], bounds.high[rows])
-
-
-def _widened(bounds: Bounds, least: float) -> Bounds:
-    low = np.minimum(bounds.low, bounds.centre - least)
-    return Bounds(bounds.centre, low, np.maximum(bounds.high, bounds.centre + least))
 
 
 def find_bounds(differences: Floats, level: float) -> Bounds:

@@ -289,11 +289,8 @@ def told_change(change: float) -> float:
 
 @cache
 def shift_to_detect(level: float, power: float, count: int) -> float:
-    """Return the shift, in standard deviations, that a t test of this size detects with this power.
-
-    It is cached because a value takes 50 us, and the cases of a run share their levels and often
-    the number of rounds.
-    """
+    """Return the shift, in standard deviations, that such a t test detects with this power."""
+    # Cached, because a value takes 50 us, and cases share their levels and often their rounds.
     freedom = count - 1
     # The noncentrality for which a noncentral t is below the critical value with chance 1 - power.
     noncentral = scipy.special.nctdtrinc(freedom, 1.0 - power, t_critical(level, freedom))

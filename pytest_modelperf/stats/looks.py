@@ -164,10 +164,8 @@ class SearchLevels(Struct, frozen=True):
 
 
 def series_share(number: int) -> float:
-    """Return the term with this number, from 1, of a series whose sum is 1.
-
-    The series is Euler's sum of the inverse squares, divided by its value.
-    """
+    """Return the term with this number, from 1, of a series whose sum is 1."""
+    # Euler's sum of the inverse squares, divided by its value.
     return 6.0 / (math.pi * number) ** 2
 
 
