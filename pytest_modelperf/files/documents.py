@@ -166,7 +166,26 @@ class DocumentFile(Struct, frozen=True):
 
     def parse(self, data: bytes) -> dict[str, Any]:
         """Return the plain values of the document. Refuse duplicate keys, NaN and huge numbers."""
-        document = self._loaded(data)
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            problem = f"a byte that is not UTF-8, 0x{data[error.start]:02x}"
+            raise self.error(problem, f"line {line}") from None
+        try:
+            document: object = json.loads(
+                text,
+                object_pairs_hook=_object,
+                parse_int=_integer,
+                parse_float=_float,
+                parse_constant=_refuse_constant,
+            )
+        except json.JSONDecodeError as error:
+            raise self._malformed(text, error) from None
+        except RecursionError:
+            raise self.error("values are nested too deeply") from None
+        except ValueError as error:
+            raise self.error(f"found {error}") from None
         if not isinstance(document, dict):
             raise self.error(f"expected an object, found {_name_of(document)}")
         return document
@@ -193,28 +212,6 @@ class DocumentFile(Struct, frozen=True):
         except UnicodeEncodeError as error:
             # An unknown key that contains a lone surrogate, half of a character.
             raise self.error(f"unknown key {ascii(error.object)[:_SHOWN]}", place) from None
-
-    def _loaded(self, data: bytes) -> object:
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            problem = f"a byte that is not UTF-8, 0x{data[error.start]:02x}"
-            raise self.error(problem, f"line {line}") from None
-        try:
-            return json.loads(
-                text,
-                object_pairs_hook=_object,
-                parse_int=_integer,
-                parse_float=_float,
-                parse_constant=_refuse_constant,
-            )
-        except json.JSONDecodeError as error:
-            raise self._malformed(text, error) from None
-        except RecursionError:
-            raise self.error("values are nested too deeply") from None
-        except ValueError as error:
-            raise self.error(f"found {error}") from None
 
     def _malformed(self, text: str, error: json.JSONDecodeError) -> ModelPerfError:
         conflict = _CONFLICT.search(text)

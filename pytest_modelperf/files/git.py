@@ -75,14 +75,20 @@ def ask_git(  # noqa: PLR0913  # all settings of a command
         # Files instead of pipes: a process that git starts in the background may keep a pipe open
         # forever.
         with TemporaryFile() as printed, TemporaryFile() as said:
-            code = _wait_for(
+            process = subprocess.Popen(  # noqa: S603  # git, with a list of arguments and no shell
                 command,
-                source,
-                output or printed,
-                said,
-                seconds=seconds,
-                environment=_environment() | dict(variables or {}),
+                stdin=subprocess.DEVNULL if source is None else source,
+                stdout=output or printed,
+                stderr=said,
+                env=_environment() | dict(variables or {}),
+                # No terminal, so that neither git nor its helpers can ask for a password.
+                **TREES.popen_options(),
             )
+            tree = TREES.tree_of(process.pid)
+            try:
+                code = process.wait(seconds)
+            finally:
+                _end(process, tree)
             return GitAnswer(code, _content(printed), _content(said).decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         raise UsageError(
@@ -91,31 +97,6 @@ def ask_git(  # noqa: PLR0913  # all settings of a command
         ) from None
     except OSError as error:
         raise UsageError(f"git cannot be run: {printable(str(error))}.") from error
-
-
-def _wait_for(  # noqa: PLR0913  # the same settings
-    command: tuple[str, ...],
-    source: IO[bytes] | None,
-    output: IO[bytes],
-    words: IO[bytes],
-    *,
-    seconds: float,
-    environment: Mapping[str, str],
-) -> int:
-    process = subprocess.Popen(  # noqa: S603  # git, with a list of arguments and no shell
-        command,
-        stdin=subprocess.DEVNULL if source is None else source,
-        stdout=output,
-        stderr=words,
-        env=environment,
-        # No terminal, so that neither git nor its helpers can ask for a password.
-        **TREES.popen_options(),
-    )
-    tree = TREES.tree_of(process.pid)
-    try:
-        return process.wait(seconds)
-    finally:
-        _end(process, tree)
 
 
 def _environment() -> dict[str, str]:

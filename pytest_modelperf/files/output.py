@@ -30,8 +30,6 @@ _STDOUT_NUMBER = 1
 _SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 # The most links that Linux follows.
 _MOST_LINKS = 40
-_STDOUT_NAME = "standard output"
-_CLOSED = "it is closed"
 
 
 @contextmanager
@@ -213,7 +211,7 @@ def _naming(target: Target) -> Iterator[None]:
             if isinstance(error, BrokenPipeError):
                 # The reader closed the pipe, as `head` does, which is not an error.
                 raise
-            raise cannot_write(_STDOUT_NAME, error) from error
+            raise cannot_write("standard output", error) from error
         raise cannot_write(os.fspath(target), error) from error
 
 
@@ -221,7 +219,7 @@ def _open_stdout() -> TextIO:
     # `sys.stdout` is None if standard output is closed.
     found: TextIO | None = sys.stdout
     if found is None:
-        raise OSError(errno.EBADF, _CLOSED)
+        raise OSError(errno.EBADF, "it is closed")
     return found
 
 
