@@ -152,25 +152,16 @@ def _listed(options: Mapping[str, str]) -> str:
 
 def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> BaselineChange:
     if old is None or new is None:
-        there = "recorded"
-        return BaselineChange(
-            case=case_id,
-            name="case",
-            before=None if old is None else there,
-            after=None if new is None else there,
-        )
+        before, after = (None if side is None else "recorded" for side in (old, new))
+        return BaselineChange(case=case_id, name="case", before=before, after=after)
     digests = {
         "model": (old.model_sha256, new.model_sha256),
         "structure": (old.structure, new.structure),
     }
     for name, (before, after) in digests.items():
         if before != after:
-            return BaselineChange(
-                case=case_id,
-                name=name,
-                before=before and before[:_SHORT],
-                after=after and after[:_SHORT],
-            )
+            known, now = (digest and digest[:_SHORT] for digest in (before, after))
+            return BaselineChange(case=case_id, name=name, before=known, after=now)
     if old.provenance != new.provenance:
         before, after = (each.provenance.date.isoformat() for each in (old, new))
         return BaselineChange(case=case_id, name="recorded", before=before, after=after)

@@ -68,7 +68,7 @@ def least_difference(before: TensorSketch, sent: Sent) -> float | None:
     values = np.frombuffer(data, np.dtype(dtype))
     if values.dtype.kind != np.dtype(before.dtype).kind:
         return None
-    after = _sketch_like(before, values)
+    after = _make(values, before.shape, len(before.samples), len(before.sums))
     if after.not_finite != before.not_finite:
         return None
     groups = _group_sizes(values.size, len(before.sums))
@@ -99,10 +99,6 @@ def _sketch(values: npt.NDArray[Any], shape: tuple[int, ...], numbers: int) -> T
     is_whole = values.size <= 2 * numbers
     counts = (values.size, 0) if is_whole else (numbers, numbers)
     return _make(values, shape, *counts)
-
-
-def _sketch_like(before: TensorSketch, values: npt.NDArray[Any]) -> TensorSketch:
-    return _make(values, before.shape, len(before.samples), len(before.sums))
 
 
 def _make(

@@ -37,6 +37,12 @@ class ReviewStatus(Enum):
     CHANGED = "changed"
     REMOVED = "removed"
 
+    @classmethod
+    def of(cls, before: object, after: object) -> ReviewStatus:
+        if before is None:
+            return cls.NEW
+        return cls.REMOVED if after is None else cls.CHANGED
+
 
 class BrokenBaseline(Struct, frozen=True):
     """A baseline that cannot be read, and why. `commit` is None if it is in the work tree."""
@@ -115,9 +121,7 @@ class ReviewedBaseline(Struct, frozen=True):
 
     @property
     def status(self) -> ReviewStatus:
-        if self.before is None:
-            return ReviewStatus.NEW
-        return ReviewStatus.REMOVED if self.after is None else ReviewStatus.CHANGED
+        return ReviewStatus.of(self.before, self.after)
 
     @property
     def is_same_model(self) -> bool | None:
@@ -172,9 +176,7 @@ class ReviewedProgram(Struct, frozen=True):
 
     @property
     def status(self) -> ReviewStatus:
-        if self.before is None:
-            return ReviewStatus.NEW
-        return ReviewStatus.REMOVED if self.after is None else ReviewStatus.CHANGED
+        return ReviewStatus.of(self.before, self.after)
 
     @property
     def test(self) -> str | None:
@@ -228,8 +230,10 @@ def list_baselines(folder: Path) -> BaselineOverview:
     """List the baselines in a folder. Raises UsageError if the folder does not exist."""
     if not folder.is_dir():
         raise _no_folder(folder)
-    baselines, broken = _read_all(folder, BaselineStore(folder).names())
-    programs, broken_programs = _read_programs(folder, program_names(folder))
+    store = BaselineStore(folder)
+    baselines, broken = _read_each(store.read, folder, store.names())
+    read = partial(read_program, folder)
+    programs, broken_programs = _read_each(read, folder, program_names(folder))
     return BaselineOverview(
         folder,
         tuple(baselines.values()),
@@ -246,12 +250,14 @@ def review_baselines(folder: Path, ref: str) -> Review:
     with folder_taken_from_git(commit, place) as taken:
         if not folder.is_dir() and not any(taken.iterdir()):
             raise _no_folder(folder, commit)
-        names = sorted({*BaselineStore(taken).names(), *BaselineStore(folder).names()})
-        before, broken_before = _read_all(taken, names, commit, folder)
-        after, broken_after = _read_all(folder, names)
+        old, new = BaselineStore(taken), BaselineStore(folder)
+        names = sorted({*old.names(), *new.names()})
+        before, broken_before = _read_each(old.read, taken, names, commit, folder)
+        after, broken_after = _read_each(new.read, folder, names)
         tests = sorted({*program_names(taken), *program_names(folder)})
-        programs_before, more_before = _read_programs(taken, tests, commit, folder)
-        programs_after, more_after = _read_programs(folder, tests)
+        read_old, read_new = (partial(read_program, each) for each in (taken, folder))
+        programs_before, more_before = _read_each(read_old, taken, tests, commit, folder)
+        programs_after, more_after = _read_each(read_new, folder, tests)
     broken = sorted(
         (*broken_before, *broken_after, *more_before, *more_after), key=lambda each: each.name
     )
@@ -272,24 +278,12 @@ def review_baselines(folder: Path, ref: str) -> Review:
     return Review(folder, commit, changed, unchanged, tuple(broken), changed_programs)
 
 
-def _read_all(
-    folder: Path, names: Iterable[str], commit: Commit | None = None, told: Path | None = None
-) -> tuple[dict[str, Baseline], tuple[BrokenBaseline, ...]]:
-    return _read_each(BaselineStore(folder).read, folder, names, commit, told)
-
-
-def _read_programs(
-    folder: Path, names: Iterable[str], commit: Commit | None = None, told: Path | None = None
-) -> tuple[dict[str, StoredProgram], tuple[BrokenBaseline, ...]]:
-    return _read_each(partial(read_program, folder), folder, names, commit, told)
-
-
 def _read_each(
     read: Callable[[str], Found | None],
     folder: Path,
     names: Iterable[str],
-    commit: Commit | None,
-    told: Path | None,
+    commit: Commit | None = None,
+    told: Path | None = None,
 ) -> tuple[dict[str, Found], tuple[BrokenBaseline, ...]]:
     """Return the baselines of these names, and those that are broken.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -204,20 +205,16 @@ def other_counts(stored: StoredStatic, now: StaticProfile) -> str | None:
     return _describe([*_differences(stored, now, _FIGURES), *_other_layers(stored, now)])
 
 
-class _Difference(Struct, frozen=True):
-    now: str
-    recorded: str
+# A figure as it is counted now and as it was recorded, as text.
+_Difference: TypeAlias = tuple[str, str]
 
 
 def _describe(differences: Sequence[_Difference]) -> str | None:
     """Return text such as `3.072 k MACs (model.json says 2.048 k), 1 layer of Sign (0)`."""
     if not differences:
         return None
-    first, *others = differences
-    told = [
-        f"{first.now} (model.json says {first.recorded})",
-        *(f"{other.now} ({other.recorded})" for other in others),
-    ]
+    (now, recorded), *others = differences
+    told = [f"{now} (model.json says {recorded})", *(f"{new} ({old})" for new, old in others)]
     return shorten_list(told, _MOST_NAMED)
 
 
@@ -227,13 +224,13 @@ def _other_layers(stored: StoredStatic, now: StaticProfile) -> Iterator[_Differe
         shown = printable(op)
         counts = [0 if op not in side else side[op].count for side in (found, known)]
         if counts[0] != counts[1]:
-            yield _Difference(f"{count_of(counts[0], 'layer')} of {shown}", f"{counts[1]:,}")
+            yield f"{count_of(counts[0], 'layer')} of {shown}", f"{counts[1]:,}"
             continue
         for name, unit in _OF_LAYERS.items():
             values = getattr(found[op], name), getattr(known[op], name)
             if values[0] != values[1]:
                 told = [_shown(value) for value in values]
-                yield _Difference(f"{told[0]} {unit} in {shown}", told[1])
+                yield f"{told[0]} {unit} in {shown}", told[1]
 
 
 def _shown(value: int | str | None) -> str:
@@ -248,7 +245,7 @@ def _differences(
     for figure in figures:
         found, known = figure.read(twin), figure.read(stored)
         if found != known:
-            yield _Difference(f"{figure.show(found)} {figure.name}", figure.show(known))
+            yield f"{figure.show(found)} {figure.name}", figure.show(known)
 
 
 def _describe_structure(case: StoredCase) -> str:

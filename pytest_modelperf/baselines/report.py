@@ -305,10 +305,12 @@ def _parts(each: ReviewedBaseline) -> Iterator[str]:
         yield from _ratio_parts(name, title, changes)
     yield from _case_parts(each)
     yield from _twin_parts(each, changes)
-    yield from _plan_parts(changes)
+    plans = [change.case or "" for change in changes if change.name == "plan"]
+    if plans:
+        yield f"plan changed ({_cases(plans)})"
     yield from _runtime_parts(changes)
     yield from _machine_parts(changes)
-    others = dict.fromkeys(_figure_title(c.name) for c in changes if c.name not in _TOLD)
+    others = dict.fromkeys(_TITLES.get(c.name, c.name) for c in changes if c.name not in _TOLD)
     if others:
         yield f"also {shorten_list(list(others), _MOST)}"
 
@@ -348,16 +350,15 @@ def _ratio_parts(name: str, title: str, changes: Sequence[BaselineChange]) -> It
         return
     shows_machine = len({change.machine for change in found}) > 1
     places: dict[str, list[str]] = {}
-    for change in sorted(found, key=_rank, reverse=True):
+    # A change from 0 to more is the worst.
+    worst_first = sorted(
+        found, key=lambda c: math.inf if c.ratio is None else c.ratio, reverse=True
+    )
+    for change in worst_first:
         on = f" on {change.machine or ''}" if shows_machine else ""
         places.setdefault(_change_text(change), []).append(f"{change.case or ''}{on}")
     told = [f"{text} ({shorten_list(where, _MOST)})" for text, where in places.items()]
     yield f"{title} {shorten_list(told, _MOST)}"
-
-
-def _rank(change: BaselineChange) -> float:
-    """Return how bad a change is. A change from 0 to more is the worst."""
-    return math.inf if change.ratio is None else change.ratio
 
 
 def _case_parts(each: ReviewedBaseline) -> Iterator[str]:
@@ -387,12 +388,6 @@ def _twin_parts(each: ReviewedBaseline, changes: Sequence[BaselineChange]) -> It
         ]
         if cases:
             yield f"twin {word} ({_cases(cases)})"
-
-
-def _plan_parts(changes: Sequence[BaselineChange]) -> Iterator[str]:
-    cases = [change.case or "" for change in changes if change.name == "plan"]
-    if cases:
-        yield f"plan changed ({_cases(cases)})"
 
 
 def _runtime_parts(changes: Sequence[BaselineChange]) -> Iterator[str]:
@@ -446,15 +441,11 @@ def plan_table(plan: UpdatePlan) -> Table:
 
 
 def _row(change: BaselineChange, case: str, *, shows_machine: bool) -> tuple[str, ...]:
-    what = _figure_title(change.name)
+    what = _TITLES.get(change.name, change.name)
     if shows_machine and change.machine is not None:
         what = f"{what} on {change.machine}"
     before, after = (_value(change.name, value) for value in (change.before, change.after))
     return (case, what, before, after, _change_text(change))
-
-
-def _figure_title(name: str) -> str:
-    return _TITLES.get(name, name)
 
 
 def _value(name: str, value: Value) -> str:

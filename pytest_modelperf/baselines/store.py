@@ -159,11 +159,10 @@ class BaselineStore(Struct, frozen=True):
         self._remove_remains()
         _settle(folder)
         recording = plan.recording
-        keys = None if recording is None else _keys(recording.machine)
-        stored = self.read(plan.name, keys)
         if recording is not None:
-            now = plan_update(stored, recording)
-        elif stored is not None:
+            keys = () if recording.machine is None else (recording.machine.key,)
+            now = plan_update(self.read(plan.name, keys), recording)
+        elif (stored := self.read(plan.name)) is not None:
             ids = None if plan.after is None else plan.removed
             now = plan_removal(stored, ids)
         else:
@@ -177,10 +176,12 @@ class BaselineStore(Struct, frozen=True):
             try:
                 _write(folder, now.before, now.after)
             except OSError:
-                if is_new:
-                    self._remove_new(folder)
-                else:
-                    _take_back(folder)
+                # If this fails, too, the next writer does it.
+                with contextlib.suppress(OSError, BaselineError):
+                    if is_new:
+                        self._remove(folder)
+                    else:
+                        _settle(folder)
                 raise
         return now
 
@@ -214,11 +215,6 @@ class BaselineStore(Struct, frozen=True):
         folder.rename(self.root / f"{_REMOVED}{secrets.token_hex(4)}")
         FILES.sync_folder(self.root)
         self._remove_remains()
-
-    def _remove_new(self, folder: Path) -> None:
-        """Remove a folder that a failed write made. If that fails too, the next writer does it."""
-        with contextlib.suppress(OSError):
-            self._remove(folder)
 
     def _remove_remains(self) -> None:
         for path in list(self.root.iterdir()):
@@ -262,10 +258,6 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return True
-
-
-def _keys(machine: MachineBaseline | None) -> tuple[str, ...]:
-    return () if machine is None else (machine.key,)
 
 
 def _read_machine(folder: Path, key: str) -> MachineBaseline | None:
@@ -346,12 +338,6 @@ def _settle(folder: Path) -> None:
         FILES.sync_folder(folder)
     elif model is not None and model.twin is None:
         (folder / TWIN_FILE).unlink(missing_ok=True)
-
-
-def _take_back(folder: Path) -> None:
-    """Revert a failed write. If that fails too, the next writer does it."""
-    with contextlib.suppress(OSError, BaselineError):
-        _settle(folder)
 
 
 def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
