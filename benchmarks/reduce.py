@@ -40,7 +40,7 @@ from parts import MODELS, Bench
 from results import Expectation, Result, Start, conclude, list_names, markdown
 from why import words_of_change
 
-from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.store import make_environment
 
 UPGRADE = "an upgrade"
 # An output more costs too little to be shown as a slowdown.

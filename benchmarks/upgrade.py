@@ -33,7 +33,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.request import CompareRequest
-from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.model_request import ModelRun

@@ -127,7 +127,7 @@ def environment_spec(option: str, requirements: Sequence[str]) -> str | None:
     """Return the gateway to a Python with these packages, if any are given."""
     if not requirements:
         return None
-    from pytest_modelperf.environments.making import make_environment
+    from pytest_modelperf.environments.store import make_environment
     from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 
     with shown_progress() as progress:

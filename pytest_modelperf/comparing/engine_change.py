@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from pytest_modelperf.baselines.records import StoredCase
+from pytest_modelperf.files.opened import installed_version
 
 # Other builds of an engine, which are separate packages with the same version.
 _BUILDS: Mapping[str, Sequence[str]] = {
@@ -47,7 +47,7 @@ def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange |
 
 def installed_builds(engine: str) -> Mapping[str, str]:
     """Return the installed packages with an engine, and the version of each."""
-    found = {package: _installed_version(package) for package in (engine, *_BUILDS.get(engine, ()))}
+    found = {package: installed_version(package) for package in (engine, *_BUILDS.get(engine, ()))}
     return {package: version for package, version in found.items() if version is not None}
 
 
@@ -61,10 +61,3 @@ def requirement_of(engine: str, version: str) -> str:
     """Return the requirement for this version of an engine, as the build that is installed."""
     package = next(iter(installed_builds(engine)), engine)
     return f"{package}=={version}"
-
-
-def _installed_version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.comparing.sizes import with_size
-from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import ModelPerfError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import write_twin_bytes

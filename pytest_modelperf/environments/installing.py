@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias
@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from pytest_modelperf.errors import EnvironmentMakingError, UsageError
+from pytest_modelperf.files.opened import installed_version
 from pytest_modelperf.systems.trees import TREES
 from pytest_modelperf.text.escaping import printable
 
@@ -141,10 +142,8 @@ def failure_of(output: str) -> str:
 def _has_pip_for_others() -> bool:
     if importlib.util.find_spec("pip") is None:
         return False
-    try:
-        return Version(version("pip")) >= _FIRST_PIP_FOR_OTHERS
-    except PackageNotFoundError:
-        return False
+    found = installed_version("pip")
+    return found is not None and Version(found) >= _FIRST_PIP_FOR_OTHERS
 
 
 def _run(command: Sequence[str], folder: Path, tell: Tell) -> None:

@@ -1,4 +1,4 @@
-"""The folder in which environments are kept, one folder for each.
+"""Environments, each made once and kept in a folder of its own.
 
 Their names are digests of the interpreter, the platform and the requirements. An environment
 is never incomplete: it is made under another name, and then renamed.
@@ -15,14 +15,23 @@ import secrets
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_modelperf.environments.installing import WantedPackages, python_in, read_requirements
+from pytest_modelperf.environments.installing import (
+    Installer,
+    WantedPackages,
+    constraints_of,
+    find_installer,
+    is_met,
+    packages_in,
+    python_in,
+    read_requirements,
+)
 from pytest_modelperf.environments.records import (
     STORED_ENVIRONMENT,
     Environment,
@@ -49,6 +58,13 @@ _ADVICE = FileAdvice(
     conflict="Remove it with `modelperf env --prune all`.",
 )
 
+_ADVICE_ON_VERSIONS = (
+    "Give a version that has a wheel for this Python in the package index, or name the Python of "
+    "an environment of your own."
+)
+# The package that every worker imports, with any engine.
+_FOR_WORKERS = "numpy"
+
 
 def environments_folder() -> Path:
     """Return the folder of environments among the caches of this user."""
@@ -63,6 +79,35 @@ def folder_of(wanted: WantedPackages) -> str:
         sysconfig.get_platform(), *wanted.key,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def make_environment(
+    requirements: Sequence[str],
+    *,
+    on_progress: Callable[[str], None] = lambda step: None,  # noqa: ARG005  # shows nothing
+    installer: Installer | None = None,
+    folder: Path | None = None,
+) -> Environment:
+    """Return the environment with these requirements and numpy, from the cache if it exists.
+
+    Raises UsageError for requirements that cannot be read, and EnvironmentMakingError with the
+    message of the installer for those that cannot be installed.
+    """
+    wanted = read_requirements(requirements)
+    folder = folder or environments_folder()
+    found = find_environment(folder, wanted)
+    if found is not None:
+        return found
+    try:
+        with locked_environments(folder, on_progress):
+            # Another process may have made it in the meantime.
+            found = find_environment(folder, wanted)
+            return found or _make(wanted, folder, installer or find_installer(), on_progress)
+    except OSError as error:
+        raise EnvironmentMakingError(
+            f"no environment can be made in {printable(str(folder))}: {error.strerror or error}. "
+            f"Make room there, or set {FOLDER_VARIABLE} to another folder."
+        ) from error
 
 
 def find_environment(folder: Path, wanted: WantedPackages) -> Environment | None:
@@ -185,11 +230,47 @@ def locked_environments(
     return locked(folder, _LONGEST_WAIT_S, hangs, partial(on_wait, step))
 
 
-def unwritable(folder: Path, error: OSError) -> EnvironmentMakingError:
-    return EnvironmentMakingError(
-        f"no environment can be made in {printable(str(folder))}: {error.strerror or error}. "
-        f"Make room there, or set {FOLDER_VARIABLE} to another folder."
-    )
+def _make(
+    wanted: WantedPackages, folder: Path, installer: Installer, tell: Callable[[str], None]
+) -> Environment:
+    """Make a new environment, while the caller holds the lock."""
+    remove_unfinished(folder)
+    unfinished = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+    try:
+        unfinished.mkdir()
+        return _install(wanted, folder, unfinished, installer, tell)
+    except EnvironmentMakingError as error:
+        named = " and ".join(wanted.requirements)
+        raise EnvironmentMakingError(
+            f"no environment with {named} for Python {platform.python_version()} can be made: "
+            f"{error.message}\n{_ADVICE_ON_VERSIONS}"
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _install(
+    wanted: WantedPackages,
+    folder: Path,
+    unfinished: Path,
+    installer: Installer,
+    tell: Callable[[str], None],
+) -> Environment:
+    named = " and ".join(wanted.requirements)
+    tell(f"making an environment with {named} by {installer.name}")
+    installer.create(unfinished, tell)
+    asked = [*wanted.requirements, *([] if _FOR_WORKERS in wanted.names else [_FOR_WORKERS])]
+    known = constraints_of(wanted, wanted.versions or {})
+    installer.install(unfinished, [*asked, *known], tell)
+    packages = packages_in(unfinished)
+    # The versions that a range resolves to are known only now.
+    missed = [each for each in constraints_of(wanted, packages) if not is_met(each, packages)]
+    if missed:
+        installer.install(unfinished, [*wanted.exactly(packages).requirements, *missed], tell)
+        packages = packages_in(unfinished)
+    if not python_in(unfinished).exists() or not all(name in packages for name in wanted.names):
+        raise EnvironmentMakingError(f"{installer.name} reported success but installed nothing.")
+    return keep_environment(folder, unfinished, wanted, packages, installer.name)
 
 
 def _find_kept(folder: Path, wanted: WantedPackages) -> KeptEnvironment | None:

@@ -6,11 +6,11 @@ Files that compiled code opens by itself are not noticed.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 _THIS = "pytest-modelperf"
@@ -64,13 +64,21 @@ def distributions() -> dict[str, str]:
     """Return the versions of the distributions whose modules are imported."""
     tops = {name.partition(".")[0] for name in tuple(sys.modules)}
     names = {each for top, owners in _owners().items() if top in tops for each in owners}
-    return {name: version(name) for name in sorted(names - {_THIS})}
+    return {name: importlib.metadata.version(name) for name in sorted(names - {_THIS})}
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, or None if it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @cache
 def _owners() -> Mapping[str, list[str]]:
     """Map each module to its distributions. This is slow: it reads the metadata of all of them."""
-    return packages_distributions()
+    return importlib.metadata.packages_distributions()
 
 
 def module_files() -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path, PurePath
 
 from pytest_modelperf.baselines.program import ProgramSources, SeenModel, StoredProgram
 from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.files.opened import installed_version
 from pytest_modelperf.text.escaping import printable
 
 _PIECE_BYTES = 1 << 20
@@ -19,10 +19,7 @@ _MAX_TEXT_BYTES = 16 << 20
 
 
 def has_digest(content: bytes, recorded: str) -> bool:
-    """Whether the content is the recorded one, even if git has converted its line ends.
-
-    A program may be recorded on Windows, with CRLF, and compared on Linux.
-    """
+    """Whether the content is the recorded one, even with line ends that git has converted."""
     contents = [content]
     if b"\n" in content and b"\0" not in content:
         unix = content.replace(b"\r\n", b"\n")
@@ -39,9 +36,6 @@ def file_has_digest(path: Path, recorded: str) -> bool:
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
     return digest.hexdigest() == recorded
-
-
-# -- what changed of all that a program read since it was recorded
 
 
 def changes_since(
@@ -62,14 +56,6 @@ def changes_since(
         *_distribution_changes(stored.seen, version_of or installed_version),
         *_python_changes(stored.seen, python or platform.python_version()),
     )
-
-
-def installed_version(distribution: str) -> str | None:
-    """Return the version of an installed distribution, or None if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _file_changes(seen: ProgramSources, top: Path) -> Iterator[str]:

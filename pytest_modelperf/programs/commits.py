@@ -18,13 +18,12 @@ from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.git import GitAnswer, ask_git
 from pytest_modelperf.programs.changes import has_digest
 from pytest_modelperf.programs.repository import head_commit
-from pytest_modelperf.revisions.commits import Commit, RefOption, find_commit
+from pytest_modelperf.revisions.commits import LFS_POINTER, Commit, RefOption, find_commit
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
 # The ref that a user gives as `against=`.
 AGAINST = RefOption("against", "a branch, a tag or a commit", takes_paths=False)
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
 # Few commits are needed, because a baseline file is seldom written again without a change of its
 # program.
@@ -42,10 +41,7 @@ def find_against(text: str, top: Path) -> Commit:
 
 
 def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
-    """Return the id of a commit that HEAD contains and that holds the recorded program.
-
-    `file` is the `program.json` that was read. Raises BaselineError if there is no such commit.
-    """
+    """Return a commit in HEAD's history that holds the recorded program, or raise BaselineError."""
     if stored.commit is not None and _is_in_history(stored.commit, top):
         return stored.commit
     tried = _commits_of_file(file, top)
@@ -144,7 +140,7 @@ def _differing(commit: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
 def _is_recorded(content: bytes, recorded: str) -> bool:
     """Whether this content in git is the recorded file, or the pointer of Git LFS to it."""
     return has_digest(content, recorded) or (
-        content.startswith(_LFS_POINTER) and f"\noid sha256:{recorded}\n".encode() in content
+        content.startswith(LFS_POINTER) and f"\noid sha256:{recorded}\n".encode() in content
     )
 
 

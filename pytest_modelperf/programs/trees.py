@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
 from pytest_modelperf.environments.installing import own_requirements, read_requirements
-from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.records import Environment
+from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.files.git import FETCH_SECONDS, ask_git
 from pytest_modelperf.programs.changes import file_has_digest
 from pytest_modelperf.programs.commits import ignored_files
+from pytest_modelperf.revisions.commits import is_lfs_pointer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 from pytest_modelperf.tracing.first_import import AskingFinder
@@ -91,10 +92,11 @@ class SideFinder(AskingFinder):
 
     def changed(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
         folders = spec.submodule_search_locations
+        mapped = None if folders is None else [self._tree.mapped(each) for each in folders]
         origin = spec.origin if spec.has_location else None
         if origin is None or self._tree.place_in_worktree(origin) is None:
             if folders is not None and any(map(self._tree.place_in_worktree, folders)):
-                spec.submodule_search_locations = [self._tree.mapped(each) for each in folders]
+                spec.submodule_search_locations = mapped
             return spec
         file = self._tree.mapped(origin)
         if not os.path.exists(file):  # noqa: PTH110  # a text
@@ -102,11 +104,7 @@ class SideFinder(AskingFinder):
                 f"No module named {spec.name!r}: {file} does not exist", name=spec.name
             )
         moved = importlib.util.spec_from_file_location(
-            spec.name,
-            file,
-            submodule_search_locations=(
-                None if folders is None else [self._tree.mapped(each) for each in folders]
-            ),
+            spec.name, file, submodule_search_locations=mapped
         )
         return spec if moved is None else moved
 
@@ -138,10 +136,7 @@ def python_of(stored: StoredProgram, top: Path, make: Maker = make_environment) 
 def python_with(
     requirement: str, seen: ProgramSources, top: Path, make: Maker = make_environment
 ) -> Path:
-    """Return the Python of an environment that differs from this one in one requirement.
-
-    `requirement` is a text such as `magika==1.0.3`, and `seen` is what the program reads now.
-    """
+    """Return the Python of an environment with one other requirement, such as `magika==1.0.3`."""
     return make(changed_requirements(requirement, seen, top)).python
 
 
@@ -222,8 +217,6 @@ def _name_of(requirement: str) -> str:
 # -- files in the tree of a commit that its checkout does not bring
 
 
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-_MAX_POINTER_BYTES = 1024
 _MOST_NAMED = 3
 
 
@@ -326,8 +319,6 @@ def _download(places: Collection[str], tree: Path) -> None:
 
 def _is_pointer(path: Path) -> bool:
     try:
-        if path.stat().st_size > _MAX_POINTER_BYTES:
-            return False
-        return path.read_bytes().startswith(_LFS_POINTER)
+        return is_lfs_pointer(path)
     except OSError:
         return False

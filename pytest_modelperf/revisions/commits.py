@@ -24,7 +24,7 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.text.escaping import printable
 
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES = 1024
 # Messages of git, and of the shells that run its filters.
 _NO_LFS = re.compile(r"'lfs' is not a git command|git-lfs: (command )?not found", re.IGNORECASE)
@@ -120,10 +120,7 @@ def folder_taken_from_git(commit: Commit, folder: Path) -> Iterator[Path]:
 
 
 def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
-    """Return a model's path and those of its external data in a commit, relative to its folder.
-
-    A link has two paths: its own, and the one that it points to.
-    """
+    """Return the paths of a model and its data in a commit, and of what their links lead to."""
     prefix = _look_at_repository(commit.folder, commit.option).prefix
     with working_folder("against") as folder:
         path = folder / model.name
@@ -299,7 +296,7 @@ def _write_file(commit: Commit, found: str, target: Path) -> None:
                 f"git cannot read {printable(found)} of {commit}: {answer.reason}. Try "
                 f"`git cat-file --filters {_quoted(f'{commit.text}:{found}')} > old.onnx`."
             )
-        if _is_pointer(target):
+        if is_lfs_pointer(target):
             _smudge(commit, found, target)
     except OSError as error:
         raise _unwritten(Path(found), error) from error
@@ -373,14 +370,14 @@ def _smudge(commit: Commit, place: str, target: Path) -> None:
                 source=pointer, output=file, seconds=FETCH_SECONDS,
                 otherwise=commit.option.otherwise,
             )  # fmt: skip
-    if answer.code != 0 or _is_pointer(target):
+    if answer.code != 0 or is_lfs_pointer(target):
         raise _no_lfs_file(commit, place, answer)
 
 
-def _is_pointer(path: Path) -> bool:
+def is_lfs_pointer(path: Path) -> bool:
     if path.stat().st_size > _MAX_POINTER_BYTES:
         return False
-    return path.read_bytes().startswith(_LFS_POINTER)
+    return path.read_bytes().startswith(LFS_POINTER)
 
 
 def _no_lfs_file(commit: Commit, place: str, answer: GitAnswer) -> UsageError:

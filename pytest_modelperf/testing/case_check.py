@@ -22,7 +22,7 @@ from pytest_modelperf.comparing.engine_change import (
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import CaseComparison, Measure
 from pytest_modelperf.comparing.short_runs import Slowdowns
-from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.history.records import Tag

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.environments.making import make_environment
-from pytest_modelperf.environments.store import NOTE, environments_folder
+from pytest_modelperf.environments.store import NOTE, environments_folder, make_environment
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from tests.support.command import run
 from tests.support.installers import FakeInstaller

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.request import CompareRequest
-from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest

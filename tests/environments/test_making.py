@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.environments.installing import find_installer
-from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.records import CACHE_CONTENT, CacheContent, Environment
 from pytest_modelperf.environments.store import (
     NOTE,
     UNFINISHED,
     list_environments,
     locked_environments,
+    make_environment,
     prune_environments,
     with_sizes,
 )

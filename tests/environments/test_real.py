@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.environments.installing import find_installer
-from pytest_modelperf.environments.making import make_environment
-from pytest_modelperf.environments.store import list_environments
+from pytest_modelperf.environments.store import list_environments, make_environment
 from pytest_modelperf.errors import EnvironmentMakingError
 from tests.support.command import run
 from tests.support.installers import FakeInstaller
@@ -90,7 +89,7 @@ def test_a_version_that_does_not_exist_is_told_in_the_words_of_the_installer(
 KILLED = """
 import sys
 from pathlib import Path
-from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.store import make_environment
 from tests.support.installers import FakeInstaller
 from tests.support.releases import RELEASES, use_releases
 

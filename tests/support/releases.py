@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.environments.records import Environment
+from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import EnvironmentMakingError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
 
