@@ -10,16 +10,16 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.changes import KernelChange, LayerChange, LayerTypeChange
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.merged_kernels import NO_PLANS, merge_kernels
-from pytest_modelperf.comparing.reasons import (
+from pytest_modelperf.comparing.reasons.collecting import (
     NO_GRAPHS,
     Graphs,
-    MeasuredParts,
     find_causes,
     find_reasons,
     find_reasons_of_parts,
-    lower_bounds,
     reasons_of_graphs,
 )
+from pytest_modelperf.comparing.reasons.graphs import lower_bounds
+from pytest_modelperf.comparing.reasons.plans import MeasuredParts
 from pytest_modelperf.comparing.records import MEDIAN, TOTAL, CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.fusion import kernels_of_case
 from pytest_modelperf.profiler.records import CaseProfile
@@ -51,10 +51,7 @@ class Explanation(Struct, frozen=True):
 
 
 def with_causes(metrics: Iterable[Metric], causes: Mapping[str, str]) -> tuple[Metric, ...]:
-    """Return the metrics, those that regressed with their causes.
-
-    The time of one pass of a workload has the causes of the median, which it replaces.
-    """
+    """Return the metrics, those that regressed with causes. A pass has those of the median."""
     return tuple(
         replace(metric, reason=causes.get(MEDIAN if metric.name == TOTAL else metric.name))
         if metric.verdict is Verdict.REGRESSED and metric.limit is None

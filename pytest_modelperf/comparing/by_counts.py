@@ -18,7 +18,11 @@ from pytest_modelperf.baselines.records import ModelBaseline, StoredStatic
 from pytest_modelperf.comparing.attribution import explain, with_causes
 from pytest_modelperf.comparing.changes import LayerTypeChange
 from pytest_modelperf.comparing.limits import Tolerances, allowed_growth
-from pytest_modelperf.comparing.reasons import causes_by_counts, lower_bounds, reasons_of_counts
+from pytest_modelperf.comparing.reasons.graphs import (
+    causes_by_counts,
+    lower_bounds,
+    reasons_of_counts,
+)
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.profiler.counting.records import StaticProfile
@@ -29,10 +33,7 @@ CountTotals: TypeAlias = StoredStatic | StaticProfile
 
 
 class SideCounts(Struct, frozen=True):
-    """Both kinds of counts of one side: from its graph alone, and completed by a run.
-
-    Only counts of the same kind are compared.
-    """
+    """The counts of one side by its graph alone and by a run. Only the same kind is compared."""
 
     graph: CountTotals
     observed: CountTotals | None

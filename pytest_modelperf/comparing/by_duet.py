@@ -37,8 +37,7 @@ from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
-from pytest_modelperf.comparing.reasons import Graphs
-from pytest_modelperf.comparing.reasons.collecting import slower_members
+from pytest_modelperf.comparing.reasons.collecting import Graphs, slower_members
 from pytest_modelperf.comparing.records import MEMBER, CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.comparing.settled import (
     cannot_run_apart,

@@ -12,7 +12,8 @@ from pytest_modelperf.comparing.changes import KernelCounts, PartChange, TimeCha
 from pytest_modelperf.comparing.differences import Doubt
 from pytest_modelperf.comparing.judged_case import JudgedRounds
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
-from pytest_modelperf.comparing.reasons import Graphs, MeasuredParts
+from pytest_modelperf.comparing.reasons.collecting import Graphs
+from pytest_modelperf.comparing.reasons.plans import MeasuredParts
 from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.comparing.settled import describe_same_plan
 from pytest_modelperf.comparing.short_runs import describe_slowdown

@@ -254,9 +254,6 @@ def _times_by_type(side: CaseLayers) -> dict[str, list[LayerTime]]:
     return found
 
 
-# -- times
-
-
 def _difference(
     before: Sequence[LayerTime],
     after: Sequence[LayerTime],

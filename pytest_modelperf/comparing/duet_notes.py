@@ -67,10 +67,7 @@ def _machine_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> li
 
 
 def find_baseline_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> float | None:
-    """Return the time of the baseline on this machine, divided by its time when it was recorded.
-
-    Return None if it was recorded on another engine, which can be the cause of the difference.
-    """
+    """Return the baseline's time here by its recorded one, or None if that is of another engine."""
     stored, now = asked.recorded, ran.before.profile.measured
     if stored is None or now is None or not stored.is_of(now.engine):
         return None

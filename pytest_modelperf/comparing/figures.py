@@ -139,10 +139,7 @@ def format_change(metric: Metric) -> str:
 
 
 def format_value(metric: Metric, value: float | None) -> str:
-    """Return a value of the metric, in the unit of its limit if it has one.
-
-    An exact figure and its limit are written out in full if they differ but would look alike.
-    """
+    """Return a value in the unit of the metric's limit, in full if both differ but look alike."""
     found, limit = metric.after, metric.limit
     if value is None or found in {None, limit} or limit is None or is_sampled(metric.name):
         return _format_limited(metric, value)
@@ -168,10 +165,7 @@ def _format_limited(metric: Metric, value: float | None) -> str:
 
 
 def format_interval(metric: Metric) -> str:
-    """Return the interval of the change: `+10.2 … +13.1 %`.
-
-    If the metric has a limit, return the interval of the value: `13.80 … 14.70 ms`.
-    """
+    """Return `+10.2 … +13.1 %`, or the interval of the value itself for a metric with a limit."""
     if metric.name in _CHANGES and metric.after_interval is not None:
         return _change_range(metric.after_interval)
     if metric.limit is not None and metric.after_interval is not None:

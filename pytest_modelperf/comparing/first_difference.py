@@ -236,9 +236,6 @@ def _read_by(node: Node) -> tuple[str, ...]:
     )
 
 
-# -- why outputs differ
-
-
 class SearchedOutputs(Struct, frozen=True):
     """Where outputs begin to differ. `notes` say why that was not found."""
 

@@ -218,10 +218,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     def judge_members(
         self, pairs: Sequence[PairedTurns], *, is_last: bool = False
     ) -> MixtureAnswer | None:
-        """Judge a workload in place of the median, or return None if the case is not a workload.
-
-        The members are judged only if the median has a tolerance.
-        """
+        """Judge a workload by its members, if it is one and the median has a tolerance."""
         if _MEDIAN not in self.percents:
             return None
         return judge_mixture(pairs, self.rule(_MEDIAN), is_last=is_last)
@@ -350,10 +347,7 @@ def _shown_percentiles(
 
 
 def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
-    """Return the times to load and of the first inference, in milliseconds, paired by round.
-
-    A single round has only the cold start, which is shown but decides nothing.
-    """
+    """Return the times to load and of the first inference, in ms. One round decides nothing."""
     metrics = []
     for name in gate.starts:
         start = STARTS[name]

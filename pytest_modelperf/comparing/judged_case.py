@@ -62,22 +62,21 @@ def with_failure(
 
 def without_gains(failed: CaseComparison) -> CaseComparison:
     """Return a failed case without its improvements: a model that does not run saves nothing."""
-    metrics = tuple(
-        replace(metric, verdict=Verdict.INCONCLUSIVE)
-        if metric.verdict is Verdict.IMPROVED
-        else metric
-        for metric in failed.metrics
+    return replace(failed, metrics=left_open(failed.metrics, Verdict.IMPROVED))
+
+
+def left_open(metrics: Sequence[Metric], verdict: Verdict) -> tuple[Metric, ...]:
+    """Return the metrics, those with this verdict made inconclusive."""
+    return tuple(
+        replace(each, verdict=Verdict.INCONCLUSIVE) if each.verdict is verdict else each
+        for each in metrics
     )
-    return replace(failed, metrics=metrics)
 
 
 def side_run(
     measured: Measurement | None, metrics: Sequence[Metric] = (), *, is_before: bool = False
 ) -> SideRun | None:
-    """Return the profile of a side for a report, or None if the side did not run.
-
-    Its percentiles are those of the metrics, so that both sides differ by the judged ratio.
-    """
+    """Return the profile of a side that ran, whose percentiles are those of the metrics."""
     if measured is None:
         return None
     shown_ms = {m.name: m.before if is_before else m.after for m in metrics if m.limit is None}
@@ -99,9 +98,6 @@ def _moved(percentile: Percentile, shown_ms: float | None) -> Percentile:
     if not percentile.value_ns or shown_ms is None:
         return percentile
     return percentile.scaled(shown_ms * 1e6 / percentile.value_ns)
-
-
-# -- one case of two models that are compared
 
 
 class PairedCase(Struct, frozen=True):
@@ -140,9 +136,6 @@ def bind_pairs(
     ]
     require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
     return [PairOf(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
-
-
-# -- all that the rounds of a duet tell
 
 
 class JudgedRounds(Struct, frozen=True):

@@ -85,11 +85,9 @@ class Tolerances(Struct, frozen=True):
         return dict(self.counts).get(name, 0.0)
 
     def of_figure(self, name: str) -> float:
-        """Return the tolerance of a figure that is neither a percentile nor a count.
-
-        A first inference is an inference, so by default it may be as much slower as the median.
-        """
+        """Return the tolerance of a figure that is neither a percentile nor a count."""
         default = _FIGURE_SHARES[name]
+        # A first inference is an inference, so it may be as much slower as the median.
         if name == FIRST:
             default = max(default, self.of(_MEDIAN))
         return dict(self.figures).get(name, default)
@@ -202,10 +200,8 @@ def _split_pairs(text: str, where: str) -> dict[str, str]:
 
 
 def allowed_growth(count: int, share: float) -> float:
-    """Return how much this share allows an exact figure to grow, rounded up a little.
-
-    As floats, the product of 0.29 and 100 is 28.999999999999996.
-    """
+    """Return how much this share allows an exact figure to grow, rounded up a little."""
+    # As floats, the product of 0.29 and 100 is 28.999999999999996.
     return share * count * (1.0 + _ROUNDING)
 
 

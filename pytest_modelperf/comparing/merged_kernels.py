@@ -18,10 +18,7 @@ Kernels = Sequence[GraphKernel]
 
 
 class KnownPlans(Struct, frozen=True):
-    """The kernels that both plans have, before to after.
-
-    `parts` maps each changed kernel of either side to its part.
-    """
+    """The kernels that both plans have, before to after, and the part of each changed kernel."""
 
     partners: Mapping[int, int] = field(default_factory=dict)
     parts: tuple[Mapping[int, int], Mapping[int, int]] = ({}, {})
@@ -45,9 +42,6 @@ def merge_kernels(
     _pair(before, after, pairs, changes)
     _untangle(before, after, pairs)
     return _merge(before, after, pairs, changes, known)
-
-
-# -- pairs
 
 
 def _by_layer(layers: Sequence[LayerChange]) -> Mapping[tuple[int, int], LayerChange]:
@@ -172,9 +166,6 @@ class _Places:
         was = () if old is None else self._before[old].inputs
         now = () if new is None else self._after[new].inputs
         return tuple(self._old_places[each] for each in was), tuple(now)
-
-
-# -- one graph
 
 
 def _merge(

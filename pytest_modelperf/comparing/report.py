@@ -186,9 +186,6 @@ def _metric_cells(metric: Metric) -> tuple[Cell, ...]:
     return (*values, low, high, metric.allowed, verdict, metric.gated)
 
 
-# -- one case
-
-
 def case_section(
     view: CaseView, sentence: str, blocks: Iterable[ReportBlock], *, is_open: bool = False
 ) -> Section:
@@ -207,10 +204,7 @@ def case_section(
 def case_blocks(
     case: CaseComparison, wording: Wording, advice: str | None = None
 ) -> Iterator[ReportBlock]:
-    """Yield everything about a case: figures, layers, reasons, and how they were found.
-
-    The layers are drawn only on a page. `advice` says how to accept the case.
-    """
+    """Yield all about a case. Layers are drawn only on a page; `advice` says how to accept it."""
     yield from doubt_blocks(case, wording)
     if case.metrics:
         yield Rows(metric_table(case))

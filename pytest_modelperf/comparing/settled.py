@@ -26,7 +26,7 @@ from pytest_modelperf.comparing.gates import (
     stored_start_metrics,
     unjudged_metrics,
 )
-from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase, side_run
+from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase, left_open, side_run
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.short_runs import Slowdowns, Suspicion, look_at
 from pytest_modelperf.comparing.sides import Side
@@ -76,7 +76,10 @@ def settle(
         return missing
     require_recorded_structure(before.baseline.model.name, stored, after.file, place.tell)
     is_same = before.setup == setup and stored.inputs == after.given_inputs
-    if not (is_same and _is_recorded(stored, after, setup, place)):
+    if not (is_same and has_recorded_engine(stored, setup)):
+        return None
+    # The digest comes last, because it may have to read gigabytes.
+    if stored.model_sha256 != after.file.sha256(place.tell):
         return None
     require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
     if has_lost_its_twin(before.baseline, before.twin, stored):
@@ -145,13 +148,6 @@ def _other_generation(stored: StoredCase, model: Model) -> str:
             f"tokens. Now: {phase.phase.generate}. Give the same or record it again"
         )
     return ""
-
-
-def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
-    # The digest comes last, because it may have to read gigabytes.
-    return has_recorded_engine(stored, setup) and (
-        stored.model_sha256 == model.file.sha256(place.tell)
-    )
 
 
 def has_recorded_engine(stored: StoredCase, setup: Setup) -> bool:
@@ -281,13 +277,8 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
 
 
 def _with_recorded_start(measured: Measurement, recorded: StoredLatency) -> Measurement:
-    load_ns, first_ns = (
-        round(median(each[0] for each in figures))
-        for figures in (
-            [process.load_ns for process in recorded.processes],
-            [process.first_ns for process in recorded.processes],
-        )
-    )
+    load_ns = round(median(process.load_ns[0] for process in recorded.processes))
+    first_ns = round(median(process.first_ns[0] for process in recorded.processes))
     rounds = tuple(
         replace(made, load_ns=load_ns, first_ns=first_ns, starts=None) for made in measured.rounds
     )
@@ -419,7 +410,7 @@ def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:
             metrics += stored_start_metrics(stored, now.measured.rounds, gate)
         doubt = _why_doubtful(metrics, now.measured, asked.place.case.cores)
         if doubt is not None:
-            metrics = tuple(map(_as_inconclusive, metrics))
+            metrics = left_open(metrics, Verdict.REGRESSED)
     comparison = replace(
         counted,
         metrics=(*metrics, *counted.metrics),
@@ -461,9 +452,3 @@ def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> 
     if not noise or all(metric.verdict is not Verdict.REGRESSED for metric in metrics):
         return None
     return f"{', '.join(noise)}, so slower times may not come from the model"
-
-
-def _as_inconclusive(metric: Metric) -> Metric:
-    if metric.verdict is not Verdict.REGRESSED:
-        return metric
-    return replace(metric, verdict=Verdict.INCONCLUSIVE)

@@ -59,10 +59,7 @@ class Side(Struct, frozen=True):
 def baseline_side(
     baseline: Baseline, machine_key: str, now: Side, request: ProfileRequest, extensions: Extensions
 ) -> Iterator[Side]:
-    """Open a stored baseline as the side before `now`. Its files exist until the context ends.
-
-    Raise a BaselineError if the twin does not belong to the recorded model.
-    """
+    """Open a stored baseline as the side before `now`, or raise BaselineError for a wrong twin."""
     machine = baseline.machine(machine_key)
     with working_folder("twin") as folder:
         source, file = now.source, None

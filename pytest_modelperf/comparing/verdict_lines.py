@@ -98,7 +98,7 @@ def describe_verdict(
         word += f", {' → '.join(map(printable, case.engines))}"
     text = f"{word}: {describe_metric(first, confidence, has_interval=not is_short)}"
     if case.how is How.PARTS and first is case.metric(f"{LATENCY}p50") and not is_short:
-        text += f", in {_changed_stages(case) or f'{_changed_kernels(case)} that changed'}"
+        text += f", in {_what_changed(case)}"
     if case.verdict is Verdict.PASSED or is_short:
         return text
     if others:
@@ -109,16 +109,14 @@ def describe_verdict(
     return text
 
 
-def _changed_stages(case: CaseComparison) -> str:
-    """Return the judged stages of a program, such as `rec.onnx and the Python code`, or ""."""
+def _what_changed(case: CaseComparison) -> str:
+    """Return the judged stages of a program, or `7 kernels that changed`."""
     judged = [printable(stage.name) for stage in case.stages if stage.is_judged]
-    return join_words(judged) if judged else ""
-
-
-def _changed_kernels(case: CaseComparison) -> str:
-    """Return `7 kernels`, of which each part counts those of the side that has more."""
+    if judged:
+        return join_words(judged)
+    # Each part counts the kernels of the side that has more.
     count = sum(max(part.kernels.before, part.kernels.after) for part in case.parts)
-    return count_of(count, "kernel")
+    return f"{count_of(count, 'kernel')} that changed"
 
 
 def titles(metrics: Sequence[Metric]) -> str:
@@ -141,10 +139,7 @@ def decided_by(case: CaseComparison) -> str:
 
 
 def word_of_reasons(case: CaseComparison) -> str:
-    """Return `why`, or `change` if no known change explains a figure that is worse.
-
-    A member of a workload that became slower explains the workload.
-    """
+    """Return `why`, or `change` if no known change or member explains a figure that is worse."""
     regressed = [m for m in case.deciding if m.verdict is Verdict.REGRESSED]
     is_known = any(m.reason or m.name.startswith(MEMBER) for m in regressed)
     return "why" if not regressed or is_known else "change"
@@ -363,10 +358,7 @@ SEVERITY = (
 
 
 def rank_case(word: str, case: CaseComparison) -> tuple[int, float]:
-    """Return a sort key by the verdict, then by how much worse the figures are, the worst first.
-
-    Cases without a problem keep their order, which noise would change from run to run.
-    """
+    """Return a sort key: the worst verdict first, and of those with a problem the worst figure."""
     if word not in _IN_ORDER_OF_EXCESS:
         return SEVERITY.index(word), 0.0
     excess = [

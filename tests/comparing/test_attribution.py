@@ -21,7 +21,7 @@ from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
 from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
-from pytest_modelperf.comparing.reasons import Graphs
+from pytest_modelperf.comparing.reasons.collecting import Graphs
 from pytest_modelperf.comparing.reasons.plans import MeasuredParts, part_reasons
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict

@@ -51,10 +51,7 @@ _LEAST_CHANGE = 0.02
 
 
 def proportional_reason(found: Differences, changes: Sequence[Reason]) -> Reason | None:
-    """Return the reason that everything became slower alike, which a graph change does not cause.
-
-    `changes` are the reasons found so far. If there are any, this one does not apply.
-    """
+    """Return the reason that everything became slower alike, unless there are `changes`."""
     ratio = found.ratio
     if not found.is_real or ratio is None or abs(ratio - 1) < _LEAST_CHANGE:
         return None
@@ -128,10 +125,9 @@ def slower_reasons(found: Differences, changes: Sequence[Reason]) -> tuple[Reaso
 def _slower_layers(
     found: Differences, op: str, before: Sequence[int], after: Sequence[int]
 ) -> Reason | None:
+    what = "layer takes" if len(before) == 1 else f"{len(before)} layers take"
     times = found.before.times_at(before), found.after.times_at(after)
-    if len(before) == 1:
-        return _slower(found, f"{printable(op)}: the same layer takes", *times)
-    return _slower(found, f"{printable(op)}: the same {len(before)} layers take", *times)
+    return _slower(found, f"{printable(op)}: the same {what}", *times)
 
 
 def _slower_kernels(found: Differences, kind: RowKind, op: str) -> Reason | None:
@@ -150,9 +146,6 @@ def _slower(
         return None
     old, new = sum(t.ns for t in before), sum(t.ns for t in after)
     return Reason(f"{text} {f'{new / old:.2f}x as long' if old else 'time now'}", time)
-
-
-# -- all reasons for the difference between two cases
 
 
 class Graphs(Struct, frozen=True):
@@ -247,9 +240,6 @@ def _order(reason: Reason) -> tuple[int, float]:
     if reason.time is not None and reason.time.is_within_noise:
         return (3, 0.0)
     return (0 if explains else 1 if share > -LEAST_SHOWN else 2, -share)
-
-
-# -- the members of a workload that take longer, as reasons
 
 
 def slower_members(metrics: Iterable[Metric]) -> tuple[str, ...]:

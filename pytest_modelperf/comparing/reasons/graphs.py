@@ -204,9 +204,6 @@ def describe_count_change(op: str, before: int, after: int) -> str:
     return f"{name}: {before} before, {after} now"
 
 
-# -- reasons in the graphs
-
-
 # In a larger piece, each operator is counted separately.
 _LARGEST_PIECE = 16
 _MOST_NAMED = 6
@@ -243,9 +240,6 @@ def edit_reasons(found: Differences) -> tuple[Reason, ...]:
         *(_reason(found, *ops, alike) for ops, alike in grouped.items()),
         *_operator_reasons(found, edits),
     )
-
-
-# -- pieces
 
 
 def _find_edits(found: Differences) -> Sequence[_Edit]:
@@ -329,9 +323,6 @@ def _piece(
     )
 
 
-# -- sentences
-
-
 def _reason(found: Differences, old_ops: str, new_ops: str, edits: Sequence[_Edit]) -> Reason:
     old = [index for edit in edits for index in edit.removed]
     new = [index for edit in edits for index in edit.added]
@@ -407,9 +398,6 @@ def _by_operator(side: CaseLayers, known: Collection[int]) -> dict[str, list[int
     for index in _unmatched(side, known):
         found.setdefault(side.layers[index].qualified_op, []).append(index)
     return found
-
-
-# -- reasons around the layers
 
 
 # Numbers of params that differ by no more than this share count as equal.

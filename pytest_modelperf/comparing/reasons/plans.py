@@ -117,9 +117,6 @@ def _describe_fusion(pattern: str, kernels: list[_SplitKernel], side: CaseLayers
     return f"{count_of(len(kernels), f'{pattern} fusion')} {word} (first: {first})"
 
 
-# -- reasons in the engine's plans
-
-
 # The endings that ONNX Runtime adds to node names when it changes the layout of their inputs.
 _RENAMED = re.compile(r"(_nchwc|_token_\d+)+$")
 
@@ -213,9 +210,6 @@ def _layer_of(step: PlanNode, layers: Mapping[str, StaticLayer]) -> StaticLayer 
     return next((layers[name] for name in names if name in layers), None)
 
 
-# -- reasons in how a model runs
-
-
 def engine_reasons(found: Differences) -> tuple[Reason, ...]:
     """Return every fact that differs between the engines of two cases that ran."""
     before, after = found.before.profile.measured, found.after.profile.measured
@@ -277,9 +271,6 @@ def _moved_reasons(
         text = f"{printable(op)}: {count} {word} {after}, before {word} {before} (first: {first})"
         reasons.append(reason_about_pairs(found, text, pairs))
     return tuple(reasons)
-
-
-# -- reasons of parts that changed
 
 
 # At most this many facts of the graphs are named for a part.
