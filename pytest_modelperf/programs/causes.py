@@ -24,26 +24,24 @@ _INFERENCE = re.compile(r"\bonnxruntime_pybind11_state\.run\w*$")
 _LEAST_NS = 20_000
 
 
-class FunctionChange(Struct, frozen=True, kw_only=True):
+class FunctionChange(Struct, frozen=True):
     """A function on both sides: its calls and its own time in one call of the program."""
 
     place: str
-    calls_before: float
-    calls_after: float
-    before_ns: float
-    after_ns: float
+    before: StageTime
+    after: StageTime
 
     @property
     def grown_ns(self) -> float:
-        return self.after_ns - self.before_ns
+        return self.after.ns - self.before.ns
 
     def describe(self) -> str:
         """Return a text such as `reader.py:prepare: 1 call, 0.60 -> 9.80 ms`."""
-        old, new = self.calls_before, self.calls_after
+        old, new = self.before.calls, self.after.calls
         calls = count_of(round(new), "call") if old == new else f"{old:g} -> {new:g} calls"
         decimals = change_decimals(self.grown_ns)
-        times = f"{format_ms(self.before_ns, decimals)} -> {format_ms(self.after_ns, decimals)} ms"
-        return f"{printable(self.place)}: {calls}, {times}"
+        times = (format_ms(side.ns, decimals) for side in (self.before, self.after))
+        return f"{printable(self.place)}: {calls}, {' -> '.join(times)} ms"
 
 
 def grown_functions(
@@ -54,14 +52,9 @@ def grown_functions(
         {place: each for place, each in _typical(side).items() if not _INFERENCE.search(place)}
         for side in (before, after)
     )
+    none = StageTime(calls=0.0, ns=0.0)
     changes = [
-        FunctionChange(
-            place=place,
-            calls_before=old[place].calls if place in old else 0.0,
-            calls_after=new[place].calls if place in new else 0.0,
-            before_ns=old[place].ns if place in old else 0.0,
-            after_ns=new[place].ns if place in new else 0.0,
-        )
+        FunctionChange(place, old.get(place, none), new.get(place, none))
         for place in {**old, **new}
     ]
     grown = [change for change in changes if change.grown_ns >= _LEAST_NS]
@@ -71,12 +64,7 @@ def grown_functions(
     return tuple(ranked[:_MOST_FUNCTIONS])
 
 
-class _Typical(Struct, frozen=True):
-    calls: float
-    ns: float
-
-
-def _typical(profiles: Sequence[CallProfile]) -> dict[str, _Typical]:
+def _typical(profiles: Sequence[CallProfile]) -> dict[str, StageTime]:
     """Return the typical time of each function of a side, by its place.
 
     A function that is missing in a profile took no time there. Two functions of the same name in
@@ -89,8 +77,9 @@ def _typical(profiles: Sequence[CallProfile]) -> dict[str, _Typical]:
             calls, ns = sums[number]
             sums[number] = calls + function.calls, ns + function.own_ns
     return {
-        place: _Typical(
-            statistics.median(calls for calls, _ in sums), statistics.median(ns for _, ns in sums)
+        place: StageTime(
+            calls=statistics.median(calls for calls, _ in sums),
+            ns=statistics.median(ns for _, ns in sums),
         )
         for place, sums in found.items()
     }
@@ -142,10 +131,7 @@ def merged_calls(
     places = {root.place for root in roots}
     place = places.pop() if len(places) == 1 else CALL_PLACE
     whole = _Both(_roots(before, place), _roots(after, place))
-    least = (
-        _typical_ns(whole.before) * _SMALLEST_SHARE,
-        _typical_ns(whole.after) * _SMALLEST_SHARE,
-    )
+    least = [_typical_ns(side) * _SMALLEST_SHARE for side in whole.sides]
     return tuple(_changes(place, 0, whole, least))
 
 
@@ -161,7 +147,7 @@ def _roots(profiles: Sequence[CallProfile], place: str) -> _Found:
 
 
 def _changes(
-    place: str, level: int, found: _Both, least_ns: tuple[float, float]
+    place: str, level: int, found: _Both, least_ns: Sequence[float]
 ) -> Iterator[CallChange]:
     yield found.change(place, level)
     nodes = (node for side in found.sides for made in side for node in made)
@@ -178,7 +164,7 @@ def _changes(
         yield found.at(small).change(f"{len(small)} others", level + 1)
 
 
-def _is_small(found: _Both, least_ns: tuple[float, float]) -> bool:
+def _is_small(found: _Both, least_ns: Sequence[float]) -> bool:
     return all(_typical_ns(side) < least for side, least in zip(found.sides, least_ns, strict=True))
 
 

@@ -109,9 +109,6 @@ def _as_new(asked: ProgramCheck, reason: str) -> CheckedProgram:
     return CheckedProgram(comparison=comparison)
 
 
-# -- judging
-
-
 class _Causes(Struct, frozen=True):
     functions: tuple[str, ...] = ()
     calls: tuple[CallChange, ...] = ()
@@ -150,23 +147,20 @@ def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
         after = with_macs(watched.work, counters[1], before)
         work = compare_work(before, after)
         metrics = (*work_metrics(work, asked.gate.tolerances), *_output_metrics(asked, first))
+        # If a model changed, its duet and all other parts share the level.
+        has_other_model = any(pair.is_other_model for pair in work.pairs)
+        gate = asked.gate.divided(2 + len(work.changed)) if has_other_model else asked.gate
         uncounted = [note for counter in counters for note in counter.notes]
         seen = _Seen(
             work=work,
             metrics=metrics,
             notes=(*_work_notes(watched), *dict.fromkeys(uncounted)),
             watched=(old, watched),
-            gate=_gate_for(asked.gate, work),
+            gate=gate,
         )
         if any(metric.verdict is Verdict.REGRESSED for metric in metrics):
             return replace(seen, metrics=(*metrics, _unjudged_start(first)))
         return replace(seen, timed=_time(asked, sides, seen, first, stack))
-
-
-def _gate_for(gate: Gate, work: WorkComparison) -> Gate:
-    """Return the gate of the rounds. If a model changed, its duet and all parts share the level."""
-    has_other_model = any(pair.is_other_model for pair in work.pairs)
-    return gate.divided(2 + len(work.changed)) if has_other_model else gate
 
 
 def _conclude(asked: ProgramCheck, seen: _Seen) -> CheckedProgram:
@@ -283,21 +277,15 @@ def _causes(pair: OpenPair, judged: JudgedProgram) -> _Causes:
     rest = next(stage for stage in judged.stages if stage.kind == "rest")
     if rest.time is None or not rest.time.explains(0.1):
         return _Causes()
-    calls = max(1, min(_MOST_PROFILED, round(_PROFILED_NS / max(_typical_ns(judged), 1))))
+    after_ms = judged.rounds.p50.after
+    call_ns = math.inf if after_ms is None else after_ms * _NS_PER_MS
+    calls = max(1, min(_MOST_PROFILED, round(_PROFILED_NS / max(call_ns, 1))))
     profiles: tuple[list[CallProfile], list[CallProfile]] = ([], [])
     for _ in range(_PROFILES):
         for found, station in zip(profiles, (pair.before, pair.after), strict=True):
             found.append(station.profile(calls))
     named = tuple(change.describe() for change in grown_functions(*profiles))
     return _Causes(named, merged_calls(*profiles))
-
-
-def _typical_ns(judged: JudgedProgram) -> float:
-    after = judged.rounds.p50.after
-    return math.inf if after is None else after * _NS_PER_MS
-
-
-# -- further figures
 
 
 def _output_metrics(asked: ProgramCheck, first: OpenSides) -> Iterator[Metric]:

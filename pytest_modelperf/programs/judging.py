@@ -43,10 +43,7 @@ class Basis(Enum):
 
 
 def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
-    """Return processor time if the code of both sides only computes, otherwise wall time.
-
-    If code waits, for example for a file or another thread, its processor time shows little.
-    """
+    """Return processor time if the code of both sides only computes, and wall time if it waits."""
     shares = [
         statistics.median(_running_share(turn) for made in rounds for turn in made.sides[side])
         for side in (0, 1)
@@ -57,9 +54,6 @@ def basis_of(rounds: Sequence[ProgramRound]) -> Basis:
 def _running_share(turn: Turn) -> float:
     own_ns = turn.rest_ns - (turn.rest_waited_ns or 0)
     return min(turn.cpu_ns / own_ns, 1.0) if own_ns > 0 else 1.0
-
-
-# -- rounds as those of a duet with parts
 
 
 def duet_rounds(
@@ -137,9 +131,6 @@ def _running_session_ns(turn: Turn, name: str | None) -> int | None:
 def _all_known(found: Sequence[int | None]) -> tuple[int, ...] | None:
     known = [each for each in found if each is not None]
     return tuple(known) if len(known) == len(found) else None
-
-
-# -- the answer
 
 
 class JudgedProgram(Struct, frozen=True):

@@ -71,10 +71,7 @@ class MacsCounter:
 
 
 class ModelDuet(Struct, frozen=True):
-    """The comparison of both versions of a model: reasons, and how much longer a call takes.
-
-    The change is unknown if not every inference of a call was compared.
-    """
+    """Reasons by both versions of a model, and how much longer a call takes, if that is known."""
 
     reasons: tuple[str, ...]
     change: TimeChange | None = None

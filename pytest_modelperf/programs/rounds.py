@@ -51,10 +51,7 @@ class OpenPair(Struct, frozen=True):
 
 
 class ProgramRound(Struct, frozen=True):
-    """The calls of both sides in a round, the same number of each, in the order of their turns.
-
-    `peaks_bytes` is the peak memory of each side.
-    """
+    """The calls of both sides in a round, the same number of each, and their peak memory."""
 
     before: tuple[Turn, ...]
     after: tuple[Turn, ...]

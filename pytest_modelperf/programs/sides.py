@@ -20,35 +20,9 @@ from pytest_modelperf.baselines.program_store import program_path
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.programs import messages
 from pytest_modelperf.programs.checked import ProgramCheck
 from pytest_modelperf.programs.commits import accepted_commit, find_against
-from pytest_modelperf.programs.messages import (
-    ANSWERS,
-    Answer,
-    Begin,
-    Compared,
-    CompareResult,
-    End,
-    Failed,
-    GiveResult,
-    GiveSeen,
-    IsMissing,
-    IsReached,
-    ModelPlace,
-    NotReached,
-    Order,
-    ProfileCalls,
-    ProfiledCalls,
-    Result,
-    SeenHere,
-    StationPlace,
-    TimeCalls,
-    TimedTurns,
-    Watch,
-    Watched,
-    read_message,
-    write_message,
-)
 from pytest_modelperf.programs.records import RECORDED_ENVIRONMENT, CallProfile, Reached, Side, Turn
 from pytest_modelperf.programs.rounds import OpenPair
 from pytest_modelperf.programs.trees import SideTree, complete_tree
@@ -87,7 +61,7 @@ _LOG_LINES = 15
 _LOG_BYTES = 1 << 16
 _END_SECONDS = 10
 _OLDER = "in the older version"
-_Kind = TypeVar("_Kind", bound=Answer)
+_Kind = TypeVar("_Kind", bound=messages.Answer)
 
 
 class TestMissingError(ModelPerfError):
@@ -119,7 +93,7 @@ class SideStation:
     Use it in a `with` statement.
     """
 
-    def __init__(self, place: StationPlace) -> None:
+    def __init__(self, place: messages.StationPlace) -> None:
         self.place = place
         self._log = Path(place.scratch) / "log.txt"
         self._digests: dict[str, str | None] = {}
@@ -142,7 +116,7 @@ class SideStation:
             )
         self._tree = TREES.tree_of(self._process.pid)
         try:
-            self._send(Begin(place=place, started_ns=started_ns))
+            self._send(messages.Begin(place=place, started_ns=started_ns))
         except BaseException:
             self.kill()
             raise
@@ -153,11 +127,9 @@ class SideStation:
     def __exit__(self, *error: object) -> None:
         self.kill()
 
-    # -- orders
-
     def wait_reached(self) -> Reached:
         """Wait until the test reaches the call, or raise TestMissingError if it does not exist."""
-        return self._receive(IsReached).reached
+        return self._receive(messages.IsReached).reached
 
     def call(self, count: int, max_ns: int) -> tuple[Turn, ...]:
         """Time up to `count` calls, at least one.
@@ -166,13 +138,13 @@ class SideStation:
         threads of a session that wait for work spin for a while, and would take a processor from
         the other side.
         """
-        timed = self._ask(TimeCalls(count, max_ns), TimedTurns)
+        timed = self._ask(messages.TimeCalls(count, max_ns), messages.TimedTurns)
         self._tree.pause()
         self.peak_bytes = timed.peak_bytes
         return timed.turns
 
     def watch(self) -> WatchedWork:
-        watched = self._ask(Watch(), Watched)
+        watched = self._ask(messages.Watch(), messages.Watched)
         following = watched.next_work
         return WatchedWork(
             self._with_digests(watched.work, watched.models),
@@ -182,10 +154,10 @@ class SideStation:
         )
 
     def profile(self, calls: int) -> CallProfile:
-        return self._ask(ProfileCalls(calls), ProfiledCalls).profile
+        return self._ask(messages.ProfileCalls(calls), messages.ProfiledCalls).profile
 
     def seen(self) -> ProgramSources:
-        seen = self._ask(GiveSeen(), SeenHere)
+        seen = self._ask(messages.GiveSeen(), messages.SeenHere)
         tree = SideTree(self.place.tree, self.place.worktree)
         return ProgramSources(
             files=seen.files,
@@ -203,20 +175,17 @@ class SideStation:
 
     def result(self) -> bytes:
         """Return the pickled result of a call, a list for a generator or for several inputs."""
-        return self._ask(GiveResult(), Result).pickled
+        return self._ask(messages.GiveResult(), messages.Result).pickled
 
     def compare(self, other: bytes, way: str) -> str | None:
-        """Return a sentence on how the results of both sides differ, or None if they are equal.
-
-        `way` is `==` or `allclose`, or `given` for the function that the test passes.
-        """
-        return self._ask(CompareResult(other, way), Compared).difference
+        """Return a sentence on how the results differ, compared as in `CompareResult`, or None."""
+        return self._ask(messages.CompareResult(other, way), messages.Compared).difference
 
     def leave(self) -> None:
         """Make the test end and tear down its fixtures, without waiting for that."""
         if not self._has_left:
             self._has_left = True
-            self._send(End())
+            self._send(messages.End())
 
     def end(self) -> None:
         """Make the test end and tear down its fixtures, then end all processes that are left."""
@@ -238,21 +207,19 @@ class SideStation:
         _stream(self._process.stdout).close()
         shutil.rmtree(self.place.scratch, ignore_errors=True)
 
-    # -- messages
-
-    def _ask(self, order: Order, kind: type[_Kind]) -> _Kind:
+    def _ask(self, order: messages.Order, kind: type[_Kind]) -> _Kind:
         self._send(order)
         return self._receive(kind)
 
-    def _send(self, message: Order | Begin) -> None:
+    def _send(self, message: messages.Order | messages.Begin) -> None:
         self._tree.resume()
         try:
-            write_message(_stream(self._process.stdin), message)
+            messages.write_message(_stream(self._process.stdin), message)
         except OSError:
             raise self._died() from None
 
     def _receive(self, kind: type[_Kind]) -> _Kind:
-        answer = read_message(_stream(self._process.stdout), ANSWERS)
+        answer = messages.read_message(_stream(self._process.stdout), messages.ANSWERS)
         side, where = self.place.side, self._where
         test = self.place.test
         if isinstance(answer, kind):
@@ -260,11 +227,11 @@ class SideStation:
         match answer:
             case None:
                 raise self._died()
-            case IsMissing(reason=reason):
+            case messages.IsMissing(reason=reason):
                 raise TestMissingError(f"{test} does not exist {where}: {reason}", side)
-            case NotReached(reason=reason):
+            case messages.NotReached(reason=reason):
                 raise self._error(f"{test} did not reach modelperf.check {where}: {reason}")
-            case Failed(reason=reason):
+            case messages.Failed(reason=reason):
                 raise self._error(f"{test} failed {where}:\n{reason}")
         raise self._error(f"{test} {where}: the station sent an unexpected answer")
 
@@ -293,9 +260,7 @@ class SideStation:
             return ""
         return "\n".join(data.decode("utf-8", "replace").rstrip().splitlines()[-_LOG_LINES:])
 
-    # -- models
-
-    def _with_digests(self, work: CallWork, models: Mapping[str, ModelPlace]) -> CallWork:
+    def _with_digests(self, work: CallWork, models: Mapping[str, messages.ModelPlace]) -> CallWork:
         return CallWork(
             sessions=tuple(
                 replace(session, sha256=self._digest(models[session.model]))
@@ -303,7 +268,7 @@ class SideStation:
             )
         )
 
-    def _digest(self, place: ModelPlace) -> str | None:
+    def _digest(self, place: messages.ModelPlace) -> str | None:
         """Return the digest of a model with its external data, or None if it is not ONNX."""
         if place.sha256 is not None or place.path is None:
             return place.sha256
@@ -352,7 +317,9 @@ class OpenSides(Struct, frozen=True):
 class BothSides:
     """The stations of both sides, started round after round in a `with` statement."""
 
-    def __init__(self, before: StationPlace, after: StationPlace, scratch: Path) -> None:
+    def __init__(
+        self, before: messages.StationPlace, after: messages.StationPlace, scratch: Path
+    ) -> None:
         self._before = before
         self._after = after
         self._scratch = scratch
@@ -420,7 +387,9 @@ def both_sides(asked: ProgramCheck, stored: StoredProgram | None) -> Iterator[Bo
             yield sides
 
 
-def _older_place(asked: ProgramCheck, stored: StoredProgram | None, scratch: Path) -> StationPlace:
+def _older_place(
+    asked: ProgramCheck, stored: StoredProgram | None, scratch: Path
+) -> messages.StationPlace:
     place = replace(asked.place, side="before")
     top = asked.top
     if asked.against is not None and _REQUIREMENT.match(asked.against):

@@ -207,18 +207,12 @@ def _submodules_in(commit: str, top: Path) -> Iterator[tuple[str, str]]:
             yield os.fsdecode(name), facts.split(b" ")[-1].decode("ascii")
 
 
-# -- notes
-
-
 def _note_of(tree: Path) -> Path:
     return tree.with_name(f"{tree.name}.json")
 
 
 def _read_note(tree: Path) -> TreeNote | None:
     return read_note(_note_of(tree), TreeNote)
-
-
-# -- removing
 
 
 def _remove_old(trees: Path, place: Path, now: float, top: Path) -> None:

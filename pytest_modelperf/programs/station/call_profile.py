@@ -138,13 +138,9 @@ class _Tree:
                 found.extend(inner)
                 continue
             calls = max(round(edge.calls * scale / self._calls), 1)
-            found.append(
-                CallNode(place=function.place, ns=self._ns(time), calls=calls, inner=inner)
-            )
+            ns = round(time * _NS_PER_S / self._calls)
+            found.append(CallNode(place=function.place, ns=ns, calls=calls, inner=inner))
         return tuple(sorted(found, key=lambda node: -node.ns))
-
-    def _ns(self, seconds: float) -> int:
-        return round(seconds * _NS_PER_S / self._calls)
 
 
 def _time_of(function: _Function, calls: int, tree: SideTree) -> FunctionTime:

@@ -191,7 +191,8 @@ def first_difference(
         return None
     else:
         return f"{place} was {_short(before)} and is {_short(after)} now"
-    return _first(inner, is_close=is_close)
+    found = (first_difference(was, now, is_close=is_close, place=at) for at, was, now in inner)
+    return next((each for each in found if each is not None), None)
 
 
 def _is_near(before: object, after: object, *, is_close: bool) -> bool:
@@ -200,14 +201,6 @@ def _is_near(before: object, after: object, *, is_close: bool) -> bool:
     if math.isnan(before) or math.isnan(after):
         return math.isnan(before) and math.isnan(after)
     return is_close and math.isclose(before, after, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
-
-
-def _first(pairs: Sequence[tuple[str, Any, Any]], *, is_close: bool) -> str | None:
-    found = (
-        first_difference(before, after, is_close=is_close, place=place)
-        for place, before, after in pairs
-    )
-    return next((each for each in found if each is not None), None)
 
 
 def _array_difference(before: Any, after: Any, *, is_close: bool, place: str) -> str | None:  # noqa: ANN401

@@ -256,8 +256,6 @@ class Sessions:
             find = shapes_finder(name, bindings)
             methods.wrap(name, functools.partial(self._running, find))
 
-    # -- what was recorded
-
     def work_of(self, record: CallRecord) -> CallWork:
         """Return the work of a watched call, with sessions ordered by name."""
         made = Counter(group.name for group in record.made)
@@ -294,8 +292,6 @@ class Sessions:
                 path=str(copy), sha256=group.digest, is_copy=True, numbers=group.numbers
             )
         return ModelPlace(path=group.source, numbers=group.numbers)
-
-    # -- wrappers
 
     def _creating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(session: Any, path_or_bytes: Any, *arguments: Any, **named: Any) -> None:  # noqa: ANN401, N807  # it replaces that method

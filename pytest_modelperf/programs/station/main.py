@@ -13,14 +13,7 @@ from typing import IO, Any
 import pytest
 from _pytest.config import Config  # pytest has no public name for the way that xdist uses
 
-from pytest_modelperf.programs.messages import (
-    BEGINNINGS,
-    Begin,
-    IsMissing,
-    NotReached,
-    StationPlace,
-    read_message,
-)
+from pytest_modelperf.programs import messages
 from pytest_modelperf.programs.station.callee import failure_text, last_lines
 from pytest_modelperf.programs.station.current import STATION
 from pytest_modelperf.programs.station.reads import Reads
@@ -34,7 +27,7 @@ _PYTHONPATH = "PYTHONPATH"
 
 def main() -> None:
     orders, answers = _take_streams()
-    begin = read_message(orders, BEGINNINGS)
+    begin = messages.read_message(orders, messages.BEGINNINGS)
     if begin is None:
         # The parent process has ended.
         return
@@ -64,7 +57,7 @@ def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
     return orders, answers
 
 
-def _set_import_paths(begin: Begin, tree: SideTree) -> None:
+def _set_import_paths(begin: messages.Begin, tree: SideTree) -> None:
     place = begin.place
     given = sys.path if place.sys_path is None else place.sys_path
     sys.path[:] = tree.import_paths(given, place.paths)
@@ -134,7 +127,7 @@ def run_test(test: ServedTest, tree: SideTree) -> None:
     place = test.place
     file = place.test.partition("::")[0].partition("[")[0]
     if not os.path.isfile(os.path.join(place.tree, file)):  # noqa: PTH113, PTH118
-        test.answer(IsMissing(f"{file} does not exist there"))
+        test.answer(messages.IsMissing(f"{file} does not exist there"))
         return
     hooks = StationHooks(test)
     try:
@@ -146,7 +139,7 @@ def run_test(test: ServedTest, tree: SideTree) -> None:
     except pytest.UsageError as error:
         text = "\n".join(map(str, error.args))
         if _NOT_FOUND.search(text) and not hooks.collect_failure:
-            test.answer(IsMissing(text))
+            test.answer(messages.IsMissing(text))
         test.say_ended(hooks.collect_failure or text)
     except BaseException as error:
         test.say_ended(failure_text(error))
@@ -170,11 +163,11 @@ class StationHooks:
         named = [item for item in items if name_in_file(item) == wanted]
         if items and not named and not self.collect_failure:
             names = ", ".join(name_in_file(item) for item in items[:5])
-            self._test.answer(IsMissing(f"there are: {names}"))
+            self._test.answer(messages.IsMissing(f"there are: {names}"))
         result = yield
         kept = [item for item in items if item in named]
         if named and not kept:
-            self._test.answer(NotReached("a conftest or a plugin deselected the test"))
+            self._test.answer(messages.NotReached("a conftest or a plugin deselected the test"))
         items[:] = kept[:1]
         return result
 
@@ -208,7 +201,7 @@ def why_not_reached(report: pytest.CollectReport | pytest.TestReport) -> str | N
     return None
 
 
-def _options(place: StationPlace, tree: SideTree) -> dict[str, Any]:
+def _options(place: messages.StationPlace, tree: SideTree) -> dict[str, Any]:
     options: dict[str, Any] = {**place.options}
     options |= OF_ONE_TEST
     # pytest warns of a value that it has not parsed itself.

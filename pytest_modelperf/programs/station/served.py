@@ -14,31 +14,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.files.opened import distributions
 from pytest_modelperf.profiler.worker.timing import paused_gc
-from pytest_modelperf.programs.messages import (
-    ORDERS,
-    Answer,
-    Begin,
-    Compared,
-    CompareResult,
-    End,
-    Failed,
-    GiveResult,
-    GiveSeen,
-    IsReached,
-    NotReached,
-    Order,
-    ProfileCalls,
-    ProfiledCalls,
-    Result,
-    SeenHere,
-    StationPlace,
-    TimeCalls,
-    TimedTurns,
-    Watch,
-    Watched,
-    read_message,
-    write_message,
-)
+from pytest_modelperf.programs import messages
 from pytest_modelperf.programs.records import Reached, Turn
 from pytest_modelperf.programs.station.callee import (
     Callee,
@@ -63,12 +39,12 @@ class Pipe(Struct, frozen=True):
     orders: IO[bytes]
     answers: IO[bytes]
 
-    def answer(self, answer: Answer) -> None:
-        write_message(self.answers, answer)
+    def answer(self, answer: messages.Answer) -> None:
+        messages.write_message(self.answers, answer)
 
-    def next_order(self) -> Order:
+    def next_order(self) -> messages.Order:
         """Return the next order, which is `End` if the parent is gone."""
-        return read_message(self.orders, ORDERS) or End()
+        return messages.read_message(self.orders, messages.ORDERS) or messages.End()
 
 
 class Server(Struct, frozen=True):
@@ -84,7 +60,7 @@ class Server(Struct, frozen=True):
 
     async def serve(self) -> None:
         """Answer each order until the last one. An error of the function is an answer, too."""
-        while not isinstance(order := self.pipe.next_order(), End):
+        while not isinstance(order := self.pipe.next_order(), messages.End):
             try:
                 answer = await self._answer(order)
             except GeneratorExit:
@@ -92,28 +68,28 @@ class Server(Struct, frozen=True):
             except BaseException as error:
                 if is_cancelled(error):
                     raise
-                answer = Failed(failure_text(error))
+                answer = messages.Failed(failure_text(error))
             self.pipe.answer(answer)
         self.waited.close()
 
-    async def _answer(self, order: Order) -> Answer:
+    async def _answer(self, order: messages.Order) -> messages.Answer:
         match order:
-            case TimeCalls(count=count, max_ns=max_ns):
+            case messages.TimeCalls(count=count, max_ns=max_ns):
                 return await self._time(count, max_ns)
-            case Watch():
+            case messages.Watch():
                 return await self._watch()
-            case ProfileCalls(calls=calls):
+            case messages.ProfileCalls(calls=calls):
                 return await self._profile(calls)
-            case GiveSeen():
+            case messages.GiveSeen():
                 return self._seen()
-            case GiveResult():
-                return Result(pickle.dumps(await self._result()))
-            case CompareResult(other=other, way=way):
+            case messages.GiveResult():
+                return messages.Result(pickle.dumps(await self._result()))
+            case messages.CompareResult(other=other, way=way):
                 return await self._compare(other, way)
-            case End():
+            case messages.End():
                 raise AssertionError("the end is not an order to answer")
 
-    async def _time(self, count: int, max_ns: int) -> TimedTurns:
+    async def _time(self, count: int, max_ns: int) -> messages.TimedTurns:
         records: list[CallRecord] = []
         spent_ns = 0
         with paused_gc():
@@ -123,7 +99,7 @@ class Server(Struct, frozen=True):
                 records.append(record)
                 spent_ns += record.wall_ns
         turns: list[Turn] = [record.turn() for record in records]
-        return TimedTurns(tuple(turns), OWN_PROCESS.peak_bytes())
+        return messages.TimedTurns(tuple(turns), OWN_PROCESS.peak_bytes())
 
     async def _record(self, record: CallRecord) -> None:
         self.sessions.record = record
@@ -134,16 +110,18 @@ class Server(Struct, frozen=True):
             record.end()
             self.sessions.record = None
 
-    async def _watch(self) -> Watched:
+    async def _watch(self) -> messages.Watched:
         works = []
         for _ in range(2):
             record = CallRecord(self.waited, is_watched=True)
             await self._record(record)
             works.append(self.sessions.work_of(record))
         work, following = works
-        return Watched(work, None if following == work else following, self.sessions.models())
+        return messages.Watched(
+            work, None if following == work else following, self.sessions.models()
+        )
 
-    async def _profile(self, calls: int) -> ProfiledCalls:
+    async def _profile(self, calls: int) -> messages.ProfiledCalls:
         import cProfile
 
         from pytest_modelperf.programs.station.call_profile import read_profile
@@ -156,33 +134,35 @@ class Server(Struct, frozen=True):
                     await self.callee.call()
             finally:
                 profiler.disable()
-        return ProfiledCalls(read_profile(profiler, calls, self.tree))
+        return messages.ProfiledCalls(read_profile(profiler, calls, self.tree))
 
-    def _seen(self) -> SeenHere:
+    def _seen(self) -> messages.SeenHere:
         import platform
 
         # Listed first, because the other calls import modules and read files.
         files = self.reads.files()
-        return SeenHere(files, distributions(), self.sessions.models(), platform.python_version())
+        return messages.SeenHere(
+            files, distributions(), self.sessions.models(), platform.python_version()
+        )
 
     async def _result(self) -> object:
         kept: list[object] = []
         await self.callee.call(kept=kept)
         return kept if len(self.callee.inputs) > 1 else kept[0]
 
-    async def _compare(self, other: bytes, way: str) -> Compared:
+    async def _compare(self, other: bytes, way: str) -> messages.Compared:
         before, after = pickle.loads(other), await self._result()  # noqa: S301  # from our own station
         if way != "given":
-            return Compared(first_difference(before, after, is_close=way == "allclose"))
+            return messages.Compared(first_difference(before, after, is_close=way == "allclose"))
         if self.outputs is None:
             raise ValueError("the test gives no function that compares outputs")
         try:
             is_equal = self.outputs(before, after)
         except AssertionError as error:
-            return Compared(str(error) or "the function that compares outputs failed")
+            return messages.Compared(str(error) or "the function that compares outputs failed")
         if is_equal is None or is_equal:
-            return Compared(None)
-        return Compared("the function that compares outputs returned a false value")
+            return messages.Compared(None)
+        return messages.Compared("the function that compares outputs returned a false value")
 
 
 def is_cancelled(error: BaseException) -> bool:
@@ -208,8 +188,8 @@ _AWAIT = (
 class ServedTest:
     """The value of the fixture in a station, and the state of its one test."""
 
-    def __init__(self, begin: Begin, pipe: Pipe, tree: SideTree, reads: Reads) -> None:
-        self.place: StationPlace = begin.place
+    def __init__(self, begin: messages.Begin, pipe: Pipe, tree: SideTree, reads: Reads) -> None:
+        self.place: messages.StationPlace = begin.place
         self._started_ns = begin.started_ns
         self._pipe = pipe
         self._tree = tree
@@ -222,7 +202,7 @@ class ServedTest:
     def __repr__(self) -> str:
         return "<modelperf>"
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: messages.Answer) -> None:
         """Answer whether the test reached the call. Only the first answer counts."""
         if not self.has_answered:
             self.has_answered = True
@@ -230,9 +210,7 @@ class ServedTest:
 
     def say_ended(self, reason: str) -> None:
         """Report a test that ended before it reached the call."""
-        self.answer(NotReached(_AWAIT if self._is_awaited is False else reason))
-
-    # -- the fixture
+        self.answer(messages.NotReached(_AWAIT if self._is_awaited is False else reason))
 
     def check(  # each is a keyword of the user
         self,
@@ -286,14 +264,12 @@ class ServedTest:
             f"the test uses {what} before it checks a program. Measure models in a test of their "
             "own."
         )
-        self.answer(NotReached(reason))
+        self.answer(messages.NotReached(reason))
         pytest.fail(reason, pytrace=False)
 
     def _give_up(self, error: BaseException) -> NoReturn:
-        self.answer(Failed(failure_text(error)))
+        self.answer(messages.Failed(failure_text(error)))
         raise error
-
-    # -- serving
 
     @staticmethod
     def _find_kind(callee: Callee) -> None:
@@ -319,7 +295,7 @@ class ServedTest:
                 raise
             self._give_up(error)
         self.answer(
-            IsReached(
+            messages.IsReached(
                 Reached(
                     source=callee.source,
                     kind=callee.kind,
