@@ -195,9 +195,6 @@ def _latency(baseline: Baseline | None, key: str, case_id: str) -> StoredLatency
     return None if machine is None else machine.cases.get(case_id)
 
 
-# -- the changes that an update would make
-
-
 def plan_update(stored: Baseline | None, recording: BaselineRecording) -> UpdatePlan:
     """Return the changes that storing a recording would make."""
     old = stored.model if stored is not None else None

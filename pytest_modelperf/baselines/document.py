@@ -131,9 +131,6 @@ class MachineBaselineFile(Stored, frozen=True, kw_only=True):
     cases: Annotated[Mapping[str, StoredLatency], Meta(min_length=1)]
 
 
-# -- reading
-
-
 def is_machine_key(text: str) -> bool:
     """Whether a text is safe as a file name, and not the name of another file of a baseline."""
     try:
@@ -203,9 +200,6 @@ def _read_counts(counts: CountsPart | CasePart) -> StoredStatic:
         for op, kind in sorted(counts.layer_types.items())
     }
     return copy_fields(StoredStatic, counts.static, layer_types=layer_types)
-
-
-# -- writing
 
 
 def write_model(stored: ModelBaseline) -> bytes:

@@ -14,8 +14,6 @@ PROGRAM_FILE = "program.json"
 # A full git id: a stored file must not name a commit in any other way.
 CommitId: TypeAlias = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$(?!\n)")]
 
-# -- the work of a call
-
 
 class InferenceWork(Struct, frozen=True, kw_only=True):
     """Inferences of one session with inputs of the same shapes.
@@ -70,9 +68,6 @@ class CallWork(Struct, frozen=True, kw_only=True):
         return sum(each.count * (each.macs or 0) for each in found)
 
 
-# -- what a program read
-
-
 class SeenModel(Struct, frozen=True, kw_only=True):
     """A model that a program loaded. `path` is relative to the project if it is inside."""
 
@@ -91,9 +86,6 @@ class ProgramSources(Struct, frozen=True, kw_only=True):
     distributions: Mapping[str, str]
     models: tuple[SeenModel, ...]
     python: str
-
-
-# -- the baseline
 
 
 class StoredRow(Struct, frozen=True, kw_only=True):

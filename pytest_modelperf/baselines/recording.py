@@ -180,9 +180,6 @@ def _width(ratio: Ratio) -> float:
     return high - low
 
 
-# -- recording a baseline
-
-
 # The number of processes to record if the twin is not trusted, the minimum for a verdict. Each of
 # them gets its share of the time, and the first, which may remain the only one, half of that.
 PROCESSES = 5
@@ -227,8 +224,9 @@ def record_case(  # noqa: PLR0913, PLR0917  # all that a recording depends on
     here = _machine()
     machine = here if measured is None or measured.machine is None else measured.machine
     stand_in = twin.bind(model)
-    compared = None if stand_in is None else _compare(model, stand_in, setup, place)
-    fidelity = lack_twin(twin.problem) if compared is None else compared.fidelity
+    fidelity, plan = lack_twin(twin.problem), None
+    if stand_in is not None:
+        fidelity, plan = _compare(model, stand_in, setup, place)
     shared = replace(setup, policy=replace(policy, max_seconds=share))
     while not fidelity.is_trusted and len(profiles) < PROCESSES:
         profiles.append(_measure(model, shared, place, takes_layers=False).profile)
@@ -242,7 +240,9 @@ def record_case(  # noqa: PLR0913, PLR0917  # all that a recording depends on
         options=dict(sorted(setup.options.items())),
         inputs=model.given,
         generation=generation_of(model.binding),
-        plan=_stored_plan(compared, machine.key),
+        plan=None
+        if plan is None
+        else StoredPlan(digest=plan.value, kernels=plan.kernels, machine=machine.key),
     )
     latency = store_latency(profiles, facts, date)
     recording = BaselineRecording(
@@ -376,18 +376,16 @@ def _measure(
     return found
 
 
-class _ComparedTwin(Struct, frozen=True):
-    fidelity: Fidelity
-    plan: PlanDigest | None
-
-
-def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) -> _ComparedTwin:
+def _compare(
+    model: PreparedModel, twin: Model, setup: Setup, place: CasePlace
+) -> tuple[Fidelity, PlanDigest | None]:
+    """Return whether the twin may stand in for its model, and the plan of the model."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
     pair = Pair(model, prepare(twin), setup, setup)
     found = run_twin(pair, FidelityGate(), place, trusts_plans=by_data is None)
     if not found.rounds:
-        return _ComparedTwin(trust_by_plan(), found.plan)
+        return trust_by_plan(), found.plan
     doubt = _find_doubt(found, by_data or found.by_data)
     has_same_plan = found.difference is None if found.knows_plans else None
 
@@ -396,7 +394,7 @@ def _compare(model: PreparedModel, twin: Model, setup: Setup, place: CasePlace) 
         return run_duet(pair, gate, place)
 
     evidence = try_again(found.rounds, take)
-    return _ComparedTwin(judge_twin(evidence, doubt, has_same_plan=has_same_plan), found.plan)
+    return judge_twin(evidence, doubt, has_same_plan=has_same_plan), found.plan
 
 
 def _find_doubt(found: TwinRun, by_data: DataDependence | None) -> str:
@@ -405,13 +403,6 @@ def _find_doubt(found: TwinRun, by_data: DataDependence | None) -> str:
     if by_data is not None:
         return str(by_data)
     return "the engine does not report a plan"
-
-
-def _stored_plan(compared: _ComparedTwin | None, machine: str) -> StoredPlan | None:
-    plan = None if compared is None else compared.plan
-    if plan is None:
-        return None
-    return StoredPlan(digest=plan.value, kernels=plan.kernels, machine=machine)
 
 
 def _machine() -> MachineFacts:

@@ -32,10 +32,7 @@ _PASS_SHARE = 0.5
 
 
 class MemberLatency(Struct, frozen=True, kw_only=True):
-    """The median time of one member of a workload, and how often it occurs in a pass.
-
-    `share` is its share of the time of a pass.
-    """
+    """The median time of a workload's member, its weight, and its share of the time of a pass."""
 
     name: str
     weight: int

@@ -66,9 +66,6 @@ def _slope(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return slopes
 
 
-# -- how much memory grows with each inference, with its interval
-
-
 # The allocator of Linux requests 128 KiB more than it needs: mallopt(3), M_TOP_PAD.
 _STEP_BYTES = 132 << 10
 

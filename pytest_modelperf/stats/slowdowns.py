@@ -31,10 +31,7 @@ _DEVIATIONS = 2.4
 
 
 class ShortLook(Struct, frozen=True):
-    """A short run: its time as a multiple of the expected one, and how busy the machine was.
-
-    `taken` is how many of its processors other processes had meanwhile, on average.
-    """
+    """A short run: its time by the expected one, and how many processors others took meanwhile."""
 
     slowdown: float
     taken: float = 0.0

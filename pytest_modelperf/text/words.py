@@ -78,9 +78,6 @@ def list_names(names: Sequence[str]) -> str:
     return shorten_list(list(map(printable, names)), _MAX_NAMES)
 
 
-# -- numbers given by a user, checked
-
-
 def as_float(value: object) -> float | None:
     """Return the value as a float, infinite if it is too large, or None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
