@@ -85,13 +85,9 @@ def is_alike(old: StaticLayer, new: StaticLayer) -> bool:
 
 def _likeness(layer: StaticLayer) -> tuple[Hashable, ...]:
     return (
-        layer.qualified_op,
-        layer.input_shape,
-        layer.output_shape,
-        layer.params,
-        layer.macs,
-        layer.elementwise_ops,
-    )
+        layer.qualified_op, layer.input_shape, layer.output_shape,
+        layer.params, layer.macs, layer.elementwise_ops,
+    )  # fmt: skip
 
 
 def _operator(layer: StaticLayer) -> str:

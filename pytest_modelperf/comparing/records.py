@@ -86,14 +86,9 @@ class Measure(str, Enum):
 
 # The verdict of several together is the first of these that is among them.
 VERDICT_ORDER = (
-    Verdict.REGRESSED,
-    Verdict.OVER_BUDGET,
-    Verdict.INCONCLUSIVE,
-    Verdict.IMPROVED,
-    Verdict.NEW,
-    Verdict.PASSED,
-    Verdict.UNCHANGED,
-)
+    Verdict.REGRESSED, Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.NEW,
+    Verdict.PASSED, Verdict.UNCHANGED,
+)  # fmt: skip
 # The figure that limits how much better than its baseline a case may be.
 IMPROVEMENT = "improvement"
 # A case that could not be measured may still show one of these, but no other verdict.

@@ -9,28 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pytest_modelperf.comparing import tables
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, How, Metric, Verdict
-from pytest_modelperf.comparing.tables import (
-    CaseView,
-    cases_rows,
-    describe_views,
-    has_output_figures,
-    has_times,
-    layer_difference_table,
-    layer_type_change_table,
-    layers_that_explain,
-    main_type_difference_table,
-    metric_table,
-    output_table,
-    shown_metrics,
-    shows_graphs,
-    stage_table,
-    type_difference_table,
-    worst_view,
-)
 from pytest_modelperf.comparing.verdict_lines import (
     describe_facts,
     describe_run,
@@ -94,7 +77,9 @@ def comparison_report(
     A text omits the section of a case that passed among several.
     """
     views = [
-        CaseView(name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place))
+        tables.CaseView(
+            name=case.id, word=verdict_word(case), compared=case, choice=Choice(0, place)
+        )
         for place, case in enumerate(comparison.cases)
     ]
     is_one = len(views) == 1
@@ -114,11 +99,11 @@ def comparison_report(
     return Report(
         title=" → ".join(names),
         subject=f"{before} -> {after}: {describe_run(comparison)}",
-        headline=describe_views(views),
+        headline=tables.describe_views(views),
         tone=min(views, key=lambda view: view.rank).tone,
         opening=tuple(on if comparison.engines else []),
         blocks=(
-            cases_rows(views, on=On.PAGE if is_one else On.ALL),
+            tables.cases_rows(views, on=On.PAGE if is_one else On.ALL),
             *_sections(comparison, views, wording),
         ),
         closing=tuple(
@@ -139,9 +124,9 @@ def _page_data(comparison: Comparison) -> Mapping[str, Any]:
 
 
 def _sections(
-    comparison: Comparison, views: Sequence[CaseView], wording: Wording
+    comparison: Comparison, views: Sequence[tables.CaseView], wording: Wording
 ) -> Iterator[Section]:
-    worst = views[0] if len(views) == 1 else worst_view(views)
+    worst = views[0] if len(views) == 1 else tables.worst_view(views)
     for view in views:
         is_shown = len(views) == 1 or not is_quiet(view.compared)
         section = case_section(
@@ -187,7 +172,7 @@ def _metric_cells(metric: Metric) -> tuple[Cell, ...]:
 
 
 def case_section(
-    view: CaseView, sentence: str, blocks: Iterable[ReportBlock], *, is_open: bool = False
+    view: tables.CaseView, sentence: str, blocks: Iterable[ReportBlock], *, is_open: bool = False
 ) -> Section:
     """Return the case under its verdict, with which the sentence begins."""
     return Section(
@@ -207,16 +192,16 @@ def case_blocks(
     """Yield all about a case. Layers are drawn only on a page; `advice` says how to accept it."""
     yield from doubt_blocks(case, wording)
     if case.metrics:
-        yield Rows(metric_table(case))
+        yield Rows(tables.metric_table(case))
     if case.stages:
-        yield Rows(stage_table(case))
+        yield Rows(tables.stage_table(case))
     yield from _layer_blocks(case, wording)
     lines = (*_reason_lines(case, wording), *_fact_lines(case, wording))
     if advice is not None:
         lines = (*lines, Line(word="accept", text=advice))
     yield Paragraph(lines)
-    if has_output_figures(case):
-        yield Rows(output_table(case), is_detail=True)
+    if tables.has_output_figures(case):
+        yield Rows(tables.output_table(case), is_detail=True)
 
 
 def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
@@ -229,20 +214,20 @@ def doubt_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock
 
 
 def _layer_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
-    tables: list[Table] = []
-    if has_times(case):
-        tables.append(type_difference_table(case))
-        if layers_that_explain(case):
-            tables.append(layer_difference_table(case, wording))
-    elif shows_graphs(case):
-        tables.append(layer_type_change_table(case))
-    for table in tables:
+    found: list[Table] = []
+    if tables.has_times(case):
+        found.append(tables.type_difference_table(case))
+        if tables.layers_that_explain(case):
+            found.append(tables.layer_difference_table(case, wording))
+    elif tables.shows_graphs(case):
+        found.append(tables.layer_type_change_table(case))
+    for table in found:
         yield Rows(table, on=On.TEXT, is_detail=True)
 
 
 def _reason_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
     most, where = _MAX_REASONS, "as the table shows"
-    if has_times(case):
+    if tables.has_times(case):
         most, where = _MAX_TIMED_REASONS, f"{wording.names['json']} has them"
     word = word_of_reasons(case)
     for place, reason in enumerate(case.reasons):
@@ -265,9 +250,9 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]
     failing = failing_metrics(case)
     has_table = len(failing) > 1
     if has_table:
-        yield Rows(metric_table(case, failing))
+        yield Rows(tables.metric_table(case, failing))
     if case.stages:
-        yield Rows(stage_table(case))
+        yield Rows(tables.stage_table(case))
     types = _main_types(case, failing)
     if types is not None:
         yield Rows(types)
@@ -281,11 +266,11 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]
 
 
 def _main_types(case: CaseComparison, failing: Sequence[Metric]) -> Table | None:
-    if any(metric.name.startswith(LATENCY) for metric in failing) and has_times(case):
-        return main_type_difference_table(case, MAX_MAIN_TYPES)
+    if any(metric.name.startswith(LATENCY) for metric in failing) and tables.has_times(case):
+        return tables.main_type_difference_table(case, MAX_MAIN_TYPES)
     has_counts = any(not is_sampled(metric.name) for metric in failing)
-    shown = has_counts and shows_graphs(case)
-    return layer_type_change_table(case, MAX_MAIN_TYPES) if shown else None
+    shown = has_counts and tables.shows_graphs(case)
+    return tables.layer_type_change_table(case, MAX_MAIN_TYPES) if shown else None
 
 
 def _main_words(case: CaseComparison) -> Collection[str]:
@@ -304,8 +289,8 @@ def _describe_left(case: CaseComparison, figures: int, notes: int) -> str:
     """Return `-v also shows 5 reasons, 9 figures, 7 layers and 6 notes`, or "" without any."""
     counts = {
         "reason": len(case.reasons) - MAX_MAIN_REASONS,
-        "figure": len(shown_metrics(case)) - figures,
-        "layer": len(layers_that_explain(case)),
+        "figure": len(tables.shown_metrics(case)) - figures,
+        "layer": len(tables.layers_that_explain(case)),
         "note": notes,
     }
     left = [count_of(count, noun) for noun, count in counts.items() if count > 0]

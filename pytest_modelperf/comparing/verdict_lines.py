@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from pytest_modelperf.comparing import limits
 from pytest_modelperf.comparing.changes import PartChange
 from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import (
@@ -18,17 +19,6 @@ from pytest_modelperf.comparing.figures import (
     interval_clause,
     is_time,
     metric_title,
-)
-from pytest_modelperf.comparing.limits import (
-    DEFAULT_OUTPUTS,
-    DEFAULT_TOLERANCE,
-    FIRST,
-    LOAD,
-    MEMORY,
-    OUTPUTS,
-    SIZE,
-    TOLERANCE_WORDS,
-    Tolerances,
 )
 from pytest_modelperf.comparing.records import (
     IMPROVEMENT,
@@ -159,7 +149,7 @@ def describe_metric(
         text = f"{title} {format_after(metric)}"
         if metric.detail is not None and has_allowed:
             text += f", {printable(metric.detail)}"
-    elif metric.name == OUTPUTS:
+    elif metric.name == limits.OUTPUTS:
         text = _describe_outputs(metric)
     elif metric.before is None and metric.ratio is None and is_time(metric.name):
         text = f"{title} {format_figure(metric.name, metric.after)} now, not judged"
@@ -209,15 +199,15 @@ def _not_decided(case: CaseComparison) -> Iterator[Metric]:
 
 # The names in tolerances of times and sizes that are not percentiles, by metric.
 _WORDS = {
-    "load_ms": LOAD,
-    "start_ms": LOAD,
-    "first_inference_ms": FIRST,
-    "memory_bytes": MEMORY,
-    "peak_rss_bytes": MEMORY,
-    "size_bytes": SIZE,
+    "load_ms": limits.LOAD,
+    "start_ms": limits.LOAD,
+    "first_inference_ms": limits.FIRST,
+    "memory_bytes": limits.MEMORY,
+    "peak_rss_bytes": limits.MEMORY,
+    "size_bytes": limits.SIZE,
 }
 # The tolerances of figures that are awaited even if the user did not name them.
-_DEFAULTS = {"p50": DEFAULT_TOLERANCE, OUTPUTS: DEFAULT_OUTPUTS}
+_DEFAULTS = {"p50": limits.DEFAULT_TOLERANCE, limits.OUTPUTS: limits.DEFAULT_OUTPUTS}
 
 
 def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str]:
@@ -248,14 +238,16 @@ def naming(case: CaseComparison, metrics: Sequence[Metric], wording: Wording) ->
 def _is_named(metric: Metric) -> bool:
     word = _tolerance_word(metric)
     is_judged = metric.gated and metric.awaited and metric.limit is None
-    return is_judged and word in TOLERANCE_WORDS and metric.allowed not in {0, _DEFAULTS.get(word)}
+    is_default = metric.allowed in {0, _DEFAULTS.get(word)}
+    return is_judged and word in limits.TOLERANCE_WORDS and not is_default
 
 
 def _as_tolerance(metric: Metric) -> str:
     """Return `load=0.15`. Memory that was not named has its default, although 4 MiB may be more."""
     word = _tolerance_word(metric)
-    is_default = word == MEMORY and not metric.awaited
-    return f"{word}={Tolerances().of_figure(MEMORY) if is_default else metric.allowed:g}"
+    is_default = word == limits.MEMORY and not metric.awaited
+    share = limits.Tolerances().of_figure(limits.MEMORY) if is_default else metric.allowed
+    return f"{word}={share:g}"
 
 
 def _tolerance_word(metric: Metric) -> str:
