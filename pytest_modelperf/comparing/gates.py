@@ -278,12 +278,8 @@ def percentile_metrics(
     mixture = gate.judge_members(pairs, is_last=True)
     if members_of([before for before, _ in pairs]) is not None:
         # Its median belongs to one member or to none, so the change is shown but not judged.
-        median_of_all = decisions[_MEDIAN]
-        decisions[_MEDIAN] = Decision(
-            answer=RatioAnswer.OPEN,
-            confidence=median_of_all.confidence,
-            rounds=median_of_all.rounds,
-        )
+        of_all = decisions[_MEDIAN]
+        decisions[_MEDIAN] = Decision(confidence=of_all.confidence, rounds=of_all.rounds)
     shown = _shown_percentiles(sides, decisions)
     median_ratio = decisions[_MEDIAN].ratio
     if parts is not None and median_ratio is not None:
@@ -293,14 +289,10 @@ def percentile_metrics(
     metrics = []
     for percent, decision in decisions.items():
         old, new = (side.percentile(percent) for side in sides)
-        values = old.value_ns, new.value_ns
+        values_ns = old.value_ns, new.value_ns
         if percent in known:
-            values = known[percent].before_ns, known[percent].after_ns
-        metrics.append(
-            _metric(
-                f"latency_{old.name}", (_ms(values[0]), _ms(values[1])), decision, gate, percent
-            )
-        )
+            values_ns = known[percent].before_ns, known[percent].after_ns
+        metrics.append(_metric(old.name, values_ns, decision, gate, percent))
     if mixture is None:
         return tuple(metrics)
     unjudged = (replace(m, gated=m.gated and m.name != MEDIAN) for m in metrics)
@@ -407,27 +399,22 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
     metrics = []
     for percent in gate.percents:
         latest = now.percentile(percent)
-        recorded = [process.percentile_ns(percent) for process in stored.processes]
-        decision = (
+        if latest.value_ns is None:
             # There are too few samples now, and the decision says how many are needed.
-            Decision(
-                answer=RatioAnswer.OPEN,
-                confidence=gate.confidence,
-                rounds=now.rounds,
-                samples_needed=latest.needed,
+            needed = latest.needed
+            decision = Decision(
+                confidence=gate.confidence, rounds=now.rounds, samples_needed=needed
             )
-            if latest.value_ns is None
-            else judge_stored(
-                recorded, latest.value_ns, gate.tolerances.of(percent), gate.rule(percent).level
-            )
-        )
+        else:
+            rule = gate.rule(percent)
+            recorded = [process.percentile_ns(percent) for process in stored.processes]
+            decision = judge_stored(recorded, latest.value_ns, rule.tolerance, rule.level)
         before_ns = stored.percentile_ns(percent)
         if decision.ratio is not None and latest.value_ns is not None:
             # The decision is about the typical process by logarithms, which is not the median.
             before_ns = latest.value_ns / decision.ratio
-        values = (_ms(before_ns), _ms(latest.value_ns))
-        name = f"latency_{latest.name}"
-        metrics.append(_metric(name, values, decision, gate, percent))
+        values_ns = before_ns, latest.value_ns
+        metrics.append(_metric(latest.name, values_ns, decision, gate, percent))
     return tuple(metrics)
 
 
@@ -462,7 +449,7 @@ def stored_start_metrics(
         recorded = [each for each in medians if each is not None]
         latest = _start_median([start.of(made) for made in rounds])
         decision = (
-            Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=len(rounds))
+            Decision(confidence=rule.confidence, rounds=len(rounds))
             if latest is None
             else judge_stored(recorded, latest, rule.tolerance, rule.level)
         )
@@ -485,14 +472,14 @@ def _start_median(times_ns: Sequence[int]) -> float | None:
 
 def _metric(
     name: str,
-    values: tuple[float | None, float | None],
+    values_ns: tuple[float | None, float | None],
     decision: Decision,
     gate: Gate,
     percent: float,
 ) -> Metric:
     return judged_metric(
-        name,
-        values,
+        f"latency_{name}",
+        (_ms(values_ns[0]), _ms(values_ns[1])),
         decision,
         gate.tolerances.of(percent),
         is_gated=percent in gate.percents,

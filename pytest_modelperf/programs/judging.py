@@ -176,7 +176,7 @@ def _judge_memory(rounds: Sequence[ProgramRound], gate: Gate) -> Decision:
     """Judge the memory. What an allocator may add passes, unless the user named the memory."""
     pairs, rule = _peaks(rounds), gate.figure_rule(MEMORY)
     if len(pairs) < FEWEST_PAIRS:
-        return Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=len(pairs))
+        return Decision(confidence=rule.confidence, rounds=len(pairs))
     decision = judge_processes(pairs, rule)
     grown = statistics.median(new - old for old, new in pairs)
     if decision.is_open and grown <= LEAST_MEMORY_BYTES and not gate.tolerances.names(MEMORY):

@@ -26,7 +26,7 @@ class RatioAnswer(enum.Enum):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The answer for one ratio, after over before, with its evidence.
+    """The answer for one ratio, after over before, with its evidence. It is open by default.
 
     `low` and `high` are the interval of the ratio at `confidence`, over all looks together. They
     are None if the spread of the rounds is unknown. `detectable` is the slowdown that nine of ten
@@ -37,7 +37,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     if it has them.
     """
 
-    answer: RatioAnswer
+    answer: RatioAnswer = RatioAnswer.OPEN
     confidence: float
     rounds: int
     ratio: float | None = None

@@ -400,7 +400,6 @@ def _fewest_samples(pairs: Sequence[PairedTurns]) -> int:
 def _undecided(values: Floats, rounds: int, rule: DuetRule) -> Decision:
     """Return the decision before the first look."""
     return Decision(
-        answer=RatioAnswer.OPEN,
         confidence=rule.confidence,
         rounds=rounds,
         ratio=bounded_exp(float(values.mean())) if values.size else None,

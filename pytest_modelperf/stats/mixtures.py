@@ -168,8 +168,7 @@ def _judge_member(
     found = [(before.of_member(place), after.of_member(place)) for before, after in pairs]
     own = [pair for pair in found if pair[0].times_ns]
     if not own:
-        nothing = Decision(answer=RatioAnswer.OPEN, confidence=rule.confidence, rounds=0)
-        return MemberAnswer(name, nothing, None, None)
+        return MemberAnswer(name, Decision(confidence=rule.confidence, rounds=0), None, None)
     before, after = (
         float(np.median(np.concatenate([pair[side].times_ns for pair in own]))) for side in (0, 1)
     )

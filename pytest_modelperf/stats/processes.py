@@ -88,12 +88,7 @@ def judge_stored(
     count = len(recorded_ns)
     confidence = 1.0 - 2.0 * level
     if count < FEWEST_PROCESSES:
-        return Decision(
-            answer=RatioAnswer.OPEN,
-            confidence=confidence,
-            rounds=count,
-            rounds_needed=FEWEST_PROCESSES,
-        )
+        return Decision(confidence=confidence, rounds=count, rounds_needed=FEWEST_PROCESSES)
     recorded = logs(recorded_ns)
     centre = float(logs([now_ns])[0] - recorded.mean())
     spread = max(float(recorded.std(ddof=1)), _LEAST_SPREAD) * math.sqrt(1.0 + 1.0 / count)
