@@ -15,7 +15,7 @@ import secrets
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.environments.installing import (
     Installer,
+    Tell,
     WantedPackages,
     constraints_of,
     find_installer,
@@ -84,7 +85,7 @@ def folder_of(wanted: WantedPackages) -> str:
 def make_environment(
     requirements: Sequence[str],
     *,
-    on_progress: Callable[[str], None] = lambda step: None,  # noqa: ARG005  # shows nothing
+    on_progress: Tell = lambda step: None,  # noqa: ARG005  # shows nothing
     installer: Installer | None = None,
     folder: Path | None = None,
 ) -> Environment:
@@ -219,7 +220,7 @@ def remove_unfinished(folder: Path) -> None:
 
 def locked_environments(
     folder: Path,
-    on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005
+    on_wait: Tell = lambda holder: None,  # noqa: ARG005
 ) -> AbstractContextManager[None]:
     """Hold the lock of the folder, or raise OSError if it cannot be written."""
     hangs = EnvironmentMakingError(
@@ -230,9 +231,7 @@ def locked_environments(
     return locked(folder, _LONGEST_WAIT_S, hangs, partial(on_wait, step))
 
 
-def _make(
-    wanted: WantedPackages, folder: Path, installer: Installer, tell: Callable[[str], None]
-) -> Environment:
+def _make(wanted: WantedPackages, folder: Path, installer: Installer, tell: Tell) -> Environment:
     """Make a new environment, while the caller holds the lock."""
     remove_unfinished(folder)
     unfinished = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
@@ -250,11 +249,7 @@ def _make(
 
 
 def _install(
-    wanted: WantedPackages,
-    folder: Path,
-    unfinished: Path,
-    installer: Installer,
-    tell: Callable[[str], None],
+    wanted: WantedPackages, folder: Path, unfinished: Path, installer: Installer, tell: Tell
 ) -> Environment:
     named = " and ".join(wanted.requirements)
     tell(f"making an environment with {named} by {installer.name}")
