@@ -71,15 +71,11 @@ def make_anonymous(proto: ModelProto) -> Renamed:
 
 
 class _Function(Struct, frozen=True):
-    """The new name of a function, and the new names of its attributes."""
-
     name: str
     attributes: Mapping[str, str]
 
 
 class _Names(Struct):
-    """The new names given so far."""
-
     values: dict[str, str] = field(default_factory=dict)
     dims: dict[str, str] = field(default_factory=dict)
     # By domain, name and overload.
@@ -97,7 +93,6 @@ class _Names(Struct):
         return self.values.setdefault(name, f"t{len(self.values)}") if name else ""
 
     def dim(self, text: str) -> str:
-        """Return the new name of a dimension, or its expression with new names."""
         tree = parse_expression(text.strip())
         if tree is None:
             return self._dim_name(text)
@@ -122,7 +117,6 @@ class _Names(Struct):
             )
 
     def rename(self, message: Message, function: _Function | None = None) -> None:
-        """Rename everything in a message, which may be in the body of a function."""
         for name in _TEXT_FIELDS:
             if name in message.DESCRIPTOR.fields_by_name:
                 message.ClearField(name)

@@ -72,11 +72,7 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
 
 
 def find_misfits(graph: Graph) -> Iterator[str]:
-    """Describe the Reshapes that lose or add elements, and a Conv whose input is too small.
-
-    Engines refuse both. This happens if a given size differs from one that is stored in the graph,
-    or if it is too small.
-    """
+    """Describe the Reshapes that lose or add elements, and a Conv whose input is too small."""
     surely_run = tuple(_surely_run(graph))
     wrong = [node for node in surely_run if not _keeps_elements(node)]
     if wrong:
@@ -116,7 +112,6 @@ def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
 
 
 def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
-    """Return the model's own leading size and the new one."""
     for tensor in before.inputs:
         shape = bound.shapes.get(tensor.name)
         if shape and tensor.shape and tensor.shape[0] is not None and tensor.shape[0] != shape[0]:
@@ -125,7 +120,6 @@ def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
 
 
 def _followed(node: Node, old: int, new: int) -> Sequence[int] | None:
-    """Return the Reshape's target with its leading size scaled, or None to leave it as it is."""
     data = node.optional_input(0)
     if data is None or data.is_constant or not data.shape:
         return None
@@ -152,14 +146,12 @@ def _set_target(graph: onnx.GraphProto, node: NodeProto, target: Value) -> None:
 
 
 def _lost(old: Shape | None, new: Shape) -> bool:
-    """Whether dimensions that were known at the old size are unknown at the new one."""
     if old is None or None in old:
         return False
     return len(old) != len(new) or None in new
 
 
 def _keeps_elements(node: Node) -> bool:
-    """Whether a Reshape keeps the number of elements."""
     data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
     if node.op_type != "Reshape" or data is None or result is None:
         return True
@@ -195,10 +187,7 @@ def _room(node: Node) -> tuple[tuple[int | None, int], ...]:
 
 
 def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
-    """Whether the result of a Reshape still starts with the batch, as its data does.
-
-    Otherwise its -1 would absorb the batch: the model would run and mix the images.
-    """
+    """Whether a Reshape keeps the batch first: its -1 could absorb it and mix the images."""
     data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
     if node.op_type != "Reshape" or data is None or result is None:
         return True
@@ -209,10 +198,7 @@ def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
 
 
 def _keeps_states(node: Node) -> bool:
-    """Whether the initial states of a recurrent operator have the batch size of its data.
-
-    The shape inference of onnx does not compare them.
-    """
+    """Whether the states of a recurrent operator have its batch size, which onnx does not check."""
     data = node.optional_input(0)
     if node.op_type not in ("GRU", "LSTM", "RNN") or data is None or not data.shape:
         return True
@@ -225,10 +211,7 @@ def _keeps_states(node: Node) -> bool:
 
 
 def _first_holder(before: Mapping[str, Shape | None], after: Graph) -> Node | None:
-    """Return the first node whose inputs grew with the batch while its output did not.
-
-    Shape and Size return a shape, whose own size does not depend on the batch.
-    """
+    """Return the first node whose inputs grew with the batch while its output did not."""
     grown = {t.name for t in after.inputs if t.shape != before.get(t.name)}
     for node in after.nodes:
         if not any(t is not None and t.name in grown for t in node.inputs):

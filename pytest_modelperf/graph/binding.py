@@ -70,10 +70,7 @@ class DeclaredInput(Struct, frozen=True):
 
 
 class InputSpec(Struct, frozen=True):
-    """An input that the user gives: a single value fills it, several values are its elements.
-
-    An input of the type `string` has its values in `texts`.
-    """
+    """An input that the user gives: a single value fills it. One of type `string` has `texts`."""
 
     name: str
     dtype: str
@@ -139,10 +136,7 @@ class BatchDim(Struct, frozen=True):
 
 
 def parse_input_spec(text: str) -> InputSpec:
-    """Parse `name:dtype:shape[:value]`, as in `ids:i64:1x64:7`.
-
-    As in onnx_tool, a shape of -1 means a vector with one element for each value.
-    """
+    """Parse `name:dtype:shape[:value]`, as in `ids:i64:1x64:7`."""
     match = _INPUT.fullmatch(text)
     dtype = _SHORT_DTYPES.get(match["dtype"], match["dtype"]) if match else ""
     if match is None or dtype not in _DTYPES:
@@ -239,10 +233,7 @@ def is_bare_image(dims: Sequence[Dim]) -> bool:
 def open_dims(
     inputs: Sequence[DeclaredInput], binding: Binding, model: str
 ) -> Mapping[str, tuple[tuple[str, int], ...]]:
-    """Return the dimensions without a size in a binding, each with its places (input, axis).
-
-    A dimension that follows from others, such as `past_length + 1`, is left out.
-    """
+    """Return the sizes that a binding lacks and that follow from no others, with their places."""
     binder = _Binder(inputs, replace(binding, leaves_open=True), model)
     binder.bind()
     sizes = {**binder.sizes, **dict.fromkeys(binder.missing, 1)}
@@ -288,7 +279,6 @@ def parse_expression(text: str) -> ast.expr | None:
 
 
 def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
-    """Return the name of the batch dimension, if it has one."""
     seen = Counter(d for i in shaped for d in set(i.dims or ()) if isinstance(d, str))
     shared = [d for d in shaped[0].dims or () if isinstance(d, str) and seen[d] == len(shaped)]
     leading = [i.dims[0] for i in shaped if i.dims and isinstance(i.dims[0], str)]
@@ -330,8 +320,6 @@ def _batch_axes(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], ...]:
 
 
 class _Binder:
-    """One binding of one model's inputs."""
-
     def __init__(self, inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> None:
         self.inputs = inputs
         self.model = model
@@ -395,7 +383,6 @@ class _Binder:
                 )
 
     def sizes_from_specs(self) -> None:
-        """Set named dimensions from the shapes of the given inputs."""
         for declared in self.inputs:
             spec = self.specs.get(declared.name)
             if spec is None:
@@ -436,7 +423,6 @@ class _Binder:
                 self.sizes.setdefault(name, *sizes)
 
     def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
-        """Record that a fixed dimension is given, and whether its size differs."""
         self.rebound |= is_other
         is_batch = self.batch is not None and (declared.name, axis) in self.batch.places
         if is_other and not is_batch:
@@ -472,7 +458,6 @@ class _Binder:
                     yield dim
 
     def given_batch(self, batch: BatchDim) -> int | None:
-        """Return the batch size that follows from a named dimension or from a whole input."""
         if batch.name is not None and batch.name in self.sizes:
             return self.sizes[batch.name]
         sizes = {

@@ -17,37 +17,16 @@ from onnx import AttributeProto, GraphProto, ModelProto, SparseTensorProto, Tens
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph import control_flow
-from pytest_modelperf.graph.convert import (
-    MAX_NODES,
-    Call,
-    ParsedGraph,
-    constant_tensor,
-    read_type,
-)
+from pytest_modelperf.graph.convert import MAX_NODES, Call, ParsedGraph, constant_tensor, read_type
 from pytest_modelperf.graph.deciding_inputs import RANDOM
-from pytest_modelperf.graph.model_file import (
-    ModelFile,
-    check_dims,
-    dtype_name,
-    is_external,
-)
+from pytest_modelperf.graph.model_file import ModelFile, check_dims, dtype_name, is_external
 from pytest_modelperf.graph.observation import NodePlace, Observation
 from pytest_modelperf.graph.resolve import Resolver, infer_types, refined
 from pytest_modelperf.graph.scope import MAX_ELEMENTS, Scope
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.stored_tensors import count_params, find_zero_point
-from pytest_modelperf.graph.structure import (
-    Graph,
-    Node,
-    Tensor,
-    Weight,
-    ZeroPoint,
-    byte_size,
-)
-from pytest_modelperf.graph.validity import (
-    describe,
-    execution_order,
-)
+from pytest_modelperf.graph.structure import Graph, Node, Tensor, Weight, ZeroPoint, byte_size
+from pytest_modelperf.graph.validity import describe, execution_order
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -62,10 +41,7 @@ _SMALL = 8
 
 
 class BuiltGraph(Struct, frozen=True):
-    """The graph, all of its tensors by name (constants included), and its stored weights.
-
-    `stored` maps each stored weight to the protobuf message that locates its bytes.
-    """
+    """The graph, all its tensors by name, and the messages that locate the bytes of its weights."""
 
     graph: Graph
     tensors: Mapping[str, Tensor]
@@ -87,7 +63,6 @@ class GraphBuild(Struct, frozen=True, eq=False):
     declared: Mapping[str, TypeProto] | None
 
     def __call__(self, observation: Observation | None = None) -> BuiltGraph:
-        """Build the records of the model, with the `observation` of a run if there was one."""
         opsets = self.resolver.opsets
         scope = Scope(None, "", opsets.get("", 1))
         scope.types.update(infer_types(self.file.name, self.proto, self.block, opsets))
@@ -109,8 +84,6 @@ class GraphBuild(Struct, frozen=True, eq=False):
 
 
 class _Weights(Struct):
-    """The constants found so far, and how they are used."""
-
     found: dict[str, Weight] = field(default_factory=dict)
     stored: dict[str, TensorProto] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -118,7 +91,6 @@ class _Weights(Struct):
     zero_points: dict[str, ZeroPoint] = field(default_factory=dict)
 
     def finished(self) -> dict[str, Weight]:
-        """Return the weights that are used."""
         return {
             name: replace(
                 found, params=self.params.get(name, 0), zero_point=self.zero_points.get(name)
@@ -153,8 +125,6 @@ class _Weights(Struct):
 
 
 class _Builder(Struct):
-    """The build of one model's graph and of the bodies in it."""
-
     file: ModelFile
     resolver: Resolver
     observation: Observation
@@ -163,7 +133,6 @@ class _Builder(Struct):
     nodes_left: int = MAX_NODES
 
     def build(self, block: ParsedGraph, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
-        """Build the records of `block`. `given` are the types of a body's inputs."""
         proto = block.proto
         for initializer in proto.initializer:
             self.add_weight(scope, initializer.name, initializer, "initializer")
@@ -293,7 +262,6 @@ class _Builder(Struct):
     def observed(
         self, scope: Scope, call: Call, outputs: tuple[Tensor | None, ...]
     ) -> tuple[Tensor | None, ...]:
-        """Return `outputs` with unknown shapes taken from a run."""
         seen = self.observation.nodes.get(_place(scope, call))
         if seen is None:
             return outputs
@@ -406,7 +374,6 @@ def _place(scope: Scope, call: Call) -> NodePlace:
 
 
 def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Add the inputs that no initializer fills. `given` has the types that the caller knows."""
     inputs = []
     for index, info in enumerate(proto.input):
         if info.name in scope.tensors:
@@ -422,7 +389,6 @@ def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tup
 
 
 def _can_be_folded(node: Node) -> bool:
-    """Whether an engine knows that the operator returns the same each time."""
     if not node.domain:
         return node.op_type not in RANDOM
     return node.qualified_op in _FOLDED_OUTSIDE

@@ -32,10 +32,7 @@ class ScanInputs(Struct, frozen=True):
 
 
 def loop_inputs(node: Node, body: ParsedGraph) -> tuple[Tensor, ...]:
-    """Return the types of the inputs of a Loop's body on its first trip.
-
-    A body may declare the iteration as a vector of one element.
-    """
+    """Return the types of the inputs of a Loop's body on its first trip."""
     iteration, condition = _LOOP_HEAD
     inputs = body.proto.input
     if inputs and len(inputs[0].type.tensor_type.shape.dim) == 1:
@@ -170,7 +167,6 @@ def stacked(tensor: Tensor, trips: int | None, axis: int) -> OutputType:
 
 
 def _from_outside(tensor: Tensor | None) -> Tensor:
-    """Return a value as the body receives it: with its type, but without a constant value."""
     return _UNNAMED if tensor is None else Tensor("", tensor.dtype, tensor.shape)
 
 
@@ -179,7 +175,6 @@ def _as_is(tensor: Tensor) -> OutputType:
 
 
 def _merged(branches: Sequence[Sequence[Tensor]]) -> list[OutputType | None]:
-    """Return the types that all branches agree on."""
     types: list[OutputType | None] = []
     for first, *others in zip(*branches, strict=False):
         shape = first.shape

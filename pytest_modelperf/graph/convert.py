@@ -27,10 +27,7 @@ MAX_NODES = 200_000
 
 
 class Call(Struct, frozen=True, eq=False):
-    """A NodeProto as plain values: names of tensors, attributes, and bodies.
-
-    `kinds` has the type of every attribute, including tensors and bodies.
-    """
+    """A NodeProto as plain values. `kinds` has the types of all attributes, even of bodies."""
 
     proto: NodeProto
     op_type: str

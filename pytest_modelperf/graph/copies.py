@@ -54,7 +54,6 @@ def write_chunks(file: ModelFile, target: Target, chunks: Sequence[Chunk]) -> No
 
 
 def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
-    """Yield the bytes to write, in pieces. Weights are copied from the model file."""
     with file.open_bytes() as source:
         for chunk in chunks:
             if isinstance(chunk, bytes):
@@ -76,10 +75,7 @@ def read_span(source: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
 def write_annotated(
     file: ModelFile, notes: Mapping[str, Mapping[str, str]], target: Target
 ) -> None:
-    """Write the model with notes for its nodes, by their first output or else their name.
-
-    Weights in the file are copied. Those in other files stay there, under the same names.
-    """
+    """Write the model with notes for its nodes, by their first output or else their name."""
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)
     for node in with_bodies(proto.graph.node):
@@ -103,10 +99,7 @@ def needs_copy(bound: BoundModel) -> bool:
 
 
 def write_runnable(bound: BoundModel, path: Path) -> None:
-    """Write the model as it has to run, each of its nodes with a unique name.
-
-    Names that are unique are kept. Weights in external data stay in the folder of the model.
-    """
+    """Write the model as it has to run, each of its nodes with a unique name."""
     proto = as_it_runs(bound)
     _name_nodes(proto.graph)
     chunks = restored_chunks(proto, bound.file, "with the names of its nodes")
@@ -148,12 +141,10 @@ def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
 
 
 def _running(graph: GraphProto) -> list[NodeProto]:
-    """Return all nodes that an engine may run, with those of bodies directly after their owner."""
     return [node for node in with_bodies(graph.node) if node.op_type != "Constant"]
 
 
 def _name_nodes(graph: GraphProto) -> None:
-    """Give a name to each node without a unique one. The first node with a name keeps it."""
     nodes = _running(graph)
     taken = {node.name for node in nodes}
     kept: set[str] = set()
@@ -178,7 +169,6 @@ def _is_safe(name: str) -> bool:
 
 
 def _pairs(proto: GraphProto, graph: Graph) -> Iterator[tuple[str, Node]]:
-    """Yield the name and the record of each node that is in both graphs."""
     made = {tensor.name: node for node in graph.nodes for tensor in node.outputs if tensor}
     for call in proto.node:
         node = next((made[name] for name in call.output if name in made), None)
@@ -199,10 +189,7 @@ def can_be_watched(tensor: Tensor | None) -> bool:
 
 
 def write_watched_model(bound: BoundModel, names: Iterable[str], path: Path) -> None:
-    """Write the model as it has to run, with these tensors as further outputs.
-
-    Weights in external data stay in the folder of the model.
-    """
+    """Write the model as it has to run, with these tensors as further outputs."""
     proto = as_it_runs(bound)
     present = {output.name for output in proto.graph.output}
     for name in names:
@@ -267,7 +254,6 @@ def _add_outputs(
 
 
 def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
-    """Give every tensor its shape, and return the names of those without a complete one."""
     declared = {info.name for info in (*graph.input, *graph.output)}
     stored = stored_names(graph)
     for output in graph.output:
@@ -290,7 +276,6 @@ def _value_info(tensor: Tensor) -> ValueInfoProto:
 
 
 def _copy_external_data(bound: BoundModel, path: Path) -> None:
-    """Copy the external data to the places that the copy of the model refers to."""
     target = path.parent.resolve()
     for place, location in sorted(external_files(bound.file).items()):
         copy = target / place

@@ -135,10 +135,7 @@ class ValueFlow:
 
     @cached_property
     def settings(self) -> frozenset[str]:
-        """The names of the constants that decide the time, in the graph and in its bodies.
-
-        Those that decide only together with data are left out.
-        """
+        """The names of the constants that decide the time alone, without data."""
         deciding = [each.value for each in self._deciding if each.value is not None]
         waiting = [value for value in (*deciding, *self._numbers) if not self._is_data(value)]
         seen = set(waiting)
@@ -152,7 +149,6 @@ class ValueFlow:
     # -- reading
 
     def _walk(self, graph: FlowGraph, scope: _Scope) -> Counter[str]:
-        """Read a graph, and count its operators with those of its bodies."""
         operators: Counter[str] = Counter()
         for name, constant in graph.constants.items():
             self._constants[self._add(scope, name)] = name, constant
@@ -231,7 +227,6 @@ class ValueFlow:
         return operators
 
     def _add(self, scope: _Scope, name: str) -> int:
-        """Return the value of a name in a graph, and add it if the name is new there."""
         if name not in scope.own:
             scope.own[name] = len(self._sources)
             self._sources.append([])

@@ -230,10 +230,7 @@ _TABLE: Mapping[str, Mapping[str, Deciding]] = {
     "": {**_by_shapes(_BY_SHAPES_OF_ONNX), **_OLD_BY_VALUES, **_BY_VALUES_OF_ONNX},
     "ai.onnx.ml": {**_by_shapes(_BY_SHAPES_OF_ML), **_BY_VALUES_OF_ML},
     "ai.onnx.preview": {"FlexAttention": ()},
-    "ai.onnx.preview.training": {
-        **_by_shapes("Adagrad Adam Momentum"),
-        "Gradient": None,
-    },
+    "ai.onnx.preview.training": {**_by_shapes("Adagrad Adam Momentum"), "Gradient": None},
     "com.microsoft": {
         **_by_shapes(_BY_SHAPES_OF_RUNTIME),
         **_BY_VALUES_OF_RUNTIME,
@@ -284,7 +281,6 @@ def find_random(graph: Graph) -> frozenset[str]:
 
 
 def _find(graph: Graph, random: dict[str, str]) -> str | None:
-    """Do the work of `find_chance`. `random` maps each random tensor found so far to its source."""
     for node in graph.nodes:
         source = _source(node.inputs, random)
         if node.op_type in RANDOM:
@@ -309,7 +305,6 @@ def _find(graph: Graph, random: dict[str, str]) -> str | None:
 
 
 def _deciding_source(node: Node, random: dict[str, str]) -> str | None:
-    """Return the operator whose random values decide how much this node computes, if any."""
     if node.op_type == "If":
         return _source(node.inputs[:1], random) if len(node.bodies) > 1 else None
     if node.op_type == "Loop":

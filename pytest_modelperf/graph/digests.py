@@ -54,8 +54,6 @@ def digest_model(
 
 
 class _Progress(Struct):
-    """A step that is reported once, when it has taken a while."""
-
     step: str
     tell: Tell
     clock: Clock
@@ -69,7 +67,6 @@ class _Progress(Struct):
 
 
 def _digest_file(seen: SeenFile, algorithm: str, progress: _Progress) -> bytes:
-    """Return the digest of a whole file, which each process reads once while it is unchanged."""
     key = seen, algorithm
     if key in _known:
         seen.require_unchanged()

@@ -55,7 +55,6 @@ def _has_batch_first(node: onnx.NodeProto) -> bool:
 
 
 def _origins(names: Sequence[str], sources: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return these tensors and all tensors that they come from, step by step."""
     waiting, seen = list(names), set(names)
     while waiting:
         new = set(sources.get(waiting.pop(), ())) - seen
@@ -86,6 +85,5 @@ def head_sizes(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _widths(graph: onnx.GraphProto) -> dict[str, int]:
-    """Return the last dimension of each tensor between the nodes, as the model declares it."""
     shapes = {info.name: info.type.tensor_type.shape.dim for info in graph.value_info}
     return {name: dims[-1].dim_value for name, dims in shapes.items() if dims}

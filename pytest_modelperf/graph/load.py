@@ -15,13 +15,7 @@ from onnx import TypeProto
 
 from pytest_modelperf.errors import MisfitError, ModelError, OpenSizesError
 from pytest_modelperf.graph.batch import find_misfits, follow_batch, refusal, verify_rebound
-from pytest_modelperf.graph.binding import (
-    Binding,
-    BoundInputs,
-    DeclaredInput,
-    Dim,
-    bind_inputs,
-)
+from pytest_modelperf.graph.binding import Binding, BoundInputs, DeclaredInput, Dim, bind_inputs
 from pytest_modelperf.graph.build import BuiltGraph, GraphBuild
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph, unified_domain
 from pytest_modelperf.graph.given_values import require_fitting_values
@@ -173,7 +167,6 @@ def _built(
     phase: BoundPhase | None,
     observation: Observation | None = None,
 ) -> BuiltGraph:
-    """Build the graph, and raise BindingError if the state of a phase does not keep its shapes."""
     built = build(observation)
     if phase is not None:
         outputs = {tensor.name: tensor.shape for tensor in built.graph.outputs}
@@ -198,7 +191,7 @@ def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
 
 
 def _with_head_size(declared: DeclaredInput, sizes: Mapping[str, int]) -> DeclaredInput:
-    """Return the input with the size of its last dimension. For packed integers it differs."""
+    """Return the input with the size of a head. For packed integers it differs."""
     name = declared.dims[-1] if declared.dims else None
     is_float = declared.dtype in {"float32", "float16", "bfloat16"}
     if declared.name not in sizes or not isinstance(name, str) or not is_float:
@@ -230,16 +223,11 @@ def _declared_type(kind: TypeProto) -> tuple[str | None, tuple[Dim, ...] | None]
 
 
 def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Whether a size is unknown.
-
-    Some exporters write `?` or -1 for each unknown size, so two such sizes need not be equal.
-    """
+    """Whether a size is unknown: some exporters write `?` or -1, so two such sizes may differ."""
     return dim.dim_value == -1 if dim.HasField("dim_value") else dim.dim_param in {"", "?"}
 
 
 class _Unfolded(Struct, frozen=True, eq=False):
-    """A copy of the model that may be changed: checked, with its local functions unfolded."""
-
     proto: onnx.ModelProto
     block: ParsedGraph
     opsets: Mapping[str, int]
@@ -326,7 +314,6 @@ def _spell_domains(proto: onnx.ModelProto, block: ParsedGraph) -> None:
 
 
 def _declared_types(proto: onnx.ModelProto, bound: BoundInputs) -> dict[str, TypeProto]:
-    """Return the types that the model declares, with the bound dimensions filled in."""
     declared: dict[str, TypeProto] = {}
     for info in (*proto.graph.value_info, *proto.graph.output):
         kind = TypeProto()
@@ -341,7 +328,6 @@ def _declared_types(proto: onnx.ModelProto, bound: BoundInputs) -> dict[str, Typ
 
 
 def _bind(graph: onnx.GraphProto, bound: BoundInputs) -> None:
-    """Write the bound shapes into the inputs."""
     for info in graph.input:
         shape = bound.shapes.get(info.name)
         if shape is None or not info.type.HasField("tensor_type"):
@@ -353,7 +339,6 @@ def _bind(graph: onnx.GraphProto, bound: BoundInputs) -> None:
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
-    """Remove the shapes of inner tensors and of outputs, which have the model's own sizes."""
     del graph.value_info[:]
     _clear_shapes(graph.output)
 
@@ -365,7 +350,6 @@ def _clear_shapes(infos: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def _given_values(bound: BoundInputs) -> dict[str, Value]:
-    """Return the values of inputs that the user gave and that are small enough to be shapes."""
     values: dict[str, Value] = {}
     for name, spec in bound.values.items():
         if spec.value is None or prod(spec.shape) > MAX_ELEMENTS or spec.dtype not in NUMPY_DTYPES:

@@ -109,10 +109,7 @@ class ModelFile(Struct, frozen=True, eq=False):
 
     @property
     def total_bytes(self) -> int:
-        """The size of the file and of those next to it that hold some of its weights.
-
-        Raises ModelError if one of them is missing or must not be read.
-        """
+        """The size of the file with its external data. Raise ModelError if some is unreadable."""
         return self.size_bytes + sum(seen.size_bytes for seen in self.beside().values())
 
     @property
@@ -126,10 +123,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         return " ".join(part for part in parts if part and isinstance(part, str))
 
     def sha256(self, tell: Tell = lambda _: None) -> str:
-        """Return the digest of all bytes of the model, including its external data.
-
-        Raise ModelError if external data cannot be read. `tell` reports a long step.
-        """
+        """Return the digest of all bytes, external data too. `tell` reports a long step."""
         return self.digest_once("bytes", lambda: self._digest_bytes(tell))
 
     def _digest_bytes(self, tell: Tell) -> str:
@@ -145,10 +139,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         return self._digests[subject]
 
     def beside(self) -> Mapping[str, SeenFile]:
-        """Return the files with external data at first use, by their names in the model.
-
-        Raise ModelError if one is missing or must not be read.
-        """
+        """Return the files of external data by their names in the model, or raise ModelError."""
         if not self._beside:
             found = [external_location(self, tensor) for tensor in _by_file(self.proto).values()]
             self._beside.append({at.place: SeenFile.of(at.path, at.path.stat()) for at in found})
@@ -167,10 +158,7 @@ class ModelFile(Struct, frozen=True, eq=False):
             yield file
 
     def require_unchanged(self) -> None:
-        """Raise ChangedModelError if the file is no longer the one that the graph was read from.
-
-        The files of external data that were used are checked too.
-        """
+        """Raise ChangedModelError if the file, or external data that was used, has changed."""
         for seen in self.seen_files:
             seen.require_unchanged()
 
@@ -226,10 +214,7 @@ class ModelFile(Struct, frozen=True, eq=False):
 
 
 class ExternalLocation(Struct, frozen=True):
-    """The location of one weight outside the model file, checked to be inside its folder.
-
-    `place` is the path in the model, relative to its folder.
-    """
+    """The checked location of a weight outside the model file. `place` is relative to it."""
 
     place: str
     path: Path
@@ -273,7 +258,6 @@ def _map(path: Path, name: str) -> tuple[Buffer, SeenFile]:
 
 
 def _hint(path: Path) -> str:
-    """Return a hint at the model that was meant: the most similar name, or some in its folder."""
     if not path.parent.is_dir():
         return ""
     there = {p.stem: printable(str(p)) for p in sorted(path.parent.glob("*.onnx"))}
@@ -327,7 +311,6 @@ def _read_proto(data: Buffer, name: str) -> onnx.ModelProto:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether the bytes are all characters of text. A small protobuf message can be text, too."""
     return all(byte >= ord(" ") or byte in b"\t\n\r" for byte in head)
 
 
@@ -451,7 +434,6 @@ def _by_file(proto: onnx.ModelProto) -> dict[str, TensorProto]:
 
 
 def _entries(tensor: TensorProto) -> dict[str, Any]:
-    """Return the entries of a tensor that locate its data."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
@@ -523,7 +505,6 @@ def external_pieces(
 
 
 def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
-    """Return the path of external data in the model's folder. Raise ModelError if it is outside."""
     place = PurePosixPath(posixpath.normpath(location))
     inside = bool(location) and not place.is_absolute() and place.parts[:1] not in {(), ("..",)}
     if inside and file.path is not None:
@@ -548,17 +529,11 @@ def require_inside(file: ModelFile) -> None:
 
 
 def external_files(file: ModelFile) -> dict[str, Path]:
-    """Return the files with external data of the model, by their names in the model.
-
-    Raise ModelError if one is missing or must not be read, because an engine opens them itself.
-    """
+    """Return the external data by its names in the model, checked, because an engine opens it."""
     found = (external_location(file, tensor) for tensor in external_tensors(file.proto))
     return {location.place: location.path for location in found}
 
 
 def _folders(path: Path) -> set[Path]:
-    """Return the folders that may hold a model's data: its own, and that of the file it links to.
-
-    A download cache consists of links to files in another folder.
-    """
+    """Return the folders that may hold a model's data. The file may be a link into a cache."""
     return {path.parent.resolve(), path.resolve().parent}

@@ -15,10 +15,7 @@ NodePlace: TypeAlias = "tuple[str, ...]"
 
 
 class SeenNode(Struct, frozen=True):
-    """How often a node ran, and the output dimensions that were the same each time.
-
-    `varies`: some dimensions differed.
-    """
+    """How often a node ran, its constant output dimensions, and whether any differed."""
 
     calls: int
     outputs: tuple[Shape | None, ...]

@@ -30,10 +30,7 @@ _MAX_NOTES = 3
 
 
 def needs_observation(graph: Graph) -> bool:
-    """Whether a run of the model can show more than the graph.
-
-    Unused outputs, such as the mask of a Dropout, need not be known.
-    """
+    """Whether a run can show more than the graph. Unused outputs need not be known."""
     taken = {tensor for node in graph.walk() for tensor in node.inputs if tensor is not None}
     for each in (graph, *(body for node in graph.walk() for body in node.bodies.values())):
         taken.update(each.outputs)
@@ -90,15 +87,12 @@ def _named(name: str, names: Mapping[str, Node]) -> Node | None:
 
 
 class _Reader(Struct):
-    """Counts and shapes of the calls of each node, while a graph is walked."""
-
     calls: Mapping[Node, Sequence[Sequence[Sequence[int] | None]]]
     nodes: dict[NodePlace, SeenNode] = field(default_factory=dict)
     trips: dict[NodePlace, int] = field(default_factory=dict)
     branches: dict[NodePlace, str] = field(default_factory=dict)
 
     def enter(self, graph: Graph, around: NodePlace, runs: int) -> None:
-        """Read the nodes of a graph that ran `runs` times."""
         for node in graph.nodes:
             place = (*around, node.id)
             calls = self.calls.get(node, ())
@@ -113,7 +107,6 @@ class _Reader(Struct):
                 self.enter(body, (*place, name), self.runs(body) or 0)
 
     def read_bodies(self, node: Node, place: NodePlace, times: int) -> None:
-        """Read how often the bodies of a node ran, if the node itself ran `times` times."""
         runs = {name: self.runs(body) for name, body in node.bodies.items()}
         if not times:
             return
@@ -135,13 +128,11 @@ class _Reader(Struct):
             self.trips[place] = count // times
 
     def runs(self, body: Graph) -> int | None:
-        """Return how often a body ran, which is how often each of its nodes ran, if it has any."""
         counts = [len(self.calls.get(node, ())) for node in body.nodes]
         return max(counts, default=None)
 
 
 def _merged(node: Node, calls: Sequence[Sequence[Sequence[int] | None]]) -> SeenNode:
-    """Return the dimensions that all calls have in common."""
     first, *others = [_aligned(node, shapes) for shapes in calls]
     merged = list(first)
     for shapes in others:
@@ -244,7 +235,6 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
 
 
 def _inside(node: Node, place: NodePlace, observation: Observation) -> Iterator[SeenNode]:
-    """Yield the nodes that ran directly in the bodies of a node."""
     for name, body in node.bodies.items():
         for inner in body.nodes:
             seen = observation.nodes.get((*place, name, inner.id))

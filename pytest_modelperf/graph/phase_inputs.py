@@ -77,10 +77,7 @@ class BoundPhase(Struct, frozen=True):
 
 
 def bind_phase(
-    inputs: Sequence[DeclaredInput],
-    outputs: Sequence[DeclaredInput],
-    binding: Binding,
-    model: str,
+    inputs: Sequence[DeclaredInput], outputs: Sequence[DeclaredInput], binding: Binding, model: str
 ) -> BoundPhase | None:
     """Return the phase that a binding requests. Raise UsageError if the model lacks it."""
     if binding.phase is None:
@@ -108,10 +105,7 @@ def phases_of_model(
     model: str,
     dims: Mapping[str, int] | None = None,
 ) -> tuple[GenerationPhase, ...]:
-    """Return the phases of a generation that a model has. Raise UsageError if it has none of them.
-
-    `dims` are sizes that the user gives.
-    """
+    """Return the phases that a model has at the sizes that the user gives, or raise UsageError."""
     given = dims if generation.generate else None
     state = find_state(inputs, outputs, generation.state, model, given)
     missing = {phase: _missing(state, phase, model) for phase in generation.phases}
@@ -122,7 +116,6 @@ def phases_of_model(
 
 
 def _missing(state: State, phase: GenerationPhase, model: str) -> str:
-    """Return why a model lacks a phase, or an empty text if it has it."""
     if phase.phase is Phase.PREFILL and not state.has_prefill:
         if state.is_window:
             return (
@@ -151,7 +144,6 @@ def _made(phase: BoundPhase, step: int) -> StateInputs:
 
 
 def _require_free(phase: BoundPhase, made: StateInputs) -> None:
-    """Raise BindingError if the user gives an input that follows from the phase."""
     own = {spec.name for spec in made.values} | {pair.past for pair in phase.state.pairs}
     own |= {each.name for each in phase.state.tokens}
     for spec in phase.binding.inputs:

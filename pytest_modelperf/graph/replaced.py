@@ -43,10 +43,7 @@ _ALIGNMENT = 4096
 
 
 class Replacement(Struct, frozen=True, eq=False):
-    """A tensor of the model to be written, and the function that makes its packed elements.
-
-    Only an initializer can have its data in another file.
-    """
+    """A tensor to write, and what makes its elements. Only an initializer can be outside."""
 
     tensor: TensorProto
     make: Callable[[], Iterator[bytes]]

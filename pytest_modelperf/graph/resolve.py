@@ -180,7 +180,6 @@ def _find_rule(op: str) -> ShapeRule | None:
 
 
 def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:
-    """Return the values that inference may need, as far as they are known."""
     values = {name: scope.value_of(name) for name in names}
     return {
         name: numpy_helper.from_array(value, name)
@@ -210,7 +209,6 @@ def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
 
 
 def _require_output_types(types: Sequence[object], node: Node) -> None:
-    """Raise ExtensionError if a registered shape rule returned anything but output types."""
     for found in types:
         if found is None or (isinstance(found, OutputType) and _is_type(found)):
             continue
@@ -230,7 +228,6 @@ def _is_type(found: OutputType) -> bool:
 
 
 def _is_size(size: object) -> bool:
-    """Whether a value is a size: a whole number, which may have a numpy type."""
     return isinstance(size, Integral) and int(size) >= 0
 
 
@@ -290,7 +287,6 @@ def _without_traps(
 
 
 def _fractional_scales(block: ParsedGraph) -> Iterator[str]:
-    """Yield the names of stored scales of images that are not whole numbers."""
     calls = [call for inner in block.walk() for call in inner.calls]
     taken = {name for call in calls if call.op_type in RESIZING for name in call.inputs}
     if not taken:

@@ -117,7 +117,6 @@ def memory_model(nbytes: int) -> onnx.ModelProto:
 
 
 def _quantized_product() -> list[onnx.NodeProto]:
-    """Return a quantized product in the usual form: both factors are quantized first."""
     return [
         helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["xq"], "quantize"),
         helper.make_node("DequantizeLinear", ["xq", "x_scale", "x_zero"], ["xf"], "matrix"),
@@ -129,7 +128,6 @@ def _quantized_product() -> list[onnx.NodeProto]:
 
 
 def _quantized_weights(size: int) -> list[onnx.TensorProto]:
-    """Return scales for standard normal inputs, and the stored matrix."""
     values = np.clip(np.rint(_drawn(size * size) * 32), -127, 127).astype(np.int8)
     stored: Mapping[str, npt.NDArray[np.generic] | np.generic] = {
         "w": values.reshape(size, size),

@@ -15,10 +15,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 class SeenFile(Struct, frozen=True):
-    """The state of a file when it was first read: its identity, size and time of change.
-
-    A model is read several times, by this package and by engines, and may change in between.
-    """
+    """The state of a file when it was first read, because it may change before it is read again."""
 
     path: Path
     device: int

@@ -54,8 +54,6 @@ def unslide(spatial: Shape, window: Window, output_padding: Sequence[int] = ()) 
 
 
 class _Step(Struct, frozen=True):
-    """A window along one dimension."""
-
     kernel: Dim
     stride: int
     dilation: int

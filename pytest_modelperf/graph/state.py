@@ -141,10 +141,7 @@ def find_state(
 def time_axes(
     dims: Sequence[Dim], batch: AbstractSet[int], *, named: bool = False
 ) -> tuple[int, ...]:
-    """Return the open axes of a shape that can be its length: those named so, or else all.
-
-    With `named`, return only those named so.
-    """
+    """Return the open axes that can be a length: those named so, or else all unless `named`."""
     open_axes = [a for a, dim in enumerate(dims) if not isinstance(dim, int) and a not in batch]
     said = [axis for axis in open_axes if _says_time(dims[axis])]
     return tuple(said if said or named else open_axes)
@@ -221,7 +218,6 @@ class _Finder:
     # -- pairs
 
     def take_named(self) -> None:
-        """Take the pairs that the user names, and the inputs that stay the same."""
         inputs = [declared.name for declared in self.inputs]
         outputs = [declared.name for declared in self.outputs]
         for past, present in self.named.items():
@@ -238,7 +234,6 @@ class _Finder:
             self.pair(past, present)
 
     def take_pairs(self) -> None:
-        """Take the pairs whose names differ only in the words for past and present."""
         own = [name for name in self.left if _ENCODER_WORDS.isdisjoint(_words(name))]
         self.pair_by_names(own)
         if not self.pairs:
@@ -267,7 +262,6 @@ class _Finder:
         self.pairs[past] = StatePair(past, present, self.growing_axis(before, after))
 
     def growing_axis(self, past: DeclaredInput, present: DeclaredInput) -> int | None:
-        """Return the axis along which the present is longer."""
         if past.dims is None:
             self.fail(f"the input {printable(past.name)!r} declares no shape")
         batch = self.batch_axes(past)
@@ -350,7 +344,6 @@ class _Finder:
         return tuple(lengths)
 
     def integers(self) -> list[tuple[str, frozenset[str]]]:
-        """Return the inputs left that hold integers, with the words of their names."""
         return [
             (name, frozenset(_words(name)))
             for name, declared in self.left.items()
@@ -358,7 +351,6 @@ class _Finder:
         ]
 
     def is_number(self, declared: DeclaredInput) -> bool:
-        """Whether an input holds one number, or one for each sequence of the batch."""
         batch = self.batch_axes(declared)
         return declared.dims is not None and all(
             dim == 1 or axis in batch for axis, dim in enumerate(declared.dims)
@@ -391,7 +383,6 @@ class _Finder:
     # -- tokens
 
     def take_tokens(self) -> tuple[tuple[InputAxis, ...], int | None]:
-        """Take the inputs with an entry for each token, with the number of tokens if fixed."""
         candidates = [
             declared
             for declared in self.left.values()
@@ -465,7 +456,6 @@ class _Finder:
 def _window(
     tokens: Sequence[InputAxis], inputs: Sequence[DeclaredInput], dims: Mapping[str, int]
 ) -> int | None:
-    """Return the size that the user gives to the dimension of the tokens."""
     declared = {each.name: each for each in inputs}
     for token in tokens:
         own = declared[token.name]
@@ -483,7 +473,6 @@ def _by_stem(names: Sequence[str], direction: frozenset[str]) -> dict[tuple[str,
 
 
 def _is_state(past: str, present: str, stem: tuple[str, ...]) -> bool:
-    """Whether two names that differ only in direction are names of state."""
     ins, outs, words = set(_words(past)), set(_words(present)), set(stem)
     if ins >= _LAYER_WORDS:
         return False

@@ -69,10 +69,7 @@ def require_equal_shapes(
     outputs: Mapping[str, Shape | None],
     model: str,
 ) -> None:
-    """Raise BindingError if an output is longer than the input that it becomes.
-
-    Some exports give both lengths the same name, so they look equal.
-    """
+    """Raise BindingError if an output outgrows its input, although both declare one length."""
     for pair in state.pairs:
         past, present = inputs.get(pair.past), outputs.get(pair.present)
         if pair.grows is None and past and present and None not in present and past != present:
@@ -85,8 +82,6 @@ def require_equal_shapes(
 
 
 class _Maker:
-    """The sizes and values of one inference."""
-
     def __init__(
         self,
         state: State,
@@ -152,7 +147,6 @@ class _Maker:
     # -- sizes
 
     def set(self, name: str, axis: int, size: int) -> None:
-        """Give the dimension of an input this size, if the model leaves it open."""
         key = self.key(name, axis)
         if key is None:
             return
@@ -174,7 +168,6 @@ class _Maker:
         self.users.setdefault(key, name)
 
     def set_capacity(self, past: DeclaredInput) -> None:
-        """Set the open length of a cache that does not grow."""
         dims = past.dims or ()
         batch = {axis for axis in range(len(dims)) if self.is_batch(past.name, axis)}
         for axis in time_axes(dims, batch, named=True):
@@ -187,7 +180,6 @@ class _Maker:
             self.set(name, axis, size)
 
     def key(self, name: str, axis: int) -> str | None:
-        """Return the name of a dimension in a binding, or None if it is fixed."""
         declared = self.declared[name]
         return dim_name(declared, axis, (declared.dims or ())[axis])
 

@@ -238,11 +238,7 @@ def find_zero_point(node: Node, index: int) -> ZeroPoint | None:
 
 
 def count_params(
-    op_type: str,
-    index: int,
-    dtype: str,
-    shape: tuple[int, ...],
-    attributes: Mapping[str, object],
+    op_type: str, index: int, dtype: str, shape: tuple[int, ...], attributes: Mapping[str, object]
 ) -> int:
     """Count the parameters in a stored constant that an operator takes at `index`."""
     if dtype in _NEVER or index in _SETTINGS.get(op_type, ()):

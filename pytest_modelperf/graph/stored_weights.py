@@ -80,7 +80,6 @@ def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> It
 
 
 def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | None:
-    """Return the span of a tensor's packed elements in the model's file, if they are there."""
     skipped = skipped_data(tensor) if tensor.data_location == TensorProto.EXTERNAL else None
     if skipped is None:
         return None
@@ -126,10 +125,7 @@ def _digest_weights(file: ModelFile) -> str:
 
 
 class NotedWeight(Struct, frozen=True, eq=False):
-    """A weight of a model with the note on it. The model still has its data.
-
-    `is_scale`: the weight turns integers into floats.
-    """
+    """A weight with its data and its note. A scale turns integers into floats."""
 
     stored: StoredTensor
     number: NumberType
@@ -179,7 +175,6 @@ def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | 
 
 
 def _multiples(scales: dict[int, Scales]) -> Iterator[list[int]]:
-    """Yield groups of vectors, by their indexes, that are multiples of one another."""
     spreads = {
         index: float(values.max() / values.mean())
         for index, values in scales.items()
@@ -206,7 +201,6 @@ def _read(file: ModelFile, weight: NotedWeight) -> Scales:
 
 
 def _digest(file: ModelFile, weight: NotedWeight) -> bytes:
-    """Return the digest of a weight's codes, which are the same wherever its data is stored."""
     digest = hashlib.blake2b()
     for codes in read_codes(file, weight.stored.tensor, weight.number):
         digest.update(codes.tobytes())

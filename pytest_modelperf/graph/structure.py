@@ -232,10 +232,7 @@ class PlanNode(Struct, frozen=True, eq=False):
 
 
 class PlanGraph(Struct, frozen=True, eq=False):
-    """The graph that an engine made from a model or a body.
-
-    `constants` are the names of its stored tensors, some of which the model may compute.
-    """
+    """The graph that an engine made from a model or a body, and the names of its stored tensors."""
 
     nodes: tuple[PlanNode, ...]
     constants: frozenset[str] = frozenset()

@@ -45,10 +45,7 @@ _OUTSIDE = "outside"
 
 
 def digest_structure(file: ModelFile) -> str:
-    """Return the digest of a model's or a twin's structure, as 32 hexadecimal digits.
-
-    It is computed once for each opened file, because every case of a model uses it.
-    """
+    """Return the digest of a structure, which each opened file computes once, for all its cases."""
     return file.digest_once("structure", lambda: _digest_structure(file))
 
 
@@ -65,15 +62,11 @@ def _digest_structure(file: ModelFile) -> str:
 
 
 class _Weight(Struct, frozen=True):
-    """A stored constant of a graph: an initializer or the value of a Constant."""
-
     name: str
     tensor: TensorProto | SparseTensorProto
 
 
 class _Structure:
-    """The digests of a graph or function and of its bodies, with the names of its settings."""
-
     def __init__(self, file: ModelFile, settings: AbstractSet[str]) -> None:
         self._file = file
         self._settings = settings
@@ -92,7 +85,6 @@ class _Structure:
         )
 
     def digest_graph(self, graph: GraphProto, outer: Callable[[str], str]) -> str:
-        """Return the digest of a graph or body. `outer` has those of tensors around a body."""
         weights = [
             *(_Weight(str(tensor.name), tensor) for tensor in graph.initializer),
             *(_Weight(str(sparse.values.name), sparse) for sparse in graph.sparse_initializer),

@@ -292,7 +292,6 @@ def turn_lists_into_tensors(proto: ModelProto, most: int) -> None:
 
 
 def _strip(message: Message) -> None:
-    """Remove the text that no engine reads from a message and all messages in it."""
     for field, value in message.ListFields():
         if field.name in ("doc_string", "metadata_props"):
             message.ClearField(field.name)
@@ -303,7 +302,6 @@ def _strip(message: Message) -> None:
 
 
 def _uses(proto: ModelProto) -> dict[str, Uses]:
-    """Map each value to the operators that use it, with the index of the operand."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for node in walk_nodes(proto):
         for index, name in enumerate(node.input):
@@ -314,7 +312,6 @@ def _uses(proto: ModelProto) -> dict[str, Uses]:
 def _take_note(
     file: ModelFile, stored: StoredTensor, uses: Uses, limit: Limit
 ) -> NotedWeight | None:
-    """Return a tensor that is to be left out with its note, or None if the tensor is to be kept."""
     tensor = stored.tensor
     number = stored_number(tensor)
     if stored.kind is StorageKind.ATTRIBUTE or number is None:
@@ -333,7 +330,6 @@ def _take_note(
 
 
 def _leave_out(weight: NotedWeight, group: int | None) -> None:
-    """Replace the data of a weight by its note, and by its group if it has one."""
     tensor = weight.stored.tensor
     clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
@@ -389,7 +385,6 @@ def _describe_indices(file: ModelFile, stored: StoredTensor, number: NumberType)
 
 
 def _keep(file: ModelFile, tensor: TensorProto) -> None:
-    """Move the data of a tensor into the tensor, if it is elsewhere."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return
     skipped = skipped_data(tensor)
@@ -473,7 +468,6 @@ def _group_number(tensor: TensorProto) -> str | None:
 
 
 def _check_alike(weight: LeftOutWeight, first: LeftOutWeight) -> None:
-    """Raise ValueError if two weights of a group cannot be drawn alike."""
     shapes = ((each.dims, each.stored.dense_shape) for each in (weight, first))
     for what, differs in (
         ("type", weight.number != first.number),
@@ -496,7 +490,6 @@ def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:
 
 
 def _check_place(stored: StoredTensor, note: Note) -> None:
-    """Raise ValueError if a note is of a kind that its tensor cannot have."""
     tensor, shape = stored.tensor, stored.dense_shape
     if stored.kind is StorageKind.ATTRIBUTE:
         raise ValueError("attributes are kept whole")

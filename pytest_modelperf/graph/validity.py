@@ -75,10 +75,7 @@ def check_opsets(proto: onnx.ModelProto, model: str) -> Mapping[str, int]:
 
 
 def check_calls(calls: Sequence[Call], opsets: Mapping[str, int], file: ModelFile) -> None:
-    """Raise ModelError if a call breaks its operator's schema.
-
-    The inference of onnx relies on the schema, and would read invalid memory.
-    """
+    """Raise ModelError if a call breaks its operator's schema, on which onnx's inference relies."""
     local = {unified_domain(function.domain) for function in file.proto.functions}
     for domain in dict.fromkeys(call.domain for call in calls):
         if domain not in opsets and domain not in local:
@@ -108,8 +105,6 @@ def _check_attribute_tensors(call: Call, file: ModelFile) -> None:
 
 
 class _Schema(Struct, frozen=True):
-    """The parts of an operator's schema that a call can break, looked up once per operator."""
-
     inputs: tuple[int, int]
     outputs: tuple[int, int]
     needed_inputs: tuple[int, ...]
@@ -117,7 +112,6 @@ class _Schema(Struct, frozen=True):
     kinds: Mapping[str, int]
 
     def problem_of(self, call: Call) -> str | None:
-        """Return the fault of a call, as text that follows "calls NODE", or None if it has none."""
         given = len(call.inputs)
         if not self.inputs[0] <= given <= self.inputs[1]:
             return f"with {count_of(given, 'input')}; it takes {_span(self.inputs)}"
@@ -207,10 +201,7 @@ MAX_FUNCTION_DEPTH = 200
 
 
 def check_functions(file: ModelFile) -> None:
-    """Raise ModelError if local functions call themselves or unfold to too many nodes.
-
-    Their nodes are checked after unfolding, because values have no types before.
-    """
+    """Raise ModelError if local functions call themselves or unfold to too many nodes."""
     for function in file.proto.functions:
         check_text(file.name, function.name, function.domain, *function.input, *function.output)
         read_calls(function.node, file.name)
@@ -247,15 +238,12 @@ def check_functions(file: ModelFile) -> None:
 
 
 class _FunctionKey(Struct, frozen=True):
-    """A local function as a node refers to it."""
-
     domain: str
     name: str
     overload: str
 
 
 def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_FunctionKey]:
-    """Yield the function that each node would call, including nodes in bodies."""
     for node in with_bodies(nodes):
         yield _FunctionKey(unified_domain(node.domain), node.op_type, node.overload)
 
@@ -288,10 +276,7 @@ def execution_order(calls: Sequence[Call], available: Container[str], model: str
 
 
 def _topological(
-    calls: Sequence[Call],
-    producer: Mapping[str, int],
-    available: Container[str],
-    model: str,
+    calls: Sequence[Call], producer: Mapping[str, int], available: Container[str], model: str
 ) -> Sequence[Call]:
     waiting: list[int] = []
     users: dict[int, list[int]] = {}

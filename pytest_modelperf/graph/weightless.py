@@ -101,10 +101,7 @@ class Weightless(Struct, frozen=True, eq=False):
 
 
 def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weightless:
-    """Return the model without its weights, which are read piece by piece.
-
-    For a model that was changed in memory, give `replace(file, proto=changed)`.
-    """
+    """Return the model without weights. For a changed one, give `replace(file, proto=changed)`."""
     proto = ModelProto()
     proto.CopyFrom(file.proto)
     proto.ClearField("training_info")
@@ -148,7 +145,6 @@ def write_weightless(shared: Weightless, path: Path) -> None:
 
 
 def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_setting: bool) -> int:
-    """Return the size up to which a tensor stays as it is."""
     tensor = stored.tensor
     elements = math.prod(tensor.dims)
     if elements <= 1 or (is_setting and elements <= FEW_NUMBERS):
@@ -159,8 +155,6 @@ def _kept_bytes(stored: StoredTensor, uses: Uses, *, is_setting: bool) -> int:
 
 
 class _Places(Struct):
-    """The places of the weights in their file, which follow one another."""
-
     weights_file: str
     notes: list[DrawnNumbers] = msgspec.field(default_factory=list)
     streams: dict[str, int] = msgspec.field(default_factory=lambda: defaultdict(int))
@@ -194,7 +188,6 @@ def _draw_inside(weight: LeftOutWeight, note: Note, drawer: Drawer) -> None:
 
 
 def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
-    """Yield the reasons why a drawn weight may change the time."""
     note = weight.note
     if isinstance(note, Indices):
         yield "a sparse weight has its values at other places"
@@ -258,7 +251,6 @@ def _replace_texts(proto: ModelProto) -> dict[str, str]:
 
 
 def _draw_attributes(proto: ModelProto) -> Iterator[str]:
-    """Draw the floats in the attributes of nodes, and yield why that may change the time."""
     number = NumberType("float32")
     count = 0
     for node in walk_nodes(proto):
@@ -286,6 +278,5 @@ def _draw_tensor(tensor: TensorProto, name: str) -> None:
 
 
 def _draw_like(codes: Codes, number: NumberType, name: str) -> Codes:
-    """Draw other numbers that have the same note."""
     note = without_values(describe(number, (codes.size,), lambda: iter([codes])), number)
     return draw_all(note, number, codes.size, name)

@@ -127,8 +127,6 @@ def give_back(data: Buffer, start: int, stop: int) -> None:
 
 
 class _Reader:
-    """A walk over one file that finds where its fields begin and end."""
-
     def __init__(self, data: Buffer, name: str, max_fields: int = MAX_FIELDS) -> None:
         self.data = data
         self.name = name
@@ -171,14 +169,12 @@ class _Reader:
         return field, wire_type, content, stop
 
     def next_field(self, position: int, end: int, kind: int) -> int:
-        """Return the position of the next field, after the numbers in the lists of an attribute."""
         if kind == _ATTRIBUTE:
             while found := _NUMBERS.match(self.data, position, end):
                 position = found.end()
         return position
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """Return the number at `position` and the position after it."""
         begin = position
         value = shift = 0
         while True:
@@ -201,10 +197,7 @@ class _Reader:
 
 
 class _Slimmer(_Reader):
-    """A walk that leaves out the data of large tensors."""
-
     def message(self, start: int, end: int, kind: int, depth: int) -> list[bytes] | None:
-        """Return the chunks of a message without its weights, or None if there are none to skip."""
         if kind == _TENSOR:
             return self.tensor(start, end)
         if depth == 0:
@@ -283,10 +276,7 @@ class _Slimmer(_Reader):
 
 
 class _Restorer(_Reader):
-    """A walk that replaces notes by the spans of the skipped data."""
-
     def message(self, start: int, end: int, kind: int) -> list[Chunk] | None:
-        """Return the chunks of a message with its weights, or None if it contains no note."""
         if self.data.find(_WEIGHT_KEY_BYTES, start, end) < 0:
             return None
         if kind == _TENSOR:
@@ -310,10 +300,7 @@ class _Restorer(_Reader):
         return chunks
 
     def tensor(self, start: int, end: int) -> list[Chunk] | None:
-        """Return the tensor without its note, and the spans in the note.
-
-        Other entries of external_data are the model's own: an exporter may forget to remove them.
-        """
+        """Return the tensor without its note, and the spans in it. Other external_data stays."""
         tensor = TensorProto.FromString(self.data[start:end])
         note = next((each for each in tensor.external_data if each.key == WEIGHT_KEY), None)
         if note is None:
@@ -340,7 +327,6 @@ def encode_varint(value: int) -> bytes:
 
 
 def _external_data_note(skipped: SkippedData) -> bytes:
-    """Return the fields that mark a tensor as external, with our own key instead of a location."""
     note = TensorProto(data_location=TensorProto.EXTERNAL)
     note.external_data.add(key=WEIGHT_KEY, value=skipped.encode())
     return note.SerializeToString()

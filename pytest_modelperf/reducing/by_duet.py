@@ -92,7 +92,6 @@ def run_reduce(
 def _reduce(
     asked: ReduceRequest, found: Reduction, deliver: Deliver, stopwatch: Stopwatch
 ) -> Reduction:
-    """Search the kernels and write the smallest pair, if the whole model is slower."""
     (cores,) = asked.request.cores
     seconds = asked.max_seconds * _DUET_SHARE
     before, after = (_within(side, seconds) for side in (asked.before, asked.after))
@@ -138,8 +137,6 @@ def _named(plans: OpenPlans) -> Iterator[UnitKernels]:
 
 
 class _CutJudge(Struct):
-    """A judge that answers each question by a duet of the cut models."""
-
     plans: OpenPlans
     place: CasePlace
     seconds: float
@@ -157,6 +154,5 @@ class _CutJudge(Struct):
 
 
 def _within(side: Side, seconds: float) -> Side:
-    """Return the side with this many seconds for the rounds of a duet."""
     policy = replace(side.setup.policy, max_seconds=seconds)
     return replace(side, setup=replace(side.setup, policy=policy, stretch_seconds=None))

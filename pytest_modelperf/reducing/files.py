@@ -60,10 +60,7 @@ class PairFiles(Struct, frozen=True):
         """Yield the pair with drawn weights and inputs, and remove the weights afterwards."""
         before, after = self.plan.models
         try:
-            yield CutPair(
-                self._draw(before, cut.before),
-                self._draw(after, cut.after),
-            )
+            yield CutPair(self._draw(before, cut.before), self._draw(after, cut.after))
         finally:
             for model in self.plan.models:
                 (self.folder / model.weights_file).unlink(missing_ok=True)
@@ -107,7 +104,6 @@ _Key: TypeAlias = tuple[str, str, tuple[int, ...]]
 def _write_model(
     folder: Path, name: str, cut: Cut, streams: dict[_Key, int], *, is_anonymous: bool
 ) -> tuple[RunModel, tuple[str, ...]]:
-    """Write a model without its weights, and return it with the notes on these, and doubts."""
     shared = leave_weights_out(open_model(cut.path), f"{name}.weights")
     inputs = []
     for each, feed in cut.feeds.items():
@@ -163,10 +159,7 @@ def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFac
 
 
 def dump_reduction(found: Reduction, target: str) -> str:
-    """Return the reduction as JSON text.
-
-    `target` is the path of its files.
-    """
+    """Return the reduction as JSON text, whose files are at `target`."""
     document = REDUCTION.of(found)
     search, written = found.search, document["written"]
     kept = () if search is None else search.kept

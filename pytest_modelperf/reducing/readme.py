@@ -139,10 +139,7 @@ def _kernels(found: Reduction) -> Iterator[str]:
 
 
 def _listed(units: tuple[UnitKernels, ...]) -> Iterator[str]:
-    """Yield a line for each text.
-
-    The times of units with the same text are added up.
-    """
+    """Yield a line for each text, with the times of its units added up."""
     longer_ns: dict[str, list[float]] = {}
     for unit in units:
         longer_ns.setdefault(unit.text, []).append(unit.longer_ns)

@@ -42,9 +42,7 @@ class UnitKernels(Struct, frozen=True, kw_only=True):
 
 
 UNIT = JsonObject(
-    UnitKernels,
-    "before after changed=is_changed longer_ms=longer_ns kept=",
-    kept=bool,
+    UnitKernels, "before after changed=is_changed longer_ms=longer_ns kept=", kept=bool
 )
 FIGURE = JsonObject(
     Metric,

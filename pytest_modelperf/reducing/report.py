@@ -24,10 +24,7 @@ _TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.
 def reduction_report(
     found: Reduction, wording: Wording, target: str, made: dt.datetime | None = None
 ) -> Report:
-    """Return the report.
-
-    `target` is the path of the files, if any were written.
-    """
+    """Return the report. `target` is the path of the files, if any were written."""
     headline = _headline(found)
     title = f"{found.before} -> {found.after} {found.comparison.id}"
     is_worse = found.verdict is Verdict.REGRESSED
@@ -48,7 +45,6 @@ def reduction_report(
 
 
 def _headline(found: Reduction) -> str:
-    """Return the answer in a few words."""
     whole = found.whole
     if whole is None:
         return "both sides are the same model on the same engine, so neither is slower"
@@ -69,7 +65,6 @@ def _headline(found: Reduction) -> str:
 
 
 def _answer(found: Reduction, target: str, wording: Wording) -> Iterator[str]:
-    """Yield the slowdown that could have been seen, or the written files and what to do next."""
     whole, written = found.whole, found.written
     if found.verdict is not Verdict.REGRESSED:
         if whole and whole.detectable is not None and math.isfinite(whole.detectable):

@@ -60,10 +60,7 @@ def find_smallest(
     rule: ReduceRule,
     clock: Callable[[], float] = time.monotonic,
 ) -> UnitSearch:
-    """Find the fewest units that still show the slowdown.
-
-    They are ordered by `longer`, the largest first.
-    """
+    """Find the fewest units that still show the slowdown, trying those first that took `longer`."""
     ranked = sorted(range(len(longer)), key=lambda index: (-longer[index], index))
     search = _Leaving(judge, rule, levels_for(len(ranked), rule.level), clock, clock())
     kept: Sequence[int] = ()
@@ -80,7 +77,6 @@ def find_smallest(
 
 
 def _sizes(units: int) -> Iterator[int]:
-    """Yield 1, 2, 4 and so on, and finally the number of all units."""
     size = 1
     while size < units:
         yield size
@@ -90,8 +86,6 @@ def _sizes(units: int) -> Iterator[int]:
 
 
 class _Leaving(Struct):
-    """One search, with its steps so far."""
-
     judge: UnitJudge
     rule: ReduceRule
     levels: SearchLevels
@@ -121,7 +115,6 @@ class _Leaving(Struct):
         return units, True
 
     def shows_slowdown(self, units: Sequence[int]) -> bool:
-        """Whether these units, which run only once, are shown to be slower by themselves."""
         asked = tuple(sorted(units))
         known = next((step for step in self.steps if step.units == asked), None)
         step = known or self._ask(asked)
@@ -163,7 +156,6 @@ _SHOWN = {
 
 
 def _chunks(units: Sequence[int], parts: int) -> Iterator[Sequence[int]]:
-    """Yield `parts` slices of nearly equal length."""
     for number in range(parts):
         start, stop = (len(units) * place // parts for place in (number, number + 1))
         yield units[start:stop]

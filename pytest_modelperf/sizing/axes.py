@@ -65,10 +65,7 @@ class Merge(Struct, frozen=True):
 
 
 class Wish(Struct, frozen=True):
-    """The sizes of an input's axis that an operator accepts.
-
-    Multiples of `step` are the safest.
-    """
+    """The sizes that an operator accepts of an input's axis. Multiples of `step` are the safest."""
 
     sizes: SizeRange
     step: int
@@ -91,20 +88,16 @@ class AxisUses(Struct):
 
 
 class _Place(Struct, frozen=True):
-    """An axis of a tensor on the way, and the operators before it, or None if not known."""
-
     tensor: Tensor
     axis: int
     before: tuple[WindowSizes | Merge, ...] | None = ()
     step: int = 1
 
     def behind(self, each: WindowSizes | Merge, stride: int = 1) -> _Place:
-        """Return the place after one more operator."""
         before = None if self.before is None else (*self.before, each)
         return replace(self, before=before, step=self.step * stride)
 
     def lost(self) -> _Place:
-        """Return the place after an operator that adds or drops an unknown number of elements."""
         return replace(self, before=None)
 
     @property
@@ -112,7 +105,6 @@ class _Place(Struct, frozen=True):
         return self.tensor.shape or ()
 
     def back(self, sizes: SizeRange) -> SizeRange | None:
-        """Return the input sizes that lead to these sizes here, or None if none or any may."""
         found: SizeRange | None = None if self.before is None else sizes
         for each in reversed(self.before or ()):
             found = None if found is None else each.before(found)
@@ -144,8 +136,6 @@ def _to_outputs(node: Node, place: _Place, axis: int) -> Iterator[_Place]:
 
 
 class _Walk:
-    """A walk along an axis that notes what each operator needs, and yields the places after it."""
-
     def __init__(self, uses: Uses) -> None:
         self.found = AxisUses()
         self._uses = uses
@@ -228,7 +218,6 @@ class _Walk:
         yield from _to_outputs(node, place, place.axis)
 
     def _frame(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Slide frames along a signal, each as long as the window."""
         step, length = _values(node, 1), _values(node, 3)
         window = node.optional_input(2)
         if not length and window is not None and window.shape and window.shape[0] is not None:
@@ -243,12 +232,10 @@ class _Walk:
         self._step(place.step, f"the strides up to {describe_node(node)} multiply to {place.step}")
 
     def _enlarge(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Restart steps and sizes after an operator that enlarges the axis."""
         if index == 0:
             yield from _to_outputs(node, replace(place, before=None, step=1), place.axis)
 
     def _pad(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Add a fixed or an unknown number of elements."""
         pads = node.attr_ints("pads") or _values(node, 1)
         rank = len(place.shape)
         if index != 0:
@@ -265,7 +252,6 @@ class _Walk:
         yield from _to_outputs(node, place, place.axis)
 
     def _slice(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Slice the axis: with a stride, or dropping elements at its ends, or keeping a part."""
         rank = len(place.shape)
         axes = [axis % rank for axis in _values(node, 3) or range(len(_values(node, 1)))]
         if index != 0:
@@ -289,7 +275,6 @@ class _Walk:
         return place
 
     def _recur(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Keep the steps of the sequence, which are the first axis of a recurrent operator."""
         if index == 0 and place.axis == 0 and node.outputs and node.outputs[0] is not None:
             yield replace(place, tensor=node.outputs[0], axis=0)
 
@@ -400,13 +385,11 @@ _ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 
 
 def _inner_axis(node: Node, index: int, rank: int) -> int:
-    """Return the axis of a factor over which a product sums."""
     is_turned = bool(node.attr_int("transB" if index else "transA", 0))
     return rank - 1 if (index == 0) != is_turned else max(rank - 2, 0)
 
 
 def _kernel(node: Node, at: int) -> int | None:
-    """Return the size of a window along a spatial axis, from an attribute or the weight."""
     given = node.attr_ints("kernel_shape")
     if at < len(given):
         return given[at]
@@ -421,7 +404,6 @@ def _along(node: Node, attribute: str, at: int) -> int:
 
 
 def _padding(node: Node, at: int, reach: int, stride: int) -> int:
-    """Return the number of elements that are added at both ends together."""
     if node.attr_str("auto_pad", "NOTSET").startswith("SAME"):
         return reach - 1
     pads = node.attr_ints("pads")
@@ -431,7 +413,6 @@ def _padding(node: Node, at: int, reach: int, stride: int) -> int:
 
 
 def _values(node: Node, index: int) -> tuple[int, ...]:
-    """Return the elements of an input that is a small constant, or none otherwise."""
     return ints_of(node, index) or ()
 
 

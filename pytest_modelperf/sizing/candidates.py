@@ -47,10 +47,7 @@ class Candidate(Struct, frozen=True):
 
 
 class OpenDim(Struct, frozen=True):
-    """An open dimension and its candidates.
-
-    If `is_batch`, the first one is kept the longest.
-    """
+    """An open dimension with candidates. For the batch, the first one is kept the longest."""
 
     name: str
     candidates: tuple[Candidate, ...]
@@ -60,11 +57,7 @@ class OpenDim(Struct, frozen=True):
 def open_dims_of(
     graph: Graph, inputs: Sequence[DeclaredInput], open_places: Mapping[str, Places], batch: int
 ) -> tuple[OpenDim, ...]:
-    """Return the open dimensions of a model, each with its candidates.
-
-    `graph` is that of the model with open shapes. `open_places` has the places of each dimension by
-    its name.
-    """
+    """Return the candidates of each open dimension of a `graph` with open shapes."""
     uses = find_uses(graph)
     tensors = {tensor.name: tensor for tensor in graph.inputs}
     declared = {each.name: each for each in inputs}
@@ -131,7 +124,6 @@ def _chosen(dims: Sequence[OpenDim], ranks: Sequence[int]) -> Mapping[str, Candi
 
 
 def _one_by_one(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield all choices of ranks, those with the smallest sum first."""
     first = (0,) * len(lengths)
     waiting, seen, number = [(0, 0, first)], {first}, count(1)
     while waiting:
@@ -145,7 +137,6 @@ def _one_by_one(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _joined(uses: Sequence[AxisUses]) -> AxisUses:
-    """Join the demands on all axes of one dimension."""
     steps: dict[int, str] = {}
     for each in reversed(uses):
         steps |= each.steps
@@ -159,7 +150,6 @@ def _joined(uses: Sequence[AxisUses]) -> AxisUses:
 
 
 def _sizes(want: AxisUses, inputs: Sequence[DeclaredInput]) -> Iterator[Candidate]:
-    """Yield the sizes that operators need, then usual ones that fit the strides, then multiples."""
     seen: set[int] = set()
     for each in _all_sizes(want, _is_image(inputs) and not want.cache_of):
         if each.size not in seen:
@@ -196,7 +186,6 @@ def _guess(size: int, reason: str) -> Candidate:
 
 
 def _inside(sizes: SizeRange, step: int, usual: Sequence[int]) -> Iterator[int]:
-    """Yield sizes in an interval: usual ones, a multiple of the step, and its ends."""
     fitting = [size for size in usual if sizes.low <= size <= sizes.high and size % step == 0]
     yield from fitting
     multiple = sizes.high // step * step
@@ -211,7 +200,6 @@ def _rounded(size: int, step: int) -> int:
 
 
 def _is_image(inputs: Sequence[DeclaredInput]) -> bool:
-    """Whether the shapes of all inputs are those of images: few channels, and two more axes."""
     return all(
         is_bare_image(dims)
         or (
@@ -223,7 +211,6 @@ def _is_image(inputs: Sequence[DeclaredInput]) -> bool:
 
 
 def _is_batch(declared: DeclaredInput, axis: int) -> bool:
-    """Whether an axis is that of the batch, which leads an input of several axes."""
     return axis == (declared.batch_axis or 0) and len(declared.dims or ()) > 1
 
 

@@ -67,11 +67,7 @@ class Trials(AbstractContextManager["Trials"]):
     """
 
     def __init__(
-        self,
-        file: ModelFile,
-        setup: Setup,
-        extensions: Extensions,
-        patience_s: float = LIMIT_S,
+        self, file: ModelFile, setup: Setup, extensions: Extensions, patience_s: float = LIMIT_S
     ) -> None:
         self._file = file
         self._setup = replace(setup, limit_s=min(setup.limit_s, LIMIT_S))
@@ -84,10 +80,7 @@ class Trials(AbstractContextManager["Trials"]):
         self._open.close()
 
     def start(self) -> ProcessWorker:
-        """Return the worker, and start it if needed.
-
-        Raises MeasureError or EngineError if it does not start.
-        """
+        """Return the worker, started if needed, or raise MeasureError or EngineError."""
         if self._worker is None:
             self._open.enter_context(measuring_alone(longest_s=self._patience_s))
             worker = self._open.enter_context(start_on(self._setup, 1))
@@ -126,10 +119,7 @@ class Trials(AbstractContextManager["Trials"]):
 
 
 def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, ...]]:
-    """Yield choices of values, most likely first.
-
-    The last one is empty, for the made values, which need no option.
-    """
+    """Yield choices of values, most likely first. The last one leaves all to the made values."""
     given = {spec.name for spec in binding.inputs}
     uses = find_uses(graph)
     choices = []
@@ -202,22 +192,17 @@ def find_sizes(  # noqa: PLR0913  # the clock and the budget are for tests
 
 
 class _OutputAxis(Struct, frozen=True):
-    """An axis of an output of the model, and its length."""
-
     output: str
     axis: int
     length: int
 
 
 class _Fitting(Struct, frozen=True, eq=False):
-    """A choice of sizes, and the model bound to it, whose shapes fit together."""
-
     chosen: Mapping[str, Candidate]
     binding: Binding
     bound: BoundModel
 
     def because(self, axis: _OutputAxis, smaller: Mapping[str, Candidate]) -> _Fitting:
-        """Return the same choice, with an output's axis as the reason for the enlarged sizes."""
         shown = f"{printable(axis.output)}[{axis.axis}]"
         chosen = {
             name: each
@@ -233,8 +218,6 @@ class _Fitting(Struct, frozen=True, eq=False):
 
 
 class _Search(Struct, kw_only=True):
-    """One search for the sizes of one model."""
-
     file: ModelFile
     inputs: tuple[DeclaredInput, ...]
     binding: Binding
@@ -334,7 +317,6 @@ class _Search(Struct, kw_only=True):
         return fitting
 
     def _times(self, fitting: _Fitting, names: Sequence[str], factor: int) -> _Fitting | None:
-        """Return the choice with these sizes multiplied, or None if it does not fit."""
         chosen = {
             name: replace(each, size=factor * each.size) if name in names else each
             for name, each in fitting.chosen.items()
@@ -347,7 +329,6 @@ class _Search(Struct, kw_only=True):
         return None if bound is None else _Fitting(chosen, binding, bound)
 
     def _choices(self, dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
-        """Yield each choice once, and those that follow from a misfit right after it."""
         seen = set()
         for each in choices(dims):
             waiting = deque([each])
@@ -365,7 +346,6 @@ class _Search(Struct, kw_only=True):
         return load_model(self.file, replace(binding, leaves_open=True), rules).graph
 
     def _fitting(self, binding: Binding) -> BoundModel | None:
-        """Return the model at these sizes, or None if its shapes do not fit together."""
         self.misfit = None
         try:
             bound = load_model(self.file, binding, self.extensions.operators.shape_rules)
@@ -377,10 +357,7 @@ class _Search(Struct, kw_only=True):
         return None if bound.notes else bound
 
     def _started(self, trials: Trials) -> str | None:
-        """Start a worker, and return the reason if that fails.
-
-        The time for this does not count as time of the search.
-        """
+        """Start a worker, not counting its time, and return the reason if that fails."""
         begun = self.clock()
         try:
             trials.start()
@@ -390,13 +367,11 @@ class _Search(Struct, kw_only=True):
         return None
 
     def _result(self, **found: Any) -> FoundSizes:  # noqa: ANN401  # fields of the record
-        """Return a result with these fields and those that every search sets."""
         batch = find_batch(self.inputs)
         return FoundSizes(model=self.file.name, batch=batch, tried=self.tried, **found)
 
 
 def _small_axes(graph: Graph, bound: Graph) -> Sequence[tuple[str, int]]:
-    """Return the axes of outputs that are open in the model and have at most one element."""
     known = {tensor.name: tensor.shape for tensor in bound.outputs}
     return [
         (tensor.name, axis)
@@ -409,7 +384,6 @@ def _small_axes(graph: Graph, bound: Graph) -> Sequence[tuple[str, int]]:
 
 
 def _longest(graph: Graph, axes: Sequence[tuple[str, int]]) -> _OutputAxis | None:
-    """Return the longest of these axes, or None if all have at most one element."""
     shapes = {tensor.name: tensor.shape or () for tensor in graph.outputs}
     found = [_OutputAxis(name, axis, shapes[name][axis] or 0) for name, axis in axes]
     longest = max(found, key=lambda each: each.length)

@@ -22,11 +22,7 @@ from onnx import GraphProto, ModelProto, TensorProto
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.copies import as_it_runs
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.model_file import (
-    DATA_TYPES,
-    MAX_PROTO_BYTES,
-    is_external,
-)
+from pytest_modelperf.graph.model_file import DATA_TYPES, MAX_PROTO_BYTES, is_external
 from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
 from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
@@ -70,10 +66,7 @@ class UnprunedWeight(Struct, frozen=True):
 
 
 class Pruned(Struct, frozen=True):
-    """The result of pruning: the number of pruned weights, and of their elements and zeros.
-
-    `generated` is the number of weights that were not stored before.
-    """
+    """The numbers of pruned weights, elements and zeros. `generated` ones were not stored."""
 
     weights: int
     elements: int
@@ -117,10 +110,7 @@ def write_pruned(
 
 
 def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
-    """Write the model with all multiplied weights stored, and return how many were generated.
-
-    They have the same numbers as in `write_pruned` with this seed.
-    """
+    """Store all multiplied weights as `write_pruned` does, and return how many were generated."""
     return _Writer(bound, _find(bound).prunable, Drawer(seed)).write(path)
 
 
@@ -128,15 +118,11 @@ def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
 
 
 class _Prunable(Struct, frozen=True):
-    """A weight, and how many products an element of the result sums at its first use."""
-
     weight: Weight
     fan_in: int
 
 
 class _Found(Struct, frozen=True):
-    """The multiplied weights: those that can be pruned, and those that cannot."""
-
     prunable: Mapping[str, _Prunable]
     spared: tuple[UnprunedWeight, ...]
 
@@ -166,7 +152,6 @@ def _find(bound: BoundModel) -> _Found:
 
 
 def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]) -> str | None:
-    """Return why the weight of an operand cannot be pruned, or None if it can."""
     alike = [n for n in tensor.weights if bound.graph.weights[n].size == weight.size]
     if weight.dtype not in _FLOATS:
         return f"it is stored as {weight.dtype}"
@@ -182,7 +167,6 @@ def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]
 
 
 def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
-    """Return why a model has no prunable weight: its other weights or operators."""
     if spared:
         shown = [f"{printable(each.weight)!r}: {each.reason}" for each in spared[:_NAMED]]
         return "; ".join(shown) + ("; ..." if len(spared) > _NAMED else "")
@@ -198,11 +182,6 @@ def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
 
 
 class _Writer(Struct):
-    """A writer of a model with these weights pruned, or only stored if there is no share.
-
-    `zeros` is the number of zeros in the written pruned weights.
-    """
-
     bound: BoundModel
     prunable: Mapping[str, _Prunable]
     drawer: Drawer
@@ -210,7 +189,6 @@ class _Writer(Struct):
     zeros: int = 0
 
     def write(self, path: Path, max_file_bytes: int = MAX_PROTO_BYTES) -> int:
-        """Write the model, and return how many weights were not stored before."""
         proto = as_it_runs(self.bound)
         generated = {n: p for n, p in self.prunable.items() if n not in self.bound.stored}
         _store_generated(proto, generated)
@@ -225,7 +203,6 @@ class _Writer(Struct):
     def _make(
         self, name: str, tensor: TensorProto, generated: Mapping[str, _Prunable]
     ) -> _Make | None:
-        """Return a function that makes the elements of a tensor, or None if they stay unchanged."""
         number = stored_number(tensor)
         is_pruned = self.share is not None and name in self.prunable
         if number is None or not (is_pruned or name in generated or is_external(tensor)):
@@ -285,7 +262,6 @@ def _distribution(generated: _Prunable) -> Statistics:
 
 
 def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> None:
-    """Replace each node that generates a weight by an initializer without elements."""
     if proto.ir_version < _FIRST_IR_WITHOUT_WEIGHT_INPUTS:
         _separate_weights(proto)
     shapes = _store_in(proto.graph, generated, "")
@@ -293,7 +269,6 @@ def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> N
 
 
 def _separate_weights(proto: ModelProto) -> None:
-    """Remove the weights from the inputs. They stay constants."""
     remove_named(proto.graph.input, {tensor.name for tensor in proto.graph.initializer})
     proto.ir_version = _FIRST_IR_WITHOUT_WEIGHT_INPUTS
 

@@ -22,11 +22,7 @@ from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import start_worker
-from pytest_modelperf.profiler.worker.gateway import (
-    DEFAULT_LIMIT_S,
-    LEAST_START_LIMIT_S,
-    Worker,
-)
+from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S, Worker
 from pytest_modelperf.text.escaping import printable
 
 QuantizationForm: TypeAlias = Literal["dynamic", "static"]
@@ -97,7 +93,6 @@ def quantize(  # noqa: PLR0913  # what to quantize and how, and by which code in
 
 @contextmanager
 def _removed_on_failure(*paths: Path) -> Iterator[None]:
-    """Remove these files first, and again if an error is raised."""
     _remove(*paths)
     try:
         yield
@@ -113,7 +108,6 @@ def _run(
     asked: Mapping[str, Any],
     feeds: Iterable[Mapping[str, Feed]],
 ) -> Sequence[str]:
-    """Return the notes of the quantizer. Raise a MeasureError if it raised an error."""
     told: Mapping[str, Any] = worker.ask(
         "quantizer",
         "as ONNX Runtime's quantizer was loaded",
@@ -136,10 +130,7 @@ def _run(
 
 
 def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:
-    """Send the inputs of each inference, and return the names under which they were sent.
-
-    An input that is the same in all of them is sent once, with the first.
-    """
+    """Send the inputs of each inference under the returned names. Constant ones are sent once."""
     names: list[str] = []
     first: Mapping[str, Feed] = {}
     for feed in feeds:
@@ -167,12 +158,10 @@ def _notes(before: ProductCounts, after: ProductCounts) -> Iterator[str]:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    """Return `2 MatMul, 1 LSTM`."""
     return ", ".join(f"{count} {printable(op)}" for op, count in counts.items())
 
 
 def _described(raised: Mapping[str, Any]) -> str:
-    """Return the type and the first line of what was raised."""
     lines = (line.strip() for line in str(raised["message"]).splitlines())
     first = next(filter(None, lines), "")
     text = f"{raised['type']}: {first}" if first else str(raised["type"])

@@ -52,10 +52,7 @@ _TITLES = {VariantKind.PRUNED: "Pruned", VariantKind.NARROWED: "Channels"}
 
 
 class Variant(Struct, frozen=True):
-    """One change to a model. `level` is the share of weights or channels to remove.
-
-    `form` names the quantization, `dynamic` or `static`, or the precision, such as `bf16`.
-    """
+    """One change: a share of weights or channels to remove, or a quantization or precision."""
 
     kind: VariantKind
     level: float | None = None
@@ -222,10 +219,7 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> Level | None:
-        """The level with the largest speedup of those shown to be faster, or None if none is.
-
-        An estimate has no interval, so it is never shown to be faster.
-        """
+        """The level with the largest speedup of those shown to be faster, or None if none is."""
         gains = [level for level in self.levels if level.is_gain]
         return max(gains, key=_speedup, default=None)
 

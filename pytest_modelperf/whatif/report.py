@@ -60,11 +60,7 @@ _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
     parts=(Drawing("whatif", "What if"),),
     styles=(*CASE_DRAWINGS.styles, _FOLDER / "whatif.css"),
-    scripts=(
-        *CASE_DRAWINGS.scripts,
-        _FOLDER / "whatif_levels.js",
-        _FOLDER / "whatif.js",
-    ),
+    scripts=(*CASE_DRAWINGS.scripts, _FOLDER / "whatif_levels.js", _FOLDER / "whatif.js"),
     of_case=("whatif",),
 )
 WHATIF_COLUMNS = (
@@ -78,10 +74,7 @@ _NO_KERNEL = (None,) * 3
 SPEED_ONLY = "speed only: what a variant does to accuracy is not measured"
 _NEITHER = "neither"
 _NOTHING = "-"
-_CHANGED = {
-    VariantKind.PRUNED: "pruned weights",
-    VariantKind.NARROWED: "removed channels",
-}
+_CHANGED = {VariantKind.PRUNED: "pruned weights", VariantKind.NARROWED: "removed channels"}
 _NS_PER_MS = 1e6
 _LEAST_NAME = 16
 _LEAST_LEVEL = 24
@@ -134,10 +127,7 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
 
 
 def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
-    """Return `b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, if that is shown.
-
-    An estimate has no interval, so it is never the fastest.
-    """
+    """Return `b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, if that is shown."""
     name = f"{case.id}: " if len(whatif.cases) > 1 else ""
     best = case.best
     if best is None:
@@ -161,7 +151,6 @@ def _method(whatif: WhatIf) -> str:
 
 
 def _summary_table(cases: Sequence[WhatIfCase]) -> Table:
-    """Return a row for each case: how fast the model is, and how fast its best level makes it."""
     about: tuple[FilledColumn[WhatIfCase], ...] = (
         (Column("case", is_name=True, least=_LEAST_NAME), lambda case: case.id),
     )
@@ -190,7 +179,6 @@ def _summary_table(cases: Sequence[WhatIfCase]) -> Table:
 
 
 def _level_in_summary(case: WhatIfCase) -> str:
-    """Return `Pruned 0.9`, or `Pruned 0.5, neither` for a level that is not shown to be a gain."""
     level = case.summarized
     if level is None:
         return _NOTHING
@@ -206,7 +194,6 @@ class _Row(Struct, frozen=True):
 
 
 def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
-    """Return a row for each level of each case. Columns without content are left out."""
     rows = [_Row(case, level) for case in cases for level in case.levels]
     case = Column("case", is_text=True, is_repeated=True)
     # A page colours names.
@@ -232,7 +219,6 @@ def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
 
 
 def _legend(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
-    """Yield explanations of the intervals of these levels, and of their verdicts."""
     shown = list(levels)
     yield f"interval: {format_confidence(confidence)}, of the speedup"
     if any(_interval(level) == UNKNOWN for level in shown):
@@ -279,13 +265,11 @@ def _speedup(level: Level | None) -> str:
 
 
 def _interval(level: Level) -> str:
-    """Return the interval of its speedup, which is empty for the unchanged model and estimates."""
     has_duet = level.variant is not None and level.ms is not None and not level.is_estimate
     return _format_interval(level.speedup) if has_duet else ""
 
 
 def _format_speedup(ratio: Ratio | None) -> str:
-    """Return `x1.93`."""
     return UNKNOWN if ratio is None else f"x{ratio.value:.2f}"
 
 
@@ -354,7 +338,6 @@ def failures_of(case: WhatIfCase) -> list[str]:
 
 
 def _with_titles(texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Return each text once, after the titles of the levels that it is about."""
     about: dict[str, list[str]] = {}
     for title, text in texts:
         about.setdefault(text, []).append(title)
@@ -386,7 +369,6 @@ def _notes_of_level(level: Level) -> Iterator[str]:
 
 
 def _outputs_table(case: WhatIfCase) -> Table | None:
-    """Return how far outputs differ from the unchanged model's, or None if none were compared."""
     rows = tuple(
         (level.title, *(show(output) for _, show in OUTPUT_COLUMNS))
         for level in case.levels

@@ -68,7 +68,6 @@ class _Row(Struct, frozen=True):
 
     @property
     def doubt(self) -> str:
-        """The largest half width."""
         known = [width for width in self.half_widths if width is not None]
         return percent(max(known)) if known else ""
 
@@ -78,7 +77,6 @@ class _Row(Struct, frozen=True):
 
     @property
     def gain(self) -> float:
-        """The most time that a level saves compared with the unchanged model."""
         if self.base is None:
             return -max((time for time in self.times if time is not None), default=0.0)
         return max((self.base - (time or 0.0) for time in self.times[1:]), default=0.0)
@@ -102,10 +100,7 @@ def layer_type_table(case: WhatIfCase, view: View) -> Table | None:
 
 
 def layer_table(case: WhatIfCase, view: View, top: int | None, for_all: str) -> Table | None:
-    """Return the layers that gain most at some level, and the time of all others, or None.
-
-    It is None without times. `for_all` says how to see all layers.
-    """
+    """Return the layers that gain most, and the time of all others, or None without times."""
     levels = _with_times(case, lambda level: level.layers)
     counted = case.baseline.counted
     if not levels or counted is None:
@@ -129,7 +124,6 @@ def layer_table(case: WhatIfCase, view: View, top: int | None, for_all: str) -> 
 def _with_times(
     case: WhatIfCase, read: Callable[[Level], Mapping[str, float]]
 ) -> tuple[Level, ...]:
-    """Return the unchanged model and the levels with such times, or nothing if it has none."""
     first, *others = case.levels
     if not read(first):
         return ()
@@ -146,10 +140,7 @@ def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
 
 
 def _others(shown: Sequence[_Row], levels: Sequence[Level]) -> tuple[_Row, ...]:
-    """Return the time of all other layers, of layers that only a variant has, and of the runtime.
-
-    The time spent waiting for a processor has a row of its own.
-    """
+    """Return the rows of all other layers and the runtime, and of the time spent waiting."""
     waited = tuple(level.layer_types.get(WAITING) for level in levels)
     times = []
     for at, level in enumerate(levels):
@@ -170,7 +161,6 @@ def _times_table(  # noqa: PLR0913  # the parts of a table
     *,
     more: str = "",
 ) -> Table:
-    """Return a table with a column for each level. `more` is the first line of the caption."""
     whole = levels[0].ms
     decimals = table_decimals((whole or 0.0) * _NS_PER_MS)
     show = _SHOW[view]
@@ -224,7 +214,6 @@ def _show_percent(row: _Row, at: int, whole: float | None, _: int) -> str:
 
 
 def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str:
-    """Return the time for the unchanged model, and the speedup for other levels."""
     if at == 0:
         return _show_ms(row, at, whole, decimals)
     if 0 in row.outside or at in row.outside:
@@ -290,7 +279,6 @@ def _level_entry(level: Level, total_ms: float | None) -> Entry:
 
 
 def _speedup_text(level: Level) -> str:
-    """Return `Pruned 0.5: x1.41 (1.38 … 1.44)`, or an empty string without a speedup."""
     if level.speedup is None:
         return ""
     interval = level.speedup.interval
@@ -328,7 +316,6 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
 
 
 def _layer_entries(case: WhatIfCase) -> list[Entry]:
-    """Return the layers of the model in graph order, then other rows of the levels."""
     rows = [row for row in case.baseline.layers if row.static is not None]
     ids = [row.static.id for row in rows if row.static is not None]
     known = set(ids)
@@ -375,7 +362,6 @@ def _layer_entry(
 
 
 def _place(row: LayerRow) -> str:
-    """Return the precision of a layer, or why it has none of its own."""
     return "in another kernel" if row.runs_in is not None else row.precision or "unknown"
 
 

@@ -34,10 +34,7 @@ class WhatIfRequest(Struct, frozen=True):
     estimates: tuple[float, ...] = ()
 
     def run(
-        self,
-        extensions: Extensions,
-        watch: Watch = lambda _: None,
-        quantizer: Quantizer = quantize,
+        self, extensions: Extensions, watch: Watch = lambda _: None, quantizer: Quantizer = quantize
     ) -> WhatIf:
         """Make the variants and measure them, in this process."""
         check_variants(self.variants, self.estimates)
@@ -64,7 +61,6 @@ class WhatIfRequest(Struct, frozen=True):
         facts = model_facts(open_model(self.model.source), reads_all=True)
 
         def join(found: Sequence[WhatIf | ModelPerfError]) -> WhatIf:
-            """Restore the facts of the model, which has another path on the other machine."""
             return replace(only_result(found), model=facts)
 
         return Parts(((f"what-if of {facts.name}", self),), WhatIf, join)

@@ -282,7 +282,6 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
 
 
 def _kernel_times(profile: CaseProfile) -> list[float]:
-    """Return the times of all rows that belong to kernels."""
     return [
         row.ms
         for row in profile.layers
@@ -309,7 +308,6 @@ def _owners(differences: Differences) -> dict[str, str]:
 
 
 def _ran_outside(profile: CaseProfile) -> Iterator[str]:
-    """Yield the layers that ran on another provider than the first one of the engine."""
     measured = profile.measured
     if measured is None or not measured.engine.providers:
         return
@@ -321,7 +319,6 @@ def _ran_outside(profile: CaseProfile) -> Iterator[str]:
 
 
 def _outside(differences: Differences) -> tuple[str, ...]:
-    """Return the layers of a variant that ran outside, by the unchanged model's ids if known."""
     owners = _owners(differences)
     ran = _ran_outside(differences.after.profile)
     return tuple(dict.fromkeys(owners.get(layer_id, layer_id) for layer_id in ran))
@@ -369,8 +366,6 @@ def estimate_level(known: Sequence[Level], share: float) -> Level:
 
 
 class _Between(Struct, frozen=True):
-    """Two measured levels, and the position of an estimate between them, from 0 to 1."""
-
     low: Level
     high: Level
     weight: float
@@ -379,10 +374,7 @@ class _Between(Struct, frozen=True):
         return low + (high - low) * self.weight
 
     def times(self, read: Callable[[Level], Mapping[str, float]]) -> dict[str, float]:
-        """Return the interpolated times, or nothing if one level has no layer times.
-
-        A layer without a time in one level runs in another layer's kernel there, so its time is 0.
-        """
+        """Return interpolated times. A layer that runs in another layer's kernel has 0."""
         low, high = read(self.low), read(self.high)
         if not low or not high:
             return {}
@@ -424,7 +416,6 @@ def describe_precisions(results: Sequence[VariantResult]) -> Iterator[str]:
 
 
 def _precisions_of(profile: CaseProfile | None) -> set[str | None]:
-    """Return the precisions of the layers that multiply, as far as the engine reports them."""
     if profile is None or profile.measured is None:
         return set()
     layers = profile.static.layers
@@ -457,6 +448,5 @@ def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
 
 
 def _is_none(speedup: Ratio) -> bool:
-    """Whether the interval of a speedup shows that it is too small to matter."""
     low, high = speedup.low, speedup.high
     return low is not None and high is not None and high / _NO_GAIN < 1.0 < low * _NO_GAIN

@@ -78,10 +78,7 @@ def variants_gate(variants: int, max_seconds: float) -> Gate:
 
 
 class _Original(Struct, frozen=True):
-    """The unchanged model, from which variants are made and against which they run.
-
-    `stored` is a file with all its weights for a quantizer, or None if no variant needs it.
-    """
+    """The unchanged model, with a file of all its weights if a quantizer may need it."""
 
     model: PreparedModel
     size_bytes: int
@@ -91,8 +88,6 @@ class _Original(Struct, frozen=True):
 
 
 class _RunnableVariant(Struct, frozen=True):
-    """A variant that is ready to run: its own model or the original, and options of the engine."""
-
     model: PreparedModel
     options: Mapping[str, str] = field(default_factory=dict)
     size_bytes: int | None = None
@@ -133,7 +128,6 @@ class VariantTrial(Struct):
             yield self._sum_up(case, base, results[case.id])
 
     def _unmade(self, model: Model, cases: Sequence[Case], failure: str) -> Iterator[WhatIfCase]:
-        """Yield the cases for which no variant can be made."""
         self.done += len(cases) * len(self.variants)
         results = [VariantResult(variant=each, failure=failure) for each in self.variants]
         for case in cases:
@@ -167,7 +161,6 @@ class VariantTrial(Struct):
     def _try(
         self, variant: Variant, base: _Original, folder: Path, cases: Sequence[Case]
     ) -> Iterator[tuple[Case, VariantResult]]:
-        """Make a variant once, and run it at each number of cores."""
         try:
             made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
             failure = None
@@ -209,7 +202,6 @@ class VariantTrial(Struct):
         return self._result(variant, made, ran)
 
     def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
-        """Return the result of a variant, from its duet."""
         metric = next(
             metric
             for metric in latency_metrics(ran.rounds, self.gate)
@@ -236,8 +228,6 @@ class VariantTrial(Struct):
         )
 
     def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> CasePlace:
-        """Return the place of a case among all. Progress names the variant before the case."""
-
         def watch(progress: Progress) -> None:
             name = progress.case_id
             self.watch(
@@ -272,7 +262,6 @@ class VariantTrial(Struct):
 
 
 def _store(model: Model, path: Path) -> tuple[float | None, int]:
-    """Write a model with all its weights, and return their zeros and how many were generated."""
     try:
         stored = write_pruned(model.bound, path, 0.0)
     except ModelError:
@@ -341,7 +330,6 @@ _MAKERS: Mapping[VariantKind, _Maker] = {
 
 
 def _reopened(model: Model, path: Path) -> PreparedModel:
-    """Return the model that was written, bound to the same inputs."""
     bound = model.bound
     specs = tuple(
         InputSpec(name, dtype, shape)

@@ -60,25 +60,16 @@ INTERNAL: Operands = (None, None, None)
 
 
 def attend(scores: int, size: int, value_size: int, operands: Operands, ops: int) -> Cost:
-    """Count softmax(Q K^T) V with this number of scores.
-
-    Each score takes `ops` operations besides its scale and softmax.
-    """
+    """Count softmax(Q K^T) V. Each score takes `ops` operations besides its scale and softmax."""
     query, key, value = operands
     return Cost(
-        (
-            Contraction(scores * size, (query, key)),
-            Contraction(scores * value_size, (None, value)),
-        ),
+        (Contraction(scores * size, (query, key)), Contraction(scores * value_size, (None, value))),
         scores * (MUL + ops + SOFTMAX),
     )
 
 
 def count_attention(node: Node) -> Cost:
-    """Count Attention of opset 23 and later.
-
-    Inputs are [batch, heads, tokens, size] or [batch, tokens, width].
-    """
+    """Count Attention of [batch, heads, tokens, size] or [batch, tokens, width]."""
     query, key, value = (node.input(i) for i in range(3))
     heads, kv_heads = node.attr_int("q_num_heads", 1), node.attr_int("kv_num_heads", 1)
     size, heads = (
@@ -93,10 +84,7 @@ def count_attention(node: Node) -> Cost:
 
 
 def count_flex_attention(node: Node) -> Cost:
-    """Count attention whose scores and probabilities pass through bodies.
-
-    The bodies are counted on their own.
-    """
+    """Count attention whose scores pass through bodies, which are counted on their own."""
     batch, heads, queries, size = sizes_of(node.input(0), 4)
     scores = batch * heads * queries * size_of(node.input(1), 2)
     return attend(scores, size, size_of(node.input(2), 3), APART, 0)
@@ -233,14 +221,12 @@ def count_packed_heads(node: Node) -> Cost:
 
 
 def _projection(node: Node, weight: int, bias: int) -> Cost:
-    """Count input 0 times one weight for query, key and value."""
     x, columns = node.input(0), size_of(node.input(weight), 1)
     biases = bias_ops(node, bias, rows_in(x) * columns)
     return Cost((Contraction(x.size * columns, (0, weight)),), biases)
 
 
 def _projected_heads(node: Node) -> tuple[int, int, int]:
-    """Return the number of heads, the size of query and key in each, and that of the value."""
     heads, sizes = node.attr_int("num_heads", 1), node.attr_ints("qkv_hidden_sizes")
     query, _, value = sizes if len(sizes) == 3 else (size_of(node.input(1), 1) // 3,) * 3
     return heads, query // heads, value // heads
@@ -269,10 +255,7 @@ def _flag(node: Node, index: int, *, default: bool) -> bool:
 
 
 def size_of(tensor: Tensor, axis: int) -> int:
-    """Return one dimension, whether or not the others are known.
-
-    Raises UnknownShapeError if this one is unknown.
-    """
+    """Return one dimension. Raise UnknownShapeError if just this one is unknown."""
     size = None if tensor.shape is None else tensor.shape[axis]
     if size is None:
         raise UnknownShapeError(tensor.name)
@@ -319,8 +302,6 @@ def shape_self_attention(node: Node, past: int = 4, dtype: int = 0) -> Outputs:
 
 
 class _KeysAndValues(Struct, frozen=True):
-    """The sizes that follow from the query, key and value inputs together, in any layout."""
-
     length: Dim
     head_size: Dim
     value_head_size: Dim

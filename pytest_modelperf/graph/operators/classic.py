@@ -140,13 +140,11 @@ def count_dict_vectorizer(node: Node) -> Cost:
 
 
 def _weighted(node: Node, per_row: int) -> Cost:
-    """Count the products of the coefficients with each row, and `per_row` operations after them."""
     rows, _ = _rows_and_features(node)
     return Cost((Contraction(rows * _length(node, "coefficients"), (0, None)),), rows * per_row)
 
 
 def _kernel(node: Node) -> Cost:
-    """Count the kernel of each row with each support vector."""
     rows, features = _rows_and_features(node)
     values = _length(node, "support_vectors")
     if not values or not features:
@@ -205,7 +203,6 @@ def _depth(branches: Sequence[tuple[int | None, int | None]], root: int) -> int:
 
 
 def _children(node: Node, ids: str, leaves: str) -> tuple[int | None, ...]:
-    """Return the inner node that each node's branch leads to, or None if it leads to a leaf."""
     flags = node.attr_ints(leaves)
     targets = node.attr_ints(ids)
     return tuple(None if leaf else child for child, leaf in zip(targets, flags, strict=True))
@@ -218,7 +215,6 @@ def _rows_and_features(node: Node) -> tuple[int, int]:
 
 
 def _length(node: Node, name: str) -> int:
-    """Return the number of values of a list attribute, or 0 if it is absent."""
     value = node.attributes.get(name)
     return len(value) if isinstance(value, tuple) else 0
 
@@ -228,7 +224,6 @@ def _intercept(node: Node, name: str) -> int:
 
 
 def _post_transform(node: Node) -> int:
-    """Return the operations for each score."""
     number = node.attr_int("post_transform", 0)
     return _POST_TRANSFORM_OPS[node.attr_str("post_transform", _POST_TRANSFORMS[number])]
 
@@ -267,20 +262,14 @@ def _scores_of_trees(_: Node, classes: int) -> Dim:
 
 
 def shape_features(node: Node) -> Outputs:
-    """Return the chosen elements of each row, flattened.
-
-    A vector is one row.
-    """
+    """Return the chosen elements of each row, flattened. A vector is one row."""
     shape, chosen = shape_of(node, 0), shape_of(node, 1)
     count = None if chosen is None else product(*chosen)
     return outputs(dtype_of(node, 0), (*(shape[:-1] or (1,)), count) if shape else None)
 
 
 def shape_feature_vectorizer(node: Node) -> Outputs:
-    """Return the inputs side by side, with the widths of an attribute.
-
-    A vector is one row.
-    """
+    """Return the inputs side by side, with the widths of an attribute. A vector is one row."""
     shape = shape_of(node, 0)
     rows = None if not shape else 1 if len(shape) == 1 else shape[0]
     return outputs("float32", (rows, sum(node.attr_ints("inputdimensions")) or None))

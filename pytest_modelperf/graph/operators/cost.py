@@ -54,7 +54,6 @@ class Cost(Struct, frozen=True):
         return min(counts) < 0
 
     def __add__(self, other: Cost) -> Cost:
-        """Return the cost of both, with the contractions in this order."""
         return Cost(
             self.contractions + other.contractions, self.elementwise_ops + other.elementwise_ops
         )

@@ -102,10 +102,7 @@ def scale_ops(node: Node, factor: str) -> int:
 
 
 def zero_point_ops(node: Node, operand: int, zero_point: int | None) -> int:
-    """Return one ADD an element of an operand that has a zero point.
-
-    A constant operand is shifted once at load, like everything that depends only on constants.
-    """
+    """Return one ADD an element for a zero point. Constants are shifted once, at load."""
     if not has_input(node, zero_point) or node.input(operand).is_constant:
         return 0
     return ADD * node.input(operand).size

@@ -76,10 +76,7 @@ ATANH = 2 * ADD + DIV + LOG + MUL  # log((1 + x) / (1 - x)) / 2
 
 
 def count_pow(node: Node) -> Cost:
-    """Count x^y.
-
-    For some constant y, a compiler replaces the power by cheaper operations.
-    """
+    """Count x^y. For some constant y, a compiler replaces the power by cheaper operations."""
     return elementwise(node.output().size * _power_ops(node.optional_input(1)))
 
 
@@ -127,8 +124,6 @@ def swish_ops(node: Node) -> int:
 
 
 def _per_further_input(ops: int) -> Counter:
-    """Count `ops` for each output element and each input after the first."""
-
     def count(node: Node) -> Cost:
         return elementwise(node.output().size * (len(node.inputs) - 1) * ops)
 

@@ -122,10 +122,7 @@ def _selected_in_pages(node: Node, queries: int) -> tuple[int, int]:
 
 
 def _window(node: Node, cached: int) -> int:
-    """Return how many keys of the main cache a query uses besides the selected ones.
-
-    A window of -1 means all of them.
-    """
+    """Return how many keys of the main cache a query uses besides the selected ones. -1 is all."""
     if node.attr_str("attention_mode", "selected_only") != "local_plus_selected":
         return 0
     window = node.attr_int("local_window_size", -1)
@@ -147,8 +144,6 @@ def _known_dim(node: Node, output: int, axis: int) -> int | None:
 
 
 class _Blocks(Struct, frozen=True):
-    """The number of blocks of one sequence, each with one key, and those that this call makes."""
-
     made: int
     scored: int
     kept: int
@@ -192,10 +187,7 @@ def count_indexer(node: Node) -> Cost:
 
 
 def _mean_blocks(node: Node, tokens: int) -> _Blocks:
-    """Count blocks that are means of tokens.
-
-    Every call pools all keys, past ones included.
-    """
+    """Count blocks that are means of tokens. Every call pools all keys, past ones included."""
     ratio, budget = node.attr_int("compress_ratio", 1), node.attr_int("token_budget", 0)
     past, size = node.input(7).dims[1], node.input(2).dims[0]
     blocks = (past if has_input(node, 12) else past + tokens) // ratio
@@ -219,10 +211,7 @@ def _compressed_blocks(node: Node, tokens: int) -> _Blocks:
 
 
 def _grouped_head_size(node: Node) -> Dim:
-    """Return the size of a head.
-
-    Without a key, the query holds Q, K and V.
-    """
+    """Return the size of a head. Without a key, the query holds Q, K and V."""
     width, heads = dim(shape_of(node, 0), -1), stated_size(node, "num_heads")
     if has_input(node, 1):
         return quotient(width, heads)
@@ -230,7 +219,6 @@ def _grouped_head_size(node: Node) -> Dim:
 
 
 def _grouped_output(node: Node, value_size: Dim = None) -> OutputType:
-    """Return (…, heads x head size), with the query's leading dimensions."""
     query = shape_of(node, 0)
     width = product(stated_size(node, "num_heads"), value_size or _grouped_head_size(node))
     return OutputType(dtype_of(node, 0), None if not query else (*query[:-1], width))
@@ -283,7 +271,6 @@ def shape_with_fixed_caches(node: Node) -> Outputs:
 
 
 def _indexer_capacity(node: Node) -> Dim:
-    """Return the number of candidates for each query, which depends on the indexer's mode."""
     if node.attr_str("policy_mode", "") == "csa":
         return stated_size(node, "index_topk")
     ratio = stated_size(node, "compress_ratio")

@@ -14,12 +14,7 @@ from functools import partial
 from math import inf, prod
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, DIV, MOV, MUL, Cost
-from pytest_modelperf.graph.operators.element_ops import (
-    ceil_log2,
-    elementwise,
-    move,
-    per_input,
-)
+from pytest_modelperf.graph.operators.element_ops import ceil_log2, elementwise, move, per_input
 from pytest_modelperf.graph.operators.operator import (
     LENGTH,
     MAKES,
@@ -122,10 +117,7 @@ def count_affine_grid(node: Node) -> Cost:
 
 
 def interpolation_ops(node: Node, default: str) -> int:
-    """Return the operations a sample in the node's `mode`.
-
-    Bilinear is an older name of linear.
-    """
+    """Return the operations a sample in the node's `mode`. Bilinear is an older name of linear."""
     mode = node.attr_str("mode", default).lower()
     if mode.endswith("linear"):
         return LINEAR
@@ -133,7 +125,6 @@ def interpolation_ops(node: Node, default: str) -> int:
 
 
 def _shrinkage(node: Node) -> int:
-    """Return the factor by which all axes shrink, each rounded up and at least 1."""
     pairs = zip(node.input(0).dims, node.output().dims, strict=True)
     return prod(max(1, -(-before // after)) for before, after in pairs if after)
 
@@ -211,7 +202,6 @@ def _scaled(size: Dim, scale: object) -> Dim:
 
 
 def _grid_size(node: Node, _: int) -> Demand:
-    """Ask for the batch of the transformations, which is the first number of the sizes."""
     return Demand(low=1, value=dim(shape_of(node, 0), 0) or 1, decides=worded(node, MAKES))
 
 

@@ -31,12 +31,7 @@ from pytest_modelperf.graph.operators.element_ops import (
 )
 from pytest_modelperf.graph.operators.elementwise import named_dtype
 from pytest_modelperf.graph.operators.operator import Operator
-from pytest_modelperf.graph.shape_arithmetic import (
-    dim,
-    gemm,
-    matmul,
-    with_last,
-)
+from pytest_modelperf.graph.shape_arithmetic import dim, gemm, matmul, with_last
 from pytest_modelperf.graph.shape_rule import (
     Outputs,
     dtype_of,
@@ -204,10 +199,7 @@ def count_matmul_fpq4(node: Node) -> Cost:
 
 
 def count_block_quantized(node: Node, *, bias: int, input_scale: int | None = None) -> Cost:
-    """Count a product with a float4 or float8 weight [columns, ...].
-
-    A scale of the input means that A is quantized too.
-    """
+    """Count a product with a float4 or float8 weight. A scale of the input quantizes A, too."""
     cost = _weight_only(node, node.input(1).dims[0], bias=bias)
     if not has_input(node, input_scale):
         return cost
@@ -329,7 +321,6 @@ def _weight_only(
 
 
 def _normed_products(node: Node, widths: Sequence[int]) -> Cost:
-    """Count products of an optionally normed input with weights that have a scale and a bias."""
     a = node.input(0)
     rows, inner = rows_in(a), a.dims[-1]
     weights = tuple(zip(range(3, 12, 3), widths, strict=False))

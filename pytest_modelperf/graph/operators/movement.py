@@ -144,7 +144,6 @@ def _equal_pieces(node: Node, index: int) -> Demand:
 
 
 def _cache_position(node: Node, _: int) -> Demand:
-    """Ask for a position in the cache from which all of the update fits."""
     axis = node.attr_int("axis", -2)
     cache, update = dim(shape_of(node, 0), axis), dim(shape_of(node, 1), axis)
     last = 0 if cache is None or update is None else max(0, cache - update)

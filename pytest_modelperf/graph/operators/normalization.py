@@ -185,7 +185,6 @@ _AFFINE = MUL + ADD  # * scale + bias
 
 
 def _standardize(rows: int, size: int) -> int:
-    """Count (x - mean) / sqrt(variance + epsilon) for `size` elements in `rows`."""
     return size * (ADD + ADD + MUL + ADD + MUL) + rows * (2 * DIV + INVERSE_DEVIATION)
 
 
@@ -194,7 +193,6 @@ def _layer_norm(rows: int, size: int, *, bias: bool) -> int:
 
 
 def _rows_before(node: Node) -> int:
-    """Return the number of rows if a row is all dimensions from `axis` on."""
     dims = node.input(0).dims
     return prod(dims[: node.attr_int("axis", -1) % len(dims)])
 
@@ -213,10 +211,7 @@ def shape_skip_layer_norm(node: Node) -> Outputs:
 
 
 def shape_layer_norm(node: Node, statistics: int) -> Outputs:
-    """Return the outputs, whose type is that of the scale.
-
-    The normalized dimensions begin at `axis`.
-    """
+    """Return the outputs, of the scale's type. The normalized dimensions begin at `axis`."""
     shape, axis = shape_of(node, 0), node.attr_int("axis", -1)
     means: Shape | None = None
     if shape is not None and -len(shape) <= axis < len(shape):
@@ -240,10 +235,7 @@ def count_top_k(node: Node) -> Cost:
 
 
 def count_unique(node: Node) -> Cost:
-    """Count the sort of elements or slices along `axis`, and comparisons of neighbours.
-
-    How many are distinct is known only in a run, so copying these is not counted.
-    """
+    """Count a sort along `axis`, and comparisons of neighbours. Copies are known only in a run."""
     x = node.input(0)
     slices = x.dims[node.attr_int("axis", 0)] if "axis" in node.attributes else x.size
     return elementwise(x.size * (ceil_log2(slices) + 1) * CMP)

@@ -93,10 +93,7 @@ def count_lstm(node: Node) -> Cost:
 
 
 def count_dynamic_quantize_lstm(node: Node) -> Cost:
-    """Count an LSTM with 8-bit weights.
-
-    Each step quantizes input and state, and rescales the products.
-    """
+    """Count an LSTM with 8-bit weights: each step quantizes input and state, and rescales."""
     lstm = count_lstm(node)
     directions, units = _directions(node), _units(node)
     steps = _steps(node)
@@ -135,7 +132,6 @@ def count_attn_lstm(node: Node) -> Cost:
 def _layer(
     node: Node, *, gates: int, defaults: Sequence[str], uses: Sequence[int] = (1,), per_unit: int
 ) -> Cost:
-    """Count the products of a layer, its biases, and the other work of each unit in each step."""
     steps, directions = _steps(node), _directions(node)
     units = steps * _units(node)
     per_gate = ADD * 2 if has_input(node, 3) else 0  # W's bias, then R's
@@ -157,7 +153,6 @@ def _layer(
 def _activations(
     node: Node, directions: int, defaults: Sequence[str], uses: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the operations of a unit's activations, one number a direction."""
     named = tuple(str(name) for name in node.attr_ints("activations"))
     names = named if len(named) >= len(defaults) else tuple(defaults)
     per_direction = [names[i : i + len(defaults)] for i in range(0, len(names), len(defaults))]
@@ -171,7 +166,6 @@ def _activations(
 
 
 def _steps(node: Node) -> int:
-    """Return the time steps of all sequences of the batch."""
     first, second, *_ = node.input(0).dims
     return first * second
 
@@ -181,18 +175,12 @@ def _directions(node: Node) -> int:
 
 
 def _units(node: Node) -> int:
-    """Return the hidden units of one direction.
-
-    R is [directions, gates * units, units], or its transpose.
-    """
+    """Return the units of one direction. R is [directions, gates * units, units], or transposed."""
     return min(node.input(2).dims[1:])
 
 
 def shape_lstm(node: Node, hidden_axis: int) -> Outputs:
-    """Return Y, Y_h and Y_c of ONNX's LSTM.
-
-    Without a hidden_size, it follows from the recurrent weights.
-    """
+    """Return Y, Y_h and Y_c. Without a hidden_size, it follows from the recurrent weights."""
     length, batch = dim(shape_of(node, 0), 0), dim(shape_of(node, 0), 1)
     hidden = node.attr_int("hidden_size", 0) or dim(shape_of(node, 2), hidden_axis)
     directions = 2 if node.attr_str("direction", "forward") == "bidirectional" else 1
@@ -213,10 +201,7 @@ def count_linear_attention(node: Node) -> Cost:
 
 
 def count_gated_delta_net(node: Node) -> Cost:
-    """Count S = exp(g) S + k (beta (v - exp(g) S' k))' and scale * S' q, for each value head.
-
-    If query, key and value are one tensor, the sizes are those of the state.
-    """
+    """Count S = exp(g) S + k (beta (v - exp(g) S' k))' and scale * S' q, for each value head."""
     query, key = node.input(0), node.optional_input(1)
     if key is None:
         _, heads, value_size, size = node.input(6).dims
@@ -372,10 +357,7 @@ def shape_gated_delta_net(node: Node) -> Outputs:
 
 
 def shape_mamba2_verify(node: Node) -> Outputs:
-    """Return the outputs of a state-space mixer of one sequence.
-
-    The last two are its intermediate results.
-    """
+    """Return the outputs of a state-space mixer, and its two intermediate results."""
     tokens, dtype = dim(shape_of(node, 0), 0), dtype_of(node, 0)
     width = product(stated_size(node, "heads"), node.attr_int("head_dim", 64))
     mixed = (tokens, width)

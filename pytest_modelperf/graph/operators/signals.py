@@ -172,10 +172,7 @@ def _length(node: Node, index: int, axis: int) -> int:
 
 
 def shape_real_fft(node: Node) -> Outputs:
-    """Return half a spectrum of complex numbers over the last dimension.
-
-    The rest mirrors it.
-    """
+    """Return half a spectrum of complex numbers over the last dimension. The rest mirrors it."""
     shape = shape_of(node, 0)
     size = dim(shape, -1)
     return outputs(dtype_of(node, 0), with_last(shape, None if size is None else size // 2 + 1, 2))
@@ -199,7 +196,6 @@ def shape_range(node: Node) -> Outputs:
 
 
 def _signal_length(node: Node, _: int) -> Demand:
-    """Ask for the length of the signal, so that it is neither cut nor padded."""
     axis = node.optional_input(2)
     known = None if axis is None or axis.value is None else int(axis.value.reshape(-1)[0])
     size = dim(shape_of(node, 0), node.attr_int("axis", -2) if known is None else known)

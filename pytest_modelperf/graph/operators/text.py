@@ -9,11 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, MOV, MUL, Cost
-from pytest_modelperf.graph.operators.element_ops import (
-    elementwise,
-    per_input,
-    per_output,
-)
+from pytest_modelperf.graph.operators.element_ops import elementwise, per_input, per_output
 from pytest_modelperf.graph.operators.elementwise import MOD
 from pytest_modelperf.graph.operators.operator import (
     MAKES,
@@ -176,10 +172,7 @@ _NEW_TOKENS = 16
 
 
 def _longest_text(node: Node, _: int) -> Demand:
-    """Ask for the length of the decoder's prompt and some new tokens.
-
-    The input of an encoder does not count.
-    """
+    """Ask for the length of the decoder's prompt, if it has one, and some new tokens."""
     is_decoder = node.op_type != "WhisperBeamSearch" and node.attr_int("model_type", 0) == 0
     prompt = dim(shape_of(node, 0 if is_decoder else 10), 1) or 1
     return Demand(low=1, value=prompt + _NEW_TOKENS, decides=worded(node, MAKES))

@@ -75,10 +75,7 @@ def count_adagrad(node: Node) -> Cost:
 
 
 def count_momentum(node: Node) -> Cost:
-    """Count X - R * V with V' = a * V + b * G, and once T > 0.
-
-    Nesterov's form uses G + a * V instead of V.
-    """
+    """Count X - R * V with V' = a * V + b * G (Nesterov: G + a * V), and once T > 0."""
     ahead = MUL + ADD if node.attr_str("mode", "standard") == "nesterov" else 0
     per_element = _regularization(node) + (2 * MUL + ADD) + ahead + (MUL + ADD)
     return elementwise(_optimized(node, tensors_each=3) * per_element + CMP)
@@ -100,12 +97,10 @@ def _likelihoods(node: Node) -> int:
 
 
 def _regularization(node: Node) -> int:
-    """Return the operations of norm_coefficient * X + G."""
     return MUL + ADD if node.attr_float("norm_coefficient", 0.0) else 0
 
 
 def _optimized(node: Node, *, tensors_each: int) -> int:
-    """Count the elements of all optimized tensors, which follow the rate and the step."""
     count = (len(node.inputs) - 2) // tensors_each
     return elements(node.inputs[2 : 2 + count])
 

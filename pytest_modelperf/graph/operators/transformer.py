@@ -115,10 +115,7 @@ def count_swiglu(node: Node) -> Cost:
 
 
 def clamped_swiglu_ops(node: Node) -> int:
-    """Return the operations of a pair: g * sigmoid(alpha * g) * (l + beta).
-
-    A `limit` above 0 clamps both. An alpha of 1 and a beta of 0 cost nothing.
-    """
+    """Return what g * sigmoid(alpha * g) * (l + beta) takes, clamped by a `limit` above 0."""
     plain = node.attr_float("activation_alpha", 1.0) == 1.0
     clamped = 3 * CMP if node.attr_float("limit", 0.0) > 0 else 0
     shifted = ADD if node.attr_float("activation_beta", 0.0) != 0 else 0
@@ -263,10 +260,7 @@ def shape_bias_split_gelu(node: Node) -> Outputs:
 
 
 def shape_swiglu(node: Node) -> Outputs:
-    """Return the output.
-
-    Without a second input, the first one's last dimension has both halves.
-    """
+    """Return the output. Without a second input, the first one's last dimension has both halves."""
     shape = shape_of(node, 0)
     if not has_input(node, 1):
         shape = with_last(shape, quotient(dim(shape, -1), 2))

@@ -220,13 +220,11 @@ def shape_word_conv_embedding(node: Node) -> Outputs:
 
 
 def _is_channels_last(node: Node) -> bool:
-    """Whether images are NHWC, by the domain, the name of the operator or an attribute."""
     by_name = node.domain == "com.ms.internal.nhwc" or node.op_type.startswith("Nhwc")
     return by_name or node.attr_int("channels_last", 0) != 0
 
 
 def _image_of(node: Node) -> Shape | None:
-    """Return the shape of the first input as NCHW, or None if it is not an image."""
     shape = shape_of(node, 0)
     if shape is None or len(shape) < 2:
         return None
@@ -234,7 +232,6 @@ def _image_of(node: Node) -> Shape | None:
 
 
 def _image(node: Node, dtype: int, shape: Shape | None) -> Outputs:
-    """Return one image, given as NCHW, of the type of an input."""
     laid_out = channels_last(shape) if _is_channels_last(node) else shape
     return outputs(dtype_of(node, dtype), laid_out)
 
@@ -251,10 +248,7 @@ def _window_of(node: Node, kernel: Shape, pads: tuple[int, ...] | None = None) -
 
 
 def shape_conv(node: Node, weight: int = 1, dtype: int = 0) -> Outputs:
-    """Return a convolution.
-
-    Weights are (out, in / group, *kernel) in every layout of images.
-    """
+    """Return a convolution. Weights are (out, in / group, *kernel) in every layout of images."""
     image, kernel = _image_of(node), shape_of(node, weight)
     if image is None:
         return outputs(dtype_of(node, dtype), None)
@@ -265,10 +259,7 @@ def shape_conv(node: Node, weight: int = 1, dtype: int = 0) -> Outputs:
 def shape_conv_transpose(
     node: Node, weight: int = 1, dtype: int = 0, pads: int | None = None
 ) -> Outputs:
-    """Return a transposed convolution with weights (in, out / group, *kernel).
-
-    `pads` may be an input.
-    """
+    """Return a transposed convolution with weights (in, out / group, *kernel)."""
     image, kernel = _image_of(node), shape_of(node, weight)
     if image is None:
         return outputs(dtype_of(node, dtype), None)
@@ -305,10 +296,7 @@ def shape_global_pool(node: Node) -> Outputs:
 
 
 def shape_reorder_input(node: Node) -> Outputs:
-    """Return channels in blocks of 8 or 16, whichever the machine uses.
-
-    Their number is known if both divide it evenly.
-    """
+    """Return channels in blocks of 8 or 16. Their number is known if both divide it evenly."""
     image = _image_of(node)
     if image is None:
         return outputs(dtype_of(node, 0), None)

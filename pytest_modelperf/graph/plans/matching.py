@@ -101,7 +101,6 @@ def find_other_work(
 
 
 def _sizes(plan: EnginePlan, types: TensorTypes, index: int) -> tuple[str | None, ...]:
-    """Return the types and shapes of the tensors of a kernel, with None for an unknown one."""
     kernel = plan.kernels[index]
     return tuple(types.get(name) for name in (*kernel.inputs, *kernel.outputs))
 

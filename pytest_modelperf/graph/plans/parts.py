@@ -84,15 +84,12 @@ _Group = tuple[frozenset[_Kernel], frozenset[_Kernel]]
 
 
 class _Both:
-    """Both plans as one graph, in which partners are one kernel."""
-
     def __init__(self, before: EnginePlan, after: EnginePlan, matching: Matching) -> None:
         self._matching = matching
         self._partners = matching.partners, {b: a for a, b in matching.partners.items()}
         self._neighbours = _neighbours(before), _neighbours(after)
 
     def groups(self, left_out: Collection[_Kernel] = ()) -> list[_Group]:
-        """Return each connected group of changed kernels with its neighbours, except `left_out`."""
         changed = [
             *((0, index) for index in self._matching.before),
             *((1, index) for index in self._matching.after),
@@ -113,7 +110,6 @@ class _Both:
     def without_large(
         self, groups: Sequence[_Group], times: tuple[KernelTimes, KernelTimes]
     ) -> list[_Group]:
-        """Return the groups without the largest neighbours, leaving out as few as possible."""
         totals = [max(sum(own.values()), 1) for own in times]
         shares = {
             (side, index): times[side].get(index, 0) / totals[side]
@@ -158,7 +154,6 @@ class _Both:
         return [*(group for n, group in enumerate(groups) if n not in mates), *joined]
 
     def _around(self, kernel: _Kernel) -> set[_Kernel]:
-        """Return a changed kernel and its context, on both sides."""
         found, reached = {kernel}, {kernel}
         for _ in range(CONTEXT):
             reached = {near for side, index in reached for near in self._near(side, index)} - found
@@ -177,7 +172,6 @@ class _Both:
 
 
 def _neighbours(plan: EnginePlan) -> Sequence[frozenset[int]]:
-    """Return the kernels that feed each kernel or read from it."""
     found: list[set[int]] = [set() for _ in plan.kernels]
     for name, producer in plan.producers.items():
         for reader, _ in plan.readers.get(name, ()):
@@ -400,7 +394,6 @@ def write_numbered(plan: EnginePlan, path: Path) -> None:
 
 
 def _copy(plan: EnginePlan) -> ModelProto:
-    """Return a copy of the whole plan that has only the inputs of the model."""
     model = ModelProto()
     model.CopyFrom(plan.proto)
     model.ir_version = max(plan.proto.ir_version, _WEIGHTS_APART)
@@ -410,7 +403,6 @@ def _copy(plan: EnginePlan) -> ModelProto:
 
 
 def _like(plan: EnginePlan) -> ModelProto:
-    """Return a model of the same versions with an empty graph."""
     model = ModelProto(ir_version=max(plan.proto.ir_version, _WEIGHTS_APART))
     model.opset_import.extend(plan.proto.opset_import)
     model.functions.extend(plan.proto.functions)
@@ -422,10 +414,7 @@ def _like(plan: EnginePlan) -> ModelProto:
 
 
 class Unit(Struct, frozen=True):
-    """Kernels of both plans in the same place, by their indexes.
-
-    Partners are unchanged.
-    """
+    """Kernels of both plans in the same place, by their indexes. Partners are unchanged."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -455,7 +444,6 @@ def kernels_of(units: Iterable[Unit], side: int) -> tuple[int, ...]:
 def _divide(
     plans: tuple[EnginePlan, EnginePlan], part: Part, types: tuple[TensorTypes, TensorTypes]
 ) -> Iterator[Unit]:
-    """Yield the units of a part, whose kernels are aligned by operator and type of the result."""
     old, new = part.before.changed, part.after.changed
     here, there = (
         [_look(plan, index, own) for index in indexes]

@@ -76,8 +76,6 @@ class PlanKernel(Struct, frozen=True, eq=False):
 
 
 class _Digests(Struct, frozen=True):
-    """The digests of kernels in their order, and of tensors by their names."""
-
     kernels: tuple[str, ...]
     tensors: Mapping[str, str]
 
@@ -233,7 +231,6 @@ class EnginePlan:
         return None if offset is None else self._facts.get(offset)
 
     def _identity(self, tensor: TensorProto, operators: set[str]) -> str:
-        """Return a weight's identity, with the share of subnormal numbers if it has many values."""
         if tensor.name in self._flow.settings:
             return identify_setting(tensor, self._content_of_any(tensor))
         shown = identify_weight(tensor, operators, self._contents)
@@ -315,11 +312,7 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
 
 
 def find_plan_difference(first: EnginePlan, second: EnginePlan) -> str | None:
-    """Describe the difference of two plans, or return None if they are the same.
-
-    The first plan is that of the model, the second that of its stand-in. An example is `it runs 1
-    Relu less and 7 Mul more`.
-    """
+    """Describe how the second plan differs: `it runs 1 Relu less and 7 Mul more`."""
     if first.digest == second.digest:
         return None
     here, there = (Counter(kernel.op_type for kernel in plan.kernels) for plan in (first, second))
@@ -346,7 +339,6 @@ _MOST_TOLD = 3
 
 
 def _describe_other(first: EnginePlan, second: EnginePlan, kernel: PlanKernel) -> str:
-    """Describe why the other plan lacks a kernel, by one of its weights if that differs."""
     like = next((other for other in second.kernels if other.name == kernel.name), None)
     if like is not None:
         for mine, other in zip(kernel.inputs, like.inputs, strict=False):
@@ -379,7 +371,6 @@ def _kernel(node: NodeProto) -> PlanKernel:
 
 
 def _read_from_outside(attribute: AttributeProto) -> Iterator[str]:
-    """Yield the tensors that a body reads from outside."""
     if attribute.type != AttributeProto.GRAPH:
         return
     body = attribute.g
@@ -392,7 +383,6 @@ def _read_from_outside(attribute: AttributeProto) -> Iterator[str]:
 
 
 def _without_names(message: AttributeProto | TensorProto) -> bytes:
-    """Return the bytes of a tensor or an attribute without the tensor's name."""
     made = type(message).FromString(message.SerializeToString())
     if isinstance(made, TensorProto):
         made.ClearField("name")
@@ -419,10 +409,7 @@ def _external(tensor: TensorProto) -> Mapping[str, str]:
 
 
 def read_plan(data: bytes) -> PlanGraph:
-    """Read the plan in the bytes of an ONNX file.
-
-    The data of its weights may be missing.
-    """
+    """Read the plan in the bytes of an ONNX file. The data of its weights may be missing."""
     return _plan(read_graph(open_model(data).proto.graph, "the plan of the engine"))
 
 

@@ -127,7 +127,6 @@ def _rows(pieces: Iterable[Codes], columns: int) -> Iterator[Codes]:
 
 
 def _with_row(block: RowBlock, runs: tuple[ValueRun, ...]) -> RowBlock | None:
-    """Return the block with one more row, or None if the row does not continue it."""
     if [run.code for run in runs] != [run.code for run in block.runs]:
         return None
     row = block.rows
@@ -145,7 +144,6 @@ def _with_row(block: RowBlock, runs: tuple[ValueRun, ...]) -> RowBlock | None:
 def _find_groups(
     is_zero: npt.NDArray[np.bool_], shape: tuple[int, ...], zeros: int
 ) -> GroupedZeros | None:
-    """Return the groups of zeros in a weight's first elements, given its number of zeros."""
     last = len(trimmed(shape)) - 1
     for n, m in GROUPINGS:
         if not 0 <= is_zero.mean() - (m - n) / m <= MAX_EXCESS:
@@ -165,7 +163,6 @@ def _find_groups(
 def _find_dead_slices(
     number: NumberType, shape: tuple[int, ...], pieces: Pieces
 ) -> DeadSlices | None:
-    """Return the dead slices along the axis on which they have the most subnormal numbers."""
     # Without the sign bit, larger absolute values have larger codes.
     unsigned = number.code_dtype.type((1 << (number.bits - 1)) - 1)
     sizes = (codes & unsigned for codes in pieces())
@@ -259,5 +256,4 @@ class _Moments(Struct):
 
 
 def _round(value: float) -> float:
-    """Round the value to five digits."""
     return float(f"{value:.5g}")

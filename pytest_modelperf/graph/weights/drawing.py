@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from pytest_modelperf.graph.weights.notes import (
-    GroupedZeros,
-    Indices,
-    Note,
-    RunLengths,
-    Statistics,
-)
+from pytest_modelperf.graph.weights.notes import GroupedZeros, Indices, Note, RunLengths, Statistics
 from pytest_modelperf.graph.weights.numbers import NumberType
 from pytest_modelperf.graph.weights.program import PIECE, Dead, Distribution, Rare
 
@@ -104,7 +98,6 @@ def _draw_groups(
     shape: tuple[int, ...],
     random: np.random.RandomState,
 ) -> Iterator[Codes]:
-    """Yield pieces of whole groups, with the zeros of each group at random places in it."""
     total, inner = math.prod(shape), groups.inner_size(shape)
     block = groups.m * inner
     # An even number of groups, for packed numbers.

@@ -124,10 +124,7 @@ class NumberType(Struct, frozen=True):
         return (codes ^ sign).astype(np.int8) - np.int8(sign)
 
     def encode(self, numbers: Numbers) -> Codes:
-        """Return the codes of the nearest numbers.
-
-        `numbers` must be finite and in range.
-        """
+        """Return the codes of the numbers nearest to these, which must be finite and in range."""
         if self.is_float and self.bits > 8:
             if self.name == "bfloat16":
                 numbers = numbers.astype(np.float32)
@@ -212,8 +209,6 @@ def to_stored(values: Numbers, dtype: str) -> Numbers:
 
 
 class _Finite(Struct, frozen=True, eq=False):
-    """Finite numbers of a small type from the lowest to the highest, with their codes."""
-
     numbers: npt.NDArray[np.float64]
     codes: npt.NDArray[np.uint8]
 
@@ -225,7 +220,6 @@ class _Finite(Struct, frozen=True, eq=False):
 
 @cache
 def _finite(name: str, least: float | None = None) -> _Finite:
-    """Return all finite numbers or, with `least`, zero and the numbers from `least` on."""
     table = _table(name).astype(np.float64)
     is_kept = np.isfinite(table) & ~(np.signbit(table) & (table == 0))
     if least is not None:
@@ -237,7 +231,6 @@ def _finite(name: str, least: float | None = None) -> _Finite:
 
 @cache
 def _table(name: str) -> npt.NDArray[np.float32]:
-    """Return the number of every code of a type of 8 or 4 bits."""
     # ml_dtypes reports the conversion of NaN as invalid.
     with np.errstate(invalid="ignore"):
         return np.arange(1 << BITS[name], dtype=np.uint8).view(dtype_of(name)).astype(np.float32)

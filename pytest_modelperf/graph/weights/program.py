@@ -143,10 +143,7 @@ class Distribution:
 
 
 def pieces(note: dict[str, Any]) -> Iterator[Any]:
-    """Yield the numbers of a weight or an input.
-
-    Notes of one stream give the same numbers.
-    """
+    """Yield the numbers of a weight or an input. Notes of one stream give the same numbers."""
     kind, total = np.dtype(note["type"]), note["count"]
     random = np.random.RandomState(note["stream"])
     if "rows" in note:  # Runs of one number: its bits, its count, and the increase in each row.

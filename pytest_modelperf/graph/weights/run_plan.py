@@ -99,10 +99,7 @@ class RunModel(Struct, frozen=True, kw_only=True):
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """All that the program of a folder reads: the models to run in turn, and the settings.
-
-    `options` are attributes of `SessionOptions`, and `config` entries of its configuration.
-    """
+    """The models to run in turn, attributes of `SessionOptions`, and entries of its `config`."""
 
     cores: int
     providers: tuple[str, ...]
@@ -191,10 +188,7 @@ def note_for_program(
 
 
 def without_values(note: Note, number: NumberType) -> Note:
-    """Return the note without anything that reveals single floats.
-
-    Their statistics keep two digits.
-    """
+    """Return the note without anything that reveals single floats. Statistics keep two digits."""
     if isinstance(note, RunLengths) and number.is_float:
         codes = {run.code for block in note.blocks for run in block.runs}
         values = set(map(float, number.decode(np.array(list(codes), number.code_dtype))))
@@ -227,7 +221,6 @@ def _statistics_of(note: RunLengths, number: NumberType) -> Statistics:
 
 
 def _chosen(note: Statistics, number: NumberType, count: int) -> tuple[int, ...]:
-    """Draw codes of a type that numpy lacks."""
     share = _CODES / max(count, 1)
     few = replace(
         note,
@@ -240,7 +233,6 @@ def _chosen(note: Statistics, number: NumberType, count: int) -> tuple[int, ...]
 
 
 def _packed(number: NumberType, codes: Sequence[int] | npt.NDArray[Any]) -> tuple[int, ...]:
-    """Return codes as a file stores them: several in a byte if they have fewer than 8 bits."""
     array = np.asarray(codes, number.code_dtype)
     if number.bits < 8:
         array = np.frombuffer(number.pack(array), np.uint8)

@@ -228,10 +228,7 @@ def _dim(tensor: Tensor, axis: int) -> Dim:
 
 
 def integers(node: Node, index: int, attribute: str = "") -> tuple[int, ...] | None:
-    """Return constant integers from an input, or from an attribute in older opsets.
-
-    Return None if they are unknown.
-    """
+    """Return constant integers from an input, from an attribute in older opsets, or None."""
     if attribute and attribute in node.attributes:
         return node.attr_ints(attribute)
     return ints_of(node, index)
@@ -245,8 +242,6 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 class _Axis(Struct, frozen=True):
-    """An axis of one side, as the factors from `first` up to `last` of a segment."""
-
     dim: Dim
     first: int
     last: int
@@ -256,8 +251,6 @@ class _Axis(Struct, frozen=True):
 
 
 class _Segment(Struct, frozen=True):
-    """Axes with the same elements before and after, and the common factors of both sides."""
-
     factors: tuple[int, ...]
     axes: tuple[_Axis, ...]
 
@@ -265,7 +258,6 @@ class _Segment(Struct, frozen=True):
         return [axis for axis in self.axes if axis.holds(factor)]
 
     def coordinates(self, axis: _Axis, factor: int) -> Places:
-        """Return the position of each place of an axis along a factor."""
         inner = prod(self.factors[factor + 1 : axis.last])
         return np.arange(prod(self.factors[axis.first : axis.last])) // inner % self.factors[factor]
 
@@ -338,7 +330,6 @@ def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
 
 
 def _ends(tensor: Tensor) -> dict[int, int]:
-    """Map the product of all sizes up to an axis to that axis, for each axis larger than 1."""
     ends = {}
     size = 1
     for axis, length in enumerate(tensor.dims):

@@ -165,7 +165,6 @@ def _adjust_slice(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
 
 
 def _adjust_groups(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
-    """Keep one group for each channel of a depthwise convolution."""
     channels = node.input(0).dims[1]
     if node.attr_int("group", 1) == channels > 1:
         set_attribute(proto, "group", rewriter.shape(node.input(0))[1])
@@ -177,14 +176,12 @@ def _adjust_fill(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
 
 
 def _adjust_shape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
-    """Replace the node by its old result."""
     if rewriter.changes(node.input(0)):
         value = _old_value(proto, node)
         proto.CopyFrom(_constant_node(proto.output[0], value))
 
 
 def _old_value(proto: NodeProto, node: Node) -> Places:
-    """Return the result of a Shape or Size in the unchanged model."""
     dims = node.input(0).dims
     if proto.op_type == "Size":
         return np.asarray(node.input(0).size, np.int64)
@@ -232,7 +229,6 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
 
 
 def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
-    """Remove the constants that were replaced."""
     # An input that no node reads any more stays, because a caller still gives it.
     gone = unused.intersection(tensor.name for tensor in graph.initializer)
     remove_named(graph.initializer, gone)
@@ -240,7 +236,6 @@ def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
 
 
 def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, Tensor]) -> None:
-    """Declare the old shapes of outputs, and the new shapes of weights listed as inputs."""
     for info in graph.output:
         tensor = tensors[info.name]
         data_type = DATA_TYPES.get(tensor.dtype or "")
@@ -255,7 +250,6 @@ def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, 
 
 
 def _replacements(file: ModelFile, plan: RemovalPlan) -> Iterator[Replacement]:
-    """Yield the tensors that are cut, and those in external files of the old model."""
     proto = plan.related.proto
     for each in dense_weights(proto.graph):
         if not each.path and (plan.changes(each.name) or is_external(each.tensor)):
@@ -372,7 +366,6 @@ def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
 
 
 def _weight_axes(related: RelatedGraph) -> list[Dim]:
-    """Return the axes of all weights, including weights that nodes make."""
     made = [
         tensor.name
         for each in related.nodes
@@ -398,7 +391,6 @@ def _part_axes(related: RelatedGraph) -> list[Dim]:
 
 
 def _layers(plan: RemovalPlan) -> int:
-    """Return how many nodes have a weight that became smaller."""
     return sum(
         any(t is not None and t.is_constant and plan.changes(t.name) for t in each.node.inputs)
         for each in plan.related.nodes
@@ -407,7 +399,6 @@ def _layers(plan: RemovalPlan) -> int:
 
 
 def _kept(related: RelatedGraph, selection: Selection) -> tuple[UnchangedLayer, ...]:
-    """Return the layers that make channels and lose none, in graph order."""
     dims = related.dimensions
     reasons = dims.reasons()
     kept: dict[str, str] = {}

@@ -128,7 +128,6 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
 def _pin_ends(
     bound: BoundModel, nodes: list[ModelNode], stored: Mapping[str, TensorProto], dims: Dimensions
 ) -> None:
-    """Pin inputs, outputs, and every tensor that cannot be cut."""
     made = {t.name for each in nodes for t in each.node.outputs if t is not None}
     outputs = {info.name for info in bound.proto.graph.output}
     inputs = set(bound.inputs.shapes)
@@ -146,7 +145,6 @@ def _pin_ends(
 
 
 def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
-    """Pin the tensors that bodies of control flow read from the graph around them."""
     for call in calls:
         for body in call.bodies.values():
             for inner in body.walk():

@@ -126,7 +126,6 @@ def link_conv_transpose(node: Node, links: Links) -> None:
 
 
 def _link_depthwise(links: Links, data: Tensor, result: Tensor) -> None:
-    """Link each input channel with its own output channels. The group count follows them."""
     import numpy as np
 
     one, other = links.say(data, 1), links.say(result, 1)
@@ -163,7 +162,6 @@ def link_matmul(node: Node, links: Links) -> None:
 
 
 def _link_vector(links: Links, left: Tensor, right: Tensor, result: Tensor) -> None:
-    """Link a product with a vector, whose only axis is summed."""
     links.same(left, -1, right, 0 if right.rank == 1 else -2)
     if left.rank == right.rank == 1:
         return
@@ -202,10 +200,7 @@ def link_einsum(node: Node, links: Links) -> None:
 
 
 def link_gather(node: Node, links: Links) -> None:
-    """Link all axes but that of the lookup, which keeps all of its rows.
-
-    These other axes follow the table.
-    """
+    """Link all axes but that of the lookup, which keeps all of its rows."""
     data, indices, result = node.input(0), node.input(1), node.output()
     axis = node.attr_int("axis", 0) % data.rank
     for position in range(data.rank):
@@ -265,10 +260,7 @@ def _link_parts(links: Links, whole: Tensor, parts: list[Tensor], axis: int) -> 
 
 
 def slice_ranges(node: Node) -> dict[int, range] | None:
-    """Map each axis that a Slice cuts to the indexes that it takes, or return None.
-
-    It is None if only a run shows the indexes.
-    """
+    """Map each axis that a Slice cuts to its indexes, or return None if only a run shows them."""
     data = node.input(0)
     starts, ends = integers(node, 1, "starts"), integers(node, 2, "ends")
     if starts is None or ends is None:
@@ -331,10 +323,7 @@ def link_pool(node: Node, links: Links) -> None:
 
 
 def link_shape(node: Node, links: Links) -> None:
-    """Let the input shrink. Values computed from its shape still use the old one.
-
-    See `narrow._adjust_shape`.
-    """
+    """Let the input shrink. Values from its shape use the old one (`narrow._adjust_shape`)."""
     for tensor in (node.input(0), node.output()):
         for axis in range(tensor.rank):
             links.say(tensor, axis)

@@ -47,13 +47,8 @@ def balanced_choice(tables: Sequence[Table], group_of: Table, allowed: Table) ->
 
 
 def _balanced_set(
-    seed: int,
-    tables: Sequence[Table],
-    group_of: Table,
-    allowed: Table,
-    left: npt.NDArray[np.bool_],
+    seed: int, tables: Sequence[Table], group_of: Table, allowed: Table, left: npt.NDArray[np.bool_]
 ) -> list[int]:
-    """Return a balanced set that contains `seed`, or an empty list if none is found."""
     room = allowed.copy()
     free = left.copy()
     added: list[int] = []
@@ -125,10 +120,7 @@ class ChannelGroup(Struct, frozen=True, eq=False):
 
 
 def kept_count(count: int, share: float, *, in_lanes: bool = True) -> int:
-    """Return how many of a group stay: at least one, and a multiple of 8 if one is near.
-
-    Near means at most a sixteenth of the group: 72 of 100 rather than 75, but 5 of 10.
-    """
+    """Return how many stay: at least one, and a multiple of 8 within a sixteenth of the group."""
     wanted = count * (1 - share)
     kept = max(1, floor(wanted + 0.5))
     near = LANES * floor(wanted / LANES + 0.5)
@@ -138,10 +130,7 @@ def kept_count(count: int, share: float, *, in_lanes: bool = True) -> int:
 
 
 def select(
-    findings: Findings,
-    users: Iterable[Dim],
-    strength: npt.NDArray[np.float64],
-    share: float,
+    findings: Findings, users: Iterable[Dim], strength: npt.NDArray[np.float64], share: float
 ) -> Selection:
     """Select what to remove, by the strength of each set.
 
@@ -181,7 +170,6 @@ def select(
 
 
 def _widths(findings: Findings) -> Places:
-    """Return the number of places in a layer for each set, or 0 if it makes no channel."""
     width = np.zeros(findings.dimensions.count, np.int64)
     for made in findings.made:
         counted, counts = np.unique(findings.dimensions.sets(made.weight), return_counts=True)
@@ -190,7 +178,6 @@ def _widths(findings: Findings) -> Places:
 
 
 def _by_users(findings: Findings, users: Iterable[Dim], candidates: Places) -> list[Places]:
-    """Group the candidates by the axes that use them."""
     takers: dict[int, list[int]] = {int(candidate): [] for candidate in candidates}
     for number, dim in enumerate(users):
         for found in np.unique(findings.dimensions.sets(dim)).tolist():
@@ -205,7 +192,6 @@ def _by_users(findings: Findings, users: Iterable[Dim], candidates: Places) -> l
 def _clusters(
     findings: Findings, group_of: Places, count: int
 ) -> list[tuple[list[int], list[EqualBlocks]]]:
-    """Merge groups that share blocks, and return them with these blocks. Others stay alone."""
     label = list(range(count))
     met: list[tuple[EqualBlocks, int]] = []
     for blocks in findings.blocks:
@@ -231,7 +217,6 @@ def _choose_balanced(
     strength: npt.NDArray[np.float64],
     share: float,
 ) -> Places:
-    """Return the sets to remove so that all blocks lose the same number of places."""
     sets = np.concatenate([group.sets for group in groups])
     group_of = np.repeat(np.arange(len(groups)), [len(group.sets) for group in groups])
     order = np.lexsort((sets, strength[sets]))
@@ -316,7 +301,6 @@ def _quantization(
 
 
 def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) -> Dim | None:
-    """Return the axis of the stored weight that an axis is computed from by constant nodes."""
     dims = related.dimensions
     sets = np.unique(dims.sets(dim))
     name = dim.tensor
