@@ -29,8 +29,7 @@ from onnx import (
 )
 
 from pytest_modelperf.graph.binding import parse_expression
-from pytest_modelperf.graph.repeated import remove_named
-from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.stored_tensors import remove_named, walk_nodes
 
 # The domain of all functions of an anonymous model.
 _FUNCTION_DOMAIN = "functions"

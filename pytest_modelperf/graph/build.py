@@ -20,12 +20,20 @@ from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import MAX_NODES, Call, ParsedGraph, constant_tensor, read_type
 from pytest_modelperf.graph.deciding_inputs import RANDOM
 from pytest_modelperf.graph.model_file import ModelFile, check_dims, dtype_name, is_external
-from pytest_modelperf.graph.observation import NodePlace, Observation
 from pytest_modelperf.graph.resolve import Resolver, infer_types, refined
 from pytest_modelperf.graph.scope import MAX_ELEMENTS, Scope
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.stored_tensors import count_params, find_zero_point
-from pytest_modelperf.graph.structure import Graph, Node, Tensor, Weight, ZeroPoint, byte_size
+from pytest_modelperf.graph.structure import (
+    Graph,
+    Node,
+    NodePlace,
+    Observation,
+    Tensor,
+    Weight,
+    ZeroPoint,
+    byte_size,
+)
 from pytest_modelperf.graph.validity import describe, execution_order
 from pytest_modelperf.text.escaping import printable
 

@@ -21,14 +21,13 @@ from pytest_modelperf.graph.convert import ParsedGraph, read_graph, unified_doma
 from pytest_modelperf.graph.given_values import require_fitting_values
 from pytest_modelperf.graph.input_hints import head_sizes, state_batches
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
-from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import Resolver
 from pytest_modelperf.graph.scope import MAX_ELEMENTS
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes
-from pytest_modelperf.graph.structure import Graph, Tensor
+from pytest_modelperf.graph.structure import Graph, Observation, Tensor
 from pytest_modelperf.graph.validity import (
     check_calls,
     check_functions,

@@ -21,8 +21,7 @@ from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.graph.digests import Tell, digest_model
-from pytest_modelperf.graph.seen_file import SeenFile
+from pytest_modelperf.graph.digests import SeenFile, Tell, digest_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import BITS, byte_size
 from pytest_modelperf.graph.weights.numbers import ML_TYPES, NumberType, dtype_of

@@ -15,9 +15,16 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.copies import nodes_by_name
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.observation import NodePlace, Observation, SeenNode
 from pytest_modelperf.graph.shape_arithmetic import common_shape
-from pytest_modelperf.graph.structure import Graph, Node, Shape, is_open
+from pytest_modelperf.graph.structure import (
+    Graph,
+    Node,
+    NodePlace,
+    Observation,
+    SeenNode,
+    Shape,
+    is_open,
+)
 from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.units import format_shape
 

@@ -13,9 +13,8 @@ from onnx import ModelProto
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
-from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
-from pytest_modelperf.graph.stored_tensors import StorageKind
+from pytest_modelperf.graph.stored_tensors import StorageKind, remove_named
 from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOutWeight, Twin, left_out
 from pytest_modelperf.graph.weights.drawing import Drawer
 from pytest_modelperf.text.escaping import printable

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence
 from enum import Enum
 from math import prod
+from typing import Any
 
 from msgspec import Struct
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -95,6 +96,13 @@ def stored_names(graph: GraphProto) -> set[str]:
     """Return the names of the initializers of a graph, including sparse ones."""
     sparse = {each.values.name for each in graph.sparse_initializer}
     return sparse | {tensor.name for tensor in graph.initializer}
+
+
+def remove_named(entries: MutableSequence[Any], names: Container[str], by: str = "name") -> None:
+    """Remove in place the messages whose field `by` has one of these names, and keep the others."""
+    for index in reversed(range(len(entries))):
+        if getattr(entries[index], by) in names:
+            del entries[index]
 
 
 def clear_data(tensor: TensorProto) -> None:

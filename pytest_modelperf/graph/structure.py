@@ -243,3 +243,31 @@ class PlanDigest(Struct, frozen=True):
 
     value: str
     kernels: int
+
+
+# -- the observations of one run of a model
+
+
+# The path to a node: the ids of the nodes around it, each with the name of its body, then the
+# node's own id.
+NodePlace: TypeAlias = "tuple[str, ...]"
+
+
+class SeenNode(Struct, frozen=True):
+    """How often a node ran, its constant output dimensions, and whether any differed."""
+
+    calls: int
+    outputs: tuple[Shape | None, ...]
+    varies: bool = False
+
+
+class Observation(Struct, frozen=True):
+    """The observations of a run, by the place of the node.
+
+    `trips` is how often the body of a node runs each time, if that is a whole number. `branches` is
+    the body of an If that ran, if it was always the same one.
+    """
+
+    nodes: Mapping[NodePlace, SeenNode] = field(default_factory=dict)
+    trips: Mapping[NodePlace, int] = field(default_factory=dict)
+    branches: Mapping[NodePlace, str] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.digests import SeenFile
 from pytest_modelperf.graph.model_file import ModelFile, open_model
-from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import StartRig, Stopwatch, check_cores

@@ -24,13 +24,13 @@ from pytest_modelperf.graph.copies import as_it_runs
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES, MAX_PROTO_BYTES, is_external
 from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
-from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.stored_tensors import (
     StorageKind,
     bodies_of,
     body_path,
     dense_weights,
+    remove_named,
     used_names,
 )
 from pytest_modelperf.graph.stored_weights import read_codes, stored_number

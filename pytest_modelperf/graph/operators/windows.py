@@ -36,11 +36,14 @@ from pytest_modelperf.graph.operators.element_ops import (
 )
 from pytest_modelperf.graph.operators.operator import LENGTH, Operator, rows_of
 from pytest_modelperf.graph.shape_arithmetic import (
+    Window,
     channels_first,
     channels_last,
     dim,
     product,
+    slide,
     total,
+    unslide,
     with_last,
 )
 from pytest_modelperf.graph.shape_rule import (
@@ -53,7 +56,6 @@ from pytest_modelperf.graph.shape_rule import (
     shape_of,
     stated_size,
 )
-from pytest_modelperf.graph.sliding_window import Window, slide, unslide
 from pytest_modelperf.graph.structure import Node, Shape
 
 

@@ -21,9 +21,13 @@ from pytest_modelperf.graph.model_file import (
     external_tensors,
     is_external,
 )
-from pytest_modelperf.graph.repeated import remove_named
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
-from pytest_modelperf.graph.stored_tensors import StorageKind, dense_weights, used_names
+from pytest_modelperf.graph.stored_tensors import (
+    StorageKind,
+    dense_weights,
+    remove_named,
+    used_names,
+)
 from pytest_modelperf.graph.stored_weights import stored_number
 from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.graph.weights.numbers import codes_of
