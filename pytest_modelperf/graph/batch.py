@@ -26,8 +26,6 @@ from pytest_modelperf.text.units import format_shape
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
-_TELL_SHAPES = frozenset({"Shape", "Size"})
-
 
 def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> tuple[str, ...]:
     """Change the Reshape targets of `proto` to the new batch, and return the nodes' names."""
@@ -217,7 +215,7 @@ def _first_holder(before: Mapping[str, Shape | None], after: Graph) -> Node | No
         if not any(t is not None and t.name in grown for t in node.inputs):
             continue
         output = node.outputs[0] if node.outputs else None
-        if node.op_type in _TELL_SHAPES or output is None or is_open(output):
+        if node.op_type in {"Shape", "Size"} or output is None or is_open(output):
             continue
         old = before.get(output.name)
         if old is not None and None not in old and prod(old) == output.size:  # type: ignore[arg-type]  # no None left

@@ -78,10 +78,6 @@ class InputSpec(Struct, frozen=True):
     value: tuple[float, ...] | None = None
     texts: tuple[str, ...] | None = None
 
-    @property
-    def has_values(self) -> bool:
-        return self.value is not None or self.texts is not None
-
 
 class Binding(Struct, frozen=True):
     """The dimensions that the user gives. A batch size of None means the model's own.
@@ -147,7 +143,9 @@ def parse_input_spec(text: str) -> InputSpec:
         )
     written = match["value"]
     parts = [] if written is None else written.split(",")
-    shape = _given_shape(match["shape"], len(parts))
+    shape = tuple(map(int, filter(None, match["shape"].split("x"))))
+    if match["shape"] == _AS_MANY:
+        shape = (len(parts),)
     if dtype == "string" and prod(shape) == 1 and match["shape"] != _AS_MANY:
         # The commas belong to the text.
         parts = [] if written is None else [written]
@@ -168,12 +166,6 @@ def parse_input_spec(text: str) -> InputSpec:
             f"the value {printable(written)!r} of the input {printable(match['name'])!r}"
             " is not a number or a list such as 1,2,3."
         ) from None
-
-
-def _given_shape(text: str, values: int) -> tuple[int, ...]:
-    if text == _AS_MANY:
-        return (values,)
-    return tuple(int(dim) for dim in text.split("x")) if text else ()
 
 
 def parse_dim(text: str) -> tuple[str, int]:
@@ -244,11 +236,6 @@ def open_dims(
     }
 
 
-def open_batch(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> int:
-    """Return the batch size of a binding that may leave other dimensions open."""
-    return bind_inputs(inputs, replace(binding, leaves_open=True), model).batch_size
-
-
 def bind_inputs(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> BoundInputs:
     """Bind every input to a shape. BindingError names what is missing or impossible."""
     return _Binder(inputs, binding, model).bind()
@@ -259,10 +246,8 @@ def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
     if len(expression) > 200:
         return None
     parsed = parse_expression(expression)
-    if parsed is None:
-        return None
     try:
-        return _evaluate_node(parsed, sizes)
+        return None if parsed is None else _evaluate_node(parsed, sizes)
     except (ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
         return None
 
@@ -337,18 +322,17 @@ class _Binder:
         self.sizes_from_specs()
         self.sizes_from_model()
         self.bind_batch()
-        shapes: dict[str, tuple[int, ...] | None] = {}
-        for declared in self.inputs:
-            shapes[declared.name] = self.shape_of(declared)
+        shapes = {declared.name: self.shape_of(declared) for declared in self.inputs}
         if self.missing and not self.binding.leaves_open:
             raise self.missing_dims()
         for name, shape in shapes.items():
             self.check_shape(name, shape)
+        given = (s for s in self.binding.inputs if s.value is not None or s.texts is not None)
         return BoundInputs(
             batch_size=1 if self.batch_size is None else self.batch_size,
             dims=self.sizes,
             shapes=shapes,
-            values={s.name: s for s in self.binding.inputs if s.has_values},
+            values={spec.name: spec for spec in given},
             rebound=self.rebound,
             changed_inputs=tuple(dict.fromkeys(self.changed_inputs)),
         )
@@ -465,10 +449,8 @@ class _Binder:
             for name, axis in batch.places
             if name in self.specs and axis < len(self.specs[name].shape)
         }
-        for name, axis in batch.places:
-            size = self.sizes.get(f"{name}.{axis}")
-            if size is not None:
-                sizes.add(size)
+        places = (f"{name}.{axis}" for name, axis in batch.places)
+        sizes.update(self.sizes[place] for place in places if place in self.sizes)
         return sizes.pop() if len(sizes) == 1 else None
 
     def shape_of(self, declared: DeclaredInput) -> tuple[int, ...] | None:

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,8 +76,7 @@ def write_annotated(
     file: ModelFile, notes: Mapping[str, Mapping[str, str]], target: Target
 ) -> None:
     """Write the model with notes for its nodes, by their first output or else their name."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(file.proto)
+    proto = deepcopy(file.proto)
     for node in with_bodies(proto.graph.node):
         first = next((name for name in node.output if name), str(node.name))
         own = notes.get(first, {})
@@ -107,8 +107,7 @@ def write_runnable(bound: BoundModel, path: Path) -> None:
 
 def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
     """Return the nodes that run, by their names in the copy (or their own without a copy)."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(bound.proto)
+    proto = deepcopy(bound.proto)
     _name_nodes(proto.graph)
     return dict(_pairs(proto.graph, bound.graph))
 
@@ -121,8 +120,7 @@ def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
     sizes, except along axes that change with the steps of a generation.
     """
     original, is_rebound = bound.file.proto, bound.inputs.rebound
-    proto = onnx.ModelProto()
-    proto.CopyFrom(bound.proto if is_rebound or original.functions else original)
+    proto = deepcopy(bound.proto if is_rebound or original.functions else original)
     if is_rebound:
         changing = {} if bound.phase is None else bound.phase.changing_axes
         for info in proto.graph.input:
@@ -216,8 +214,7 @@ class ShapedModel(Struct, frozen=True):
 
 def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] = ()) -> ShapedModel:
     """Write the model with all known shapes, and the tensors `names` as further outputs."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(bound.proto)
+    proto = deepcopy(bound.proto)
     new_outputs = _add_outputs(bound, proto.graph, names)
     unknown = _add_shapes(bound, proto.graph)
     chunks = restored_chunks(proto, bound.file, "with its shapes")
@@ -263,9 +260,8 @@ def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
     for name, tensor in bound.tensors.items():
         if is_open(tensor):
             unknown.append(name)
-        if name in declared or name in stored or tensor.dtype is None:
-            continue
-        graph.value_info.append(_value_info(tensor))
+        if name not in declared and name not in stored and tensor.dtype is not None:
+            graph.value_info.append(_value_info(tensor))
     return tuple(unknown)
 
 

@@ -156,7 +156,10 @@ class ValueFlow:
             inputs = [self._find(scope, name) for name in step.inputs]
             taken = [value for value in inputs if value is not None]
             if is_quantized(step.op_type):
-                self._data.update(value for value in taken if self._is_long(value))
+                stored = (value for value in taken if value in self._constants)
+                self._data.update(
+                    v for v in stored if self._constants[v][1].elements > _MOST_FACTORS
+                )
             if step.op_type in _OF_SHAPE and not step.domain:
                 taken = []
             outputs = [self._add(scope, name) if name else None for name in step.outputs]
@@ -187,12 +190,9 @@ class ValueFlow:
     ) -> None:
         outputs = sum(map(bool, step.outputs))
         places = deciding_inputs(step.op_type, step.domain, opset=step.opset, outputs=outputs)
-        if places is None and self._knows_functions:
-            return
-        if places is None:
+        if places is None and not self._knows_functions:
             self._deciding.append(_Deciding(step.op_type, None))
-            return
-        for place in places:
+        for place in places or ():
             value = inputs[place] if place < len(inputs) else None
             if value is not None:
                 is_shown = is_shown_by_run and step.op_type in _CONTROL_FLOW and not step.domain
@@ -239,10 +239,6 @@ class ValueFlow:
         return self._add(scope, name) if found is None else found
 
     # -- data
-
-    def _is_long(self, value: int) -> bool:
-        known = self._constants.get(value)
-        return known is not None and known[1].elements > _MOST_FACTORS
 
     def _is_data(self, value: int) -> bool:
         # A constant that an operator reads directly is a setting, whatever its size.
@@ -316,12 +312,9 @@ def find_model_settings(model: ModelProto) -> frozenset[str]:
 
 def _steps(graph: Graph) -> FlowGraph:
     met = [*graph.outputs, *(each for node in graph.nodes for each in node.inputs)]
-    constants = {
-        each.name: _constant(each) for each in met if each is not None and each.is_constant
-    }
-    return FlowGraph(
-        map(_step, graph.nodes), constants, _names(graph.inputs), _names(graph.outputs)
-    )
+    constants = {t.name: _constant(t) for t in met if t is not None and t.is_constant}
+    inputs, outputs = _names(graph.inputs), _names(graph.outputs)
+    return FlowGraph(map(_step, graph.nodes), constants, inputs, outputs)
 
 
 def _step(node: Node) -> FlowStep:
@@ -348,10 +341,8 @@ def _read_steps(graph: GraphProto | FunctionProto, opset: int | None) -> FlowGra
     if isinstance(graph, GraphProto):
         inputs = [str(value.name) for value in graph.input]
         outputs = [str(value.name) for value in graph.output]
-        constants.update((str(each.name), _stored(each)) for each in graph.initializer)
-        constants.update(
-            (str(each.values.name), _stored(each)) for each in graph.sparse_initializer
-        )
+        constants |= {str(each.name): _stored(each) for each in graph.initializer}
+        constants |= {str(each.values.name): _stored(each) for each in graph.sparse_initializer}
     else:
         inputs, outputs = [*map(str, graph.input)], [*map(str, graph.output)]
     running = []

@@ -11,7 +11,7 @@ from io import BytesIO
 from math import prod
 from mmap import ACCESS_READ, mmap
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 import numpy as np
 import onnx
@@ -429,18 +429,19 @@ def external_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
 
 def _by_file(proto: onnx.ModelProto) -> dict[str, TensorProto]:
     """Return one tensor for each file of external data, because checking a file takes longer."""
-    return {str(_entries(t).get("location", "")): t for t in external_tensors(proto)}
+    return {external_entries(t).get("location", ""): t for t in external_tensors(proto)}
 
 
-def _entries(tensor: TensorProto) -> dict[str, Any]:
-    return {entry.key: entry.value for entry in tensor.external_data}
+def external_entries(tensor: TensorProto) -> dict[str, str]:
+    """Return the entries of a tensor that locate its data."""
+    return {str(entry.key): str(entry.value) for entry in tensor.external_data}
 
 
 def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
     """Return the location of an external tensor's data, which must be in the model's folder."""
     name = printable_name(tensor)
-    entries = _entries(tensor)
-    location = str(entries.get("location", ""))
+    entries = external_entries(tensor)
+    location = entries.get("location", "")
     shown = printable(location)
     if file.path is None:
         raise ModelError(

@@ -8,77 +8,67 @@ from math import prod
 from pathlib import Path
 
 from msgspec import Struct
-from onnx import NodeProto
 
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, external_tensors, open_model
 from pytest_modelperf.graph.stored_tensors import with_bodies
 from pytest_modelperf.graph.structure import Node
 
-_BOTH, _SECOND = (0, 1), (1,)
-
 MULTIPLIED: Mapping[str, tuple[int, ...]] = {
-    "CausalConvWithState": _BOTH,
-    "Conv": _BOTH,
-    "ConvTranspose": _BOTH,
-    "DeformConv": _BOTH,
-    "GRU": (1, 2),
-    "Gemm": _BOTH,
-    "LSTM": (1, 2),
-    "MatMul": _BOTH,
-    "RNN": (1, 2),
-    "com.microsoft::Attention": _SECOND,
+    **dict.fromkeys(
+        (
+            "CausalConvWithState", "Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul",
+            "com.microsoft::CausalConvWithState", "com.microsoft::ConvTransposeWithDynamicPads",
+            "com.microsoft::FusedConv", "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul",
+            "com.microsoft::FusedMatMulActivation", "com.microsoft::GemmFastGelu",
+            "com.microsoft::NhwcConv", "com.microsoft::NhwcFusedConv",
+            "com.microsoft::RouterGateUpProj", "com.microsoft::SparseToDenseMatMul",
+            "com.microsoft::TransposeMatMul", "com.microsoft::VarlenCausalConvWithState",
+        ),
+        (0, 1),
+    ),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), (1, 2)),
+    **dict.fromkeys(
+        (
+            "com.microsoft::Attention", "com.microsoft::DecoderMaskedSelfAttention",
+            "com.microsoft::PackedAttention", "com.microsoft::WordConvEmbedding",
+        ),
+        (1,),
+    ),
     "com.microsoft::AttnLSTM": (1, 2, 8, 9, 10, 13),
-    "com.microsoft::CausalConvWithState": _BOTH,
-    "com.microsoft::ConvTransposeWithDynamicPads": _BOTH,
     "com.microsoft::DecoderAttention": (2, 3),
-    "com.microsoft::DecoderMaskedSelfAttention": _SECOND,
-    "com.microsoft::FusedConv": _BOTH,
-    "com.microsoft::FusedGemm": _BOTH,
-    "com.microsoft::FusedMatMul": _BOTH,
-    "com.microsoft::FusedMatMulActivation": _BOTH,
     "com.microsoft::GatedAdd": (3,),
     "com.microsoft::GatedRelativePositionBias": (3,),
-    "com.microsoft::GemmFastGelu": _BOTH,
     "com.microsoft::HyperConnectionLowRankMix": (2, 3, 4),
     "com.microsoft::LongformerAttention": (1, 4),
     "com.microsoft::MoE": (2, 4, 6),
     "com.microsoft::MoEGroupRouter": (2,),
-    "com.microsoft::NhwcConv": _BOTH,
-    "com.microsoft::NhwcFusedConv": _BOTH,
-    "com.microsoft::PackedAttention": _SECOND,
-    "com.microsoft::RouterGateUpProj": _BOTH,
-    "com.microsoft::SparseToDenseMatMul": _BOTH,
-    "com.microsoft::TransposeMatMul": _BOTH,
-    "com.microsoft::VarlenCausalConvWithState": _BOTH,
-    "com.microsoft::WordConvEmbedding": _SECOND,
-}
+}  # fmt: skip
 
 # The same for operators with integer or packed weights.
 INTEGER: Mapping[str, tuple[int, ...]] = {
-    "ConvInteger": _SECOND,
-    "MatMulInteger": _BOTH,
-    "QLinearConv": (3,),
+    **dict.fromkeys(
+        (
+            "ConvInteger", "com.microsoft::DynamicQuantizeMatMul",
+            "com.microsoft::MatMulBlockQuantizedFp4Weight",
+            "com.microsoft::MatMulBlockQuantizedFp8Weight", "com.microsoft::MatMulBnb4",
+            "com.microsoft::MatMulFpQ4", "com.microsoft::MatMulIntegerToFloat",
+            "com.microsoft::MatMulNBits", "com.microsoft::MatMulPacked",
+            "com.microsoft::QAttention",
+        ),
+        (1,),
+    ),
+    **dict.fromkeys(("QLinearConv", "com.microsoft::QGemm", "com.microsoft::QLinearConv"), (3,)),
+    "MatMulInteger": (0, 1),
     "QLinearMatMul": (0, 3),
     "com.microsoft::DynamicQuantizeLSTM": (1, 2),
-    "com.microsoft::DynamicQuantizeMatMul": _SECOND,
-    "com.microsoft::MatMulBlockQuantizedFp4Weight": _SECOND,
-    "com.microsoft::MatMulBlockQuantizedFp8Weight": _SECOND,
-    "com.microsoft::MatMulBnb4": _SECOND,
-    "com.microsoft::MatMulFpQ4": _SECOND,
-    "com.microsoft::MatMulInteger16": _BOTH,
-    "com.microsoft::MatMulIntegerToFloat": _SECOND,
-    "com.microsoft::MatMulNBits": _SECOND,
+    "com.microsoft::MatMulInteger16": (0, 1),
     "com.microsoft::MatMulNBitsMlp": (3, 6),
     "com.microsoft::MatMulNBitsQLoRA": (1, 3, 5),
     "com.microsoft::MatMulNBitsQkv": (3, 6, 9),
-    "com.microsoft::MatMulPacked": _SECOND,
     "com.microsoft::MoEPacked": (2, 3, 4),
-    "com.microsoft::QAttention": _SECOND,
-    "com.microsoft::QGemm": (3,),
-    "com.microsoft::QLinearConv": (3,),
     "com.microsoft::QMoE": (2, 5, 8),
     "com.microsoft::QOrderedMatMul": (2,),
-}
+}  # fmt: skip
 
 
 def multiplied_operands(op: str, inputs: int) -> tuple[int, ...]:
@@ -137,7 +127,7 @@ def read_products(path: Path) -> ProductCounts:
         nodes = list(with_bodies(scope))
         producers = {name: node.op_type for node in nodes for name in node.output}
         for node in nodes:
-            op = _qualified(node)
+            op = node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
             operands = multiplied_operands(op, len(node.input))
             if op in INTEGER or (
                 operands
@@ -157,7 +147,3 @@ def read_products(path: Path) -> ProductCounts:
         of_floats=dict(floats.most_common()),
         is_large=has_external or file.size_bytes > MAX_PROTO_BYTES // 2,
     )
-
-
-def _qualified(node: NodeProto) -> str:
-    return node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"

@@ -45,7 +45,8 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
     proto = ModelProto()
     proto.CopyFrom(twin.proto)
     weights = tuple(left_out(Twin(twin.name, proto)))
-    _mark(proto, seed)
+    remove_named(proto.metadata_props, {TWIN_KEY}, by="key")
+    proto.metadata_props.add(key=REBUILT_KEY, value=json.dumps({"seed": seed}))
     weight_bytes = sum(weight.nbytes for weight in weights)
     size = proto.ByteSize() + weight_bytes
     _check_room(twin, path, size, max_bytes)
@@ -62,11 +63,6 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
     is_split = size > max_file_bytes or had_no_room
     write_replaced(empty, proto, replacements, path, is_split=is_split)
     return path
-
-
-def _mark(proto: ModelProto, seed: int) -> None:
-    remove_named(proto.metadata_props, {TWIN_KEY}, by="key")
-    proto.metadata_props.add(key=REBUILT_KEY, value=json.dumps({"seed": seed}))
 
 
 def _check_room(twin: Twin, path: Path, size: int, max_bytes: int) -> None:

@@ -222,13 +222,11 @@ def _require_output_types(types: Sequence[object], node: Node) -> None:
 
 def _is_type(found: OutputType) -> bool:
     shape: object = found.shape
-    if shape is None:
-        return True
-    return isinstance(shape, tuple | list) and all(size is None or _is_size(size) for size in shape)
-
-
-def _is_size(size: object) -> bool:
-    return isinstance(size, Integral) and int(size) >= 0
+    # A size may have a type of numpy.
+    return shape is None or (
+        isinstance(shape, tuple | list)
+        and all(d is None or (isinstance(d, Integral) and int(d) >= 0) for d in shape)
+    )
 
 
 def _with_value(tensor: Tensor, scope: Scope) -> Tensor:

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from msgspec import Struct
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -61,11 +60,6 @@ def _digest_structure(file: ModelFile) -> str:
     )
 
 
-class _Weight(Struct, frozen=True):
-    name: str
-    tensor: TensorProto | SparseTensorProto
-
-
 class _Structure:
     def __init__(self, file: ModelFile, settings: AbstractSet[str]) -> None:
         self._file = file
@@ -81,17 +75,16 @@ class _Structure:
         return digest_texts(
             repr((domain, function.name, function.overload, opsets, list(function.attribute))),
             repr(self._attributes(function.attribute_proto, lambda _: _OUTSIDE)),
-            self._digest_nodes(function.node, (), known, lambda _: _OUTSIDE, function.output),
+            self._digest_nodes(function.node, {}, known, lambda _: _OUTSIDE, function.output),
         )
 
     def digest_graph(self, graph: GraphProto, outer: Callable[[str], str]) -> str:
-        weights = [
-            *(_Weight(str(tensor.name), tensor) for tensor in graph.initializer),
-            *(_Weight(str(sparse.values.name), sparse) for sparse in graph.sparse_initializer),
-        ]
-        stored = {weight.name for weight in weights}
+        weights: dict[str, TensorProto | SparseTensorProto] = {
+            **{str(tensor.name): tensor for tensor in graph.initializer},
+            **{str(sparse.values.name): sparse for sparse in graph.sparse_initializer},
+        }
         # Models of early versions also list their weights as inputs.
-        inputs = [value for value in graph.input if value.name not in stored]
+        inputs = [value for value in graph.input if value.name not in weights]
         known = {
             str(value.name): f"input {place} {_type(value)}" for place, value in enumerate(inputs)
         }
@@ -105,25 +98,28 @@ class _Structure:
     def _digest_nodes(
         self,
         nodes: Iterable[NodeProto],
-        stored: Iterable[_Weight],
+        stored: Mapping[str, TensorProto | SparseTensorProto],
         inputs: Mapping[str, str],
         outer: Callable[[str], str],
         outputs: Iterable[str],
     ) -> str:
-        weights, running = [*stored], []
+        weights, running = {**stored}, []
         operators: dict[str, set[str]] = defaultdict(set)
         for node in nodes:
             constant = find_constant(node)
             if constant is not None:
-                weights.append(_Weight(str(node.output[0]), constant))
+                weights[str(node.output[0])] = constant
                 continue
             running.append(node)
             for name in node.input:
                 operators[str(name)].add(str(node.op_type))
-        identities = {w.name: self._identify_stored(w, operators[w.name]) for w in weights}
+        identities = {
+            name: self._identify_stored(name, tensor, operators[name])
+            for name, tensor in weights.items()
+        }
         known: dict[str, str] = {"": "", **inputs, **identities}
         digests = digest_nodes(running, known, outer, self._kind)
-        readers: dict[str, list[str]] = {weight.name: [] for weight in weights}
+        readers: dict[str, list[str]] = {name: [] for name in weights}
         for node, own in zip(running, digests, strict=True):
             for place, name in enumerate(node.input):
                 if name in readers:
@@ -160,10 +156,12 @@ class _Structure:
             attribute = plain
         return digest_bytes(attribute.SerializeToString(deterministic=True)).hex()
 
-    def _identify_stored(self, weight: _Weight, operators: set[str]) -> str:
-        tensor = weight.tensor
-        if isinstance(tensor, TensorProto) and weight.name in self._settings:
-            return identify_setting(tensor, self._digest_setting(tensor))
+    def _identify_stored(
+        self, name: str, tensor: TensorProto | SparseTensorProto, operators: set[str]
+    ) -> str:
+        if isinstance(tensor, TensorProto) and name in self._settings:
+            kept = self._digest_values(tensor) if is_kept_setting(tensor) else b""
+            return identify_setting(tensor, kept)
         return self._identify(tensor, operators)
 
     def _identify(self, tensor: TensorProto | SparseTensorProto, operators: set[str]) -> str:
@@ -174,9 +172,6 @@ class _Structure:
 
     def _content(self, tensor: TensorProto) -> bytes:
         return self._digest_values(tensor) if is_always_kept(tensor) else b""
-
-    def _digest_setting(self, tensor: TensorProto) -> bytes:
-        return self._digest_values(tensor) if is_kept_setting(tensor) else b""
 
     def _digest_values(self, tensor: TensorProto) -> bytes:
         if tensor.data_type == TensorProto.STRING:

@@ -271,7 +271,10 @@ class _Slimmer(_Reader):
         for begin, stop in spans:
             chunks.append(data[copied:begin])
             copied = stop
-        chunks.append(data[copied:end] + _external_data_note(skipped))
+        # These fields mark the tensor as external, with our own key instead of a location.
+        note = TensorProto(data_location=TensorProto.EXTERNAL)
+        note.external_data.add(key=WEIGHT_KEY, value=skipped.encode())
+        chunks.append(data[copied:end] + note.SerializeToString())
         return chunks
 
 
@@ -324,9 +327,3 @@ def encode_varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
-
-
-def _external_data_note(skipped: SkippedData) -> bytes:
-    note = TensorProto(data_location=TensorProto.EXTERNAL)
-    note.external_data.add(key=WEIGHT_KEY, value=skipped.encode())
-    return note.SerializeToString()

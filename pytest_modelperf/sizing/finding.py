@@ -22,8 +22,8 @@ from pytest_modelperf.errors import (
 from pytest_modelperf.graph.binding import (
     Binding,
     DeclaredInput,
+    bind_inputs,
     find_batch,
-    open_batch,
     open_dims,
     parse_input_spec,
 )
@@ -253,7 +253,8 @@ class _Search(Struct, kw_only=True):
         `graph` is the model with open shapes, if it is known.
         """
         places = open_dims(self.inputs, binding, self.file.name)
-        batch = open_batch(self.inputs, binding, self.file.name)
+        opened = replace(binding, leaves_open=True)
+        batch = bind_inputs(self.inputs, opened, self.file.name).batch_size
         try:
             graph = graph or self._open_graph(binding)
         except MisfitError as error:

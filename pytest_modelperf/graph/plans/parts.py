@@ -192,7 +192,8 @@ def _make_part(
         for side, plan in enumerate(plans)
     )
     old, new = (
-        _name_kernels(plan, side.changed) for plan, side in zip(plans, (before, after), strict=True)
+        Counter(plan.kernels[index].op_type for index in side.changed)
+        for plan, side in zip(plans, (before, after), strict=True)
     )
     return Part(before, after, describe_change(old, new))
 
@@ -214,10 +215,6 @@ def make_side(plan: EnginePlan, kernels: Sequence[int], changed: Sequence[int]) 
         )
     )
     return PartSide(tuple(kernels), tuple(changed), inputs, outputs)
-
-
-def _name_kernels(plan: EnginePlan, changed: Sequence[int]) -> Counter[str]:
-    return Counter(plan.kernels[index].op_type for index in changed)
 
 
 def describe_change(old: Counter[str], new: Counter[str]) -> str:

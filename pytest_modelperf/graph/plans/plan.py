@@ -30,7 +30,12 @@ from pytest_modelperf.graph.identities import (
     identify_weight,
     is_float,
 )
-from pytest_modelperf.graph.model_file import dtype_name, open_model, packed_bytes
+from pytest_modelperf.graph.model_file import (
+    dtype_name,
+    external_entries,
+    open_model,
+    packed_bytes,
+)
 from pytest_modelperf.graph.stored_tensors import dense_weights, stored_names
 from pytest_modelperf.graph.structure import PlanDigest, PlanGraph, PlanNode
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES
@@ -73,11 +78,6 @@ class PlanKernel(Struct, frozen=True, eq=False):
     @property
     def op_type(self) -> str:
         return str(self.node.op_type)
-
-
-class _Digests(Struct, frozen=True):
-    kernels: tuple[str, ...]
-    tensors: Mapping[str, str]
 
 
 class EnginePlan:
@@ -133,7 +133,7 @@ class EnginePlan:
     def digest(self) -> PlanDigest:
         parts = (
             sorted(self.forward),
-            sorted(self._ahead.tensors.get(name, name) for name in self.outputs),
+            sorted(self._ahead[1].get(name, name) for name in self.outputs),
             sorted(self.equal_weights),
         )
         return PlanDigest(digest_texts(*map(repr, parts)), len(self.kernels))
@@ -141,14 +141,15 @@ class EnginePlan:
     @property
     def forward(self) -> tuple[str, ...]:
         """The digest of each kernel, from the inputs of the model on."""
-        return self._ahead.kernels
+        return self._ahead[0]
 
     @cached_property
-    def _ahead(self) -> _Digests:
+    def _ahead(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """The digests of kernels in their order, and of tensors by their names."""
         known = {"": "", **self.weight_identities}
         for place, name in enumerate(self.model_inputs):
             known[name] = f"input {place} {self.inputs[name]}"
-        return _Digests(self._digest_nodes(self.proto.graph.node, known, lambda _: _OUTSIDE), known)
+        return self._digest_nodes(self.proto.graph.node, known, lambda _: _OUTSIDE), known
 
     def _digest_nodes(
         self, nodes: Iterable[NodeProto], known: dict[str, str], outer: Callable[[str], str]
@@ -301,7 +302,7 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
     """Return the weights of a plan whose data is in the file next to it."""
     return tuple(
         StoredSpan(
-            _external(stored.tensor)["location"],
+            external_entries(stored.tensor)["location"],
             offset,
             packed_bytes(stored.tensor),
             dtype_name(stored.tensor.data_type) or "",
@@ -396,13 +397,9 @@ def stored_offset(tensor: TensorProto) -> int | None:
     if tensor.data_location != TensorProto.EXTERNAL:
         return None
     try:
-        return int(_external(tensor).get("offset", "0"))
+        return int(external_entries(tensor).get("offset", "0"))
     except ValueError as error:
         raise ModelError("the engine wrote a plan whose weights have no place") from error
-
-
-def _external(tensor: TensorProto) -> Mapping[str, str]:
-    return {str(entry.key): str(entry.value) for entry in tensor.external_data}
 
 
 # -- the plan of an engine
