@@ -125,11 +125,9 @@ class _Leaving(Struct):
         number = len(self.steps) + 1
         metric, reason = None, None
         try:
-            metric = self.judge(
-                UnitQuestion(
-                    units=units, allowed=allowed, level=self.levels.of(number), number=number
-                )
-            )
+            level = self.levels.of(number)
+            question = UnitQuestion(units=units, allowed=allowed, level=level, number=number)
+            metric = self.judge(question)
         except ChangedModelError:
             # The previous steps measured another model.
             raise

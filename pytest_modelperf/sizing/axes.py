@@ -112,7 +112,6 @@ class _Place(Struct, frozen=True):
 
 
 def follow_axis(tensor: Tensor, axis: int, uses: Uses) -> AxisUses:
-    """Return the demands of all operators that use an axis of an input."""
     walk = _Walk(uses)
     waiting = [_Place(tensor, axis)]
     seen = {(tensor, axis, 1)}

@@ -11,9 +11,10 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -37,14 +38,11 @@ from pytest_modelperf.graph.stored_weights import read_codes, stored_number
 from pytest_modelperf.graph.structure import Tensor, Weight
 from pytest_modelperf.graph.weights.drawing import Drawer
 from pytest_modelperf.graph.weights.notes import Statistics
-from pytest_modelperf.graph.weights.numbers import NumberType
+from pytest_modelperf.graph.weights.numbers import Codes, NumberType
 from pytest_modelperf.text.escaping import printable
 
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.weights.numbers import Codes
-
-    _Read: TypeAlias = Callable[[], Iterator[Codes]]
-    _Make: TypeAlias = Callable[[], Iterator[bytes]]
+_Read: TypeAlias = Callable[[], Iterator[Codes]]
+_Make: TypeAlias = Callable[[], Iterator[bytes]]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 # The node that generates weights without values.
@@ -93,25 +91,26 @@ def write_pruned(
             f"a share of {share:g} of the weights cannot be set to zero: give a number from 0 to "
             "1, and less than 1, such as 0.9."
         )
-    found = _find(bound)
-    if not found.prunable:
+    prunable, spared = _find(bound)
+    if not prunable:
         raise ModelError(
-            f"{bound.file.name} has no weight that can be pruned: {_why(bound, found.spared)}."
+            f"{bound.file.name} has no weight that can be pruned: {_why(bound, spared)}."
         )
-    writer = _Writer(bound, found.prunable, Drawer(seed), share)
+    writer = _Writer(bound, prunable, Drawer(seed), share)
     generated = writer.write(path, max_file_bytes)
     return Pruned(
-        weights=len(found.prunable),
-        elements=sum(each.weight.size for each in found.prunable.values()),
+        weights=len(prunable),
+        elements=sum(each.weight.size for each in prunable.values()),
         zeros=writer.zeros,
         generated=generated,
-        skipped=found.spared,
+        skipped=spared,
     )
 
 
 def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
     """Store all multiplied weights as `write_pruned` does, and return how many were generated."""
-    return _Writer(bound, _find(bound).prunable, Drawer(seed)).write(path)
+    prunable, _ = _find(bound)
+    return _Writer(bound, prunable, Drawer(seed)).write(path)
 
 
 # -- which weights
@@ -122,12 +121,8 @@ class _Prunable(Struct, frozen=True):
     fan_in: int
 
 
-class _Found(Struct, frozen=True):
-    prunable: Mapping[str, _Prunable]
-    spared: tuple[UnprunedWeight, ...]
-
-
-def _find(bound: BoundModel) -> _Found:
+def _find(bound: BoundModel) -> tuple[Mapping[str, _Prunable], tuple[UnprunedWeight, ...]]:
+    """Return the multiplied weights that can be pruned, and those that cannot."""
     prunable: dict[str, _Prunable] = {}
     spared: dict[str, UnprunedWeight] = {}
     stored = {each.path + each.name for each in dense_weights(bound.proto.graph)}
@@ -147,8 +142,7 @@ def _find(bound: BoundModel) -> _Found:
                 # The weight may be stored transposed.
                 shape = tensor.dims if tensor.is_complete else weight.shape
                 prunable[weight.name] = _Prunable(weight, fan_in(node, index, shape))
-    left = tuple(each for name, each in spared.items() if name not in prunable)
-    return _Found(prunable, left)
+    return prunable, tuple(each for name, each in spared.items() if name not in prunable)
 
 
 def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]) -> str | None:
@@ -212,9 +206,7 @@ class _Writer(Struct):
             read = partial(self.drawer.draw_codes, drawn, number, tuple(tensor.dims), name)
         else:
             # Make a copy, because the replaced tensor loses the location of its elements.
-            source = TensorProto()
-            source.CopyFrom(tensor)
-            read = partial(read_codes, self.bound.file, source, number)
+            read = partial(read_codes, self.bound.file, deepcopy(tensor), number)
         return partial(self._elements, name, number, read, is_pruned=is_pruned)
 
     def _elements(
@@ -263,14 +255,11 @@ def _distribution(generated: _Prunable) -> Statistics:
 
 def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> None:
     if proto.ir_version < _FIRST_IR_WITHOUT_WEIGHT_INPUTS:
-        _separate_weights(proto)
+        # The weights are no longer inputs. They stay constants.
+        remove_named(proto.graph.input, {tensor.name for tensor in proto.graph.initializer})
+        proto.ir_version = _FIRST_IR_WITHOUT_WEIGHT_INPUTS
     shapes = _store_in(proto.graph, generated, "")
     remove_named(proto.graph.initializer, shapes - set(used_names(proto)))
-
-
-def _separate_weights(proto: ModelProto) -> None:
-    remove_named(proto.graph.input, {tensor.name for tensor in proto.graph.initializer})
-    proto.ir_version = _FIRST_IR_WITHOUT_WEIGHT_INPUTS
 
 
 def _store_in(graph: GraphProto, generated: Mapping[str, _Prunable], path: str) -> set[str]:

@@ -118,7 +118,6 @@ class Level(Struct, frozen=True, kw_only=True):
 
     @property
     def form(self) -> str | None:
-        """The form of its variant, or None if that has none."""
         return None if self.variant is None else self.variant.form or None
 
     def relative_half_width(self, layer_id: str) -> float | None:
@@ -214,7 +213,6 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
 
     @property
     def unchanged(self) -> Level:
-        """The unchanged model."""
         return self.levels[0]
 
     @property
@@ -305,12 +303,10 @@ WHATIF = JsonDocument(
 
 
 def dump_whatif(whatif: WhatIf) -> str:
-    """Return the what-if as JSON text."""
     return dump_document(whatif_document(whatif))
 
 
 def whatif_document(whatif: WhatIf) -> dict[str, Any]:
-    """Return the document of a what-if as plain values."""
     document = WHATIF.of(whatif)
     for case, found in zip(whatif.cases, document["cases"], strict=True):
         for level, entry in zip(case.levels, found["levels"], strict=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -55,6 +56,8 @@ from pytest_modelperf.text.words import count_of, shorten_list
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase, times_as_fast
 from pytest_modelperf.whatif.report_layers import View, layer_table, layer_type_table, whatif_data
 from pytest_modelperf.whatif.variants import judged_lines
+
+_Value = TypeVar("_Value", int, float)
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
@@ -209,10 +212,10 @@ def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
         (Column("speedup"), lambda row: _speedup(row.level)),
         (Column("interval"), lambda row: _interval(row.level)),
         (Column("", is_text=True, least=len("outputs unknown")), lambda row: verdict_of(row.level)),
-        (Column("MACs"), lambda row: _count(row.level.macs)),
-        (Column("params"), lambda row: _count(row.level.params)),
-        (Column("size"), lambda row: _bytes(row.level.size_bytes)),
-        (Column("zeros"), lambda row: _share(row.level.zeros)),
+        (Column("MACs"), lambda row: _known(row.level.macs, format_count)),
+        (Column("params"), lambda row: _known(row.level.params, format_count)),
+        (Column("size"), lambda row: _known(row.level.size_bytes, format_bytes)),
+        (Column("zeros"), lambda row: _known(row.level.zeros, partial(format_share, whole=1.0))),
         caption="\n".join(_legend(whatif.confidence, [row.level for row in rows])),
     )
     return Rows(drop_blank_columns(table), tuple(_tone(row.level) for row in rows), on=on)
@@ -255,8 +258,7 @@ def _ms(level: Level | None) -> str:
 
 
 def _rate(case: WhatIfCase, level: Level | None) -> str:
-    rate = None if level is None else case.items_per_second(level)
-    return "" if rate is None else format_rate(rate)
+    return "" if level is None else _known(case.items_per_second(level), format_rate)
 
 
 def _speedup(level: Level | None) -> str:
@@ -281,16 +283,8 @@ def _format_interval(ratio: Ratio | None) -> str:
     return "{:.2f} … {:.2f}".format(*interval)
 
 
-def _count(number: int | None) -> str:
-    return "" if number is None else format_count(number)
-
-
-def _bytes(size: int | None) -> str:
-    return "" if size is None else format_bytes(size)
-
-
-def _share(share: float | None) -> str:
-    return "" if share is None else format_share(share, 1.0)
+def _known(value: _Value | None, show: Callable[[_Value], str]) -> str:
+    return "" if value is None else show(value)
 
 
 # -- one case
@@ -416,18 +410,14 @@ def _sheet_rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
     for op, ms in level.layer_types.items():
         gained = _times_faster(first.layer_types, level, op, ms)
         yield ("layer type", None, op, None, ms, gained, *(None,) * 2, *_NO_SIZES, *(None,) * 5)
-    known = {row.static.id: row for row in case.baseline.layers if row.static is not None}
+    known = {row.static.id: row for row in case.layers if row.static is not None}
     # Layers that only the variant has come last.
-    for layer_id in (
-        *(each for each, row in known.items() if each in level.layers or _is_fused(row, level)),
-        *(each for each in level.layers if each not in known),
-    ):
-        yield _layer_cells(case, level, layer_id, known.get(layer_id))
-
-
-def _is_fused(row: LayerRow, level: Level) -> bool:
-    """Whether a layer has no time because the kernel of another layer runs it."""
-    return row.runs_in is not None and bool(level.layers)
+    for layer_id in dict.fromkeys((*known, *level.layers)):
+        row = known.get(layer_id)
+        # A layer that the kernel of another layer runs has no time.
+        is_fused = row is not None and row.runs_in is not None and bool(level.layers)
+        if layer_id in level.layers or is_fused:
+            yield _layer_cells(case, level, layer_id, row)
 
 
 def _layer_cells(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 
@@ -124,10 +124,7 @@ def layer_table(case: WhatIfCase, view: View, top: int | None, for_all: str) -> 
 def _with_times(
     case: WhatIfCase, read: Callable[[Level], Mapping[str, float]]
 ) -> tuple[Level, ...]:
-    first, *others = case.levels
-    if not read(first):
-        return ()
-    return (first, *(level for level in others if read(level)))
+    return tuple(filter(read, case.levels)) if read(case.unchanged) else ()
 
 
 def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
@@ -147,9 +144,8 @@ def _others(shown: Sequence[_Row], levels: Sequence[Level]) -> tuple[_Row, ...]:
         spent = sum(row.times[at] or 0.0 for row in shown) + (waited[at] or 0.0)
         times.append(None if level.ms is None else max(0.0, level.ms - spent))
     rest = _Row(("(all else)", "", ""), tuple(times))
-    if all(ms is None for ms in waited):
-        return (rest,)
-    return rest, _Row((f"({WAITING})", "", ""), waited)
+    has_waited = any(ms is not None for ms in waited)
+    return (rest, _Row((f"({WAITING})", "", ""), waited)) if has_waited else (rest,)
 
 
 def _times_table(  # noqa: PLR0913  # the parts of a table
@@ -163,11 +159,10 @@ def _times_table(  # noqa: PLR0913  # the parts of a table
 ) -> Table:
     whole = levels[0].ms
     decimals = table_decimals((whole or 0.0) * _NS_PER_MS)
-    show = _SHOW[view]
     is_sure = any(row.doubt for row in rows)
 
     def cells(row: _Row) -> tuple[str, ...]:
-        times = (show(row, at, whole, decimals) for at in range(len(levels)))
+        times = (_show(view, row, at, whole, decimals) for at in range(len(levels)))
         return (*row.head, *times, *([row.doubt] if is_sure else []))
 
     blanks = ("",) * (len(head) - 1)
@@ -198,35 +193,20 @@ def _short_title(level: Level) -> str:
     return level.title
 
 
-_Show: TypeAlias = Callable[[_Row, int, "float | None", int], str]
-
-
-def _show_ms(row: _Row, at: int, _: float | None, decimals: int) -> str:
+def _show(view: View, row: _Row, at: int, whole: float | None, decimals: int) -> str:
+    """Return the time of a row at a level, or its speedup, except at the unchanged model."""
     time = row.times[at]
-    text = _NOTHING if time is None else format_ms(time * _NS_PER_MS, decimals)
+    if view is View.SPEEDUP and at:
+        if 0 in row.outside or at in row.outside:
+            return _OUTSIDE
+        faster = times_as_fast(row.base, time)
+        return _NOTHING if faster is None else f"x{faster:.2f}"
+    text = _NOTHING
+    if time is not None and view is View.PERCENT:
+        text = format_share(time, whole)
+    elif time is not None:
+        text = format_ms(time * _NS_PER_MS, decimals)
     return f"{text}{_OUTSIDE}" if at in row.outside else text
-
-
-def _show_percent(row: _Row, at: int, whole: float | None, _: int) -> str:
-    time = row.times[at]
-    text = _NOTHING if time is None else format_share(time, whole)
-    return f"{text}{_OUTSIDE}" if at in row.outside else text
-
-
-def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str:
-    if at == 0:
-        return _show_ms(row, at, whole, decimals)
-    if 0 in row.outside or at in row.outside:
-        return _OUTSIDE
-    faster = times_as_fast(row.base, row.times[at])
-    return _NOTHING if faster is None else f"x{faster:.2f}"
-
-
-_SHOW: Mapping[View, _Show] = {
-    View.MS: _show_ms,
-    View.PERCENT: _show_percent,
-    View.SPEEDUP: _show_speedup,
-}
 
 
 # -- a what-if as the data that the scripts of a page draw
@@ -235,7 +215,7 @@ _SHOW: Mapping[View, _Show] = {
 _BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
 
 
-def whatif_entry(case: WhatIfCase) -> Entry:
+def _whatif_entry(case: WhatIfCase) -> Entry:
     totals = [sum(level.layer_types.values()) or level.ms for level in case.levels]
     return {
         "levels": [
@@ -290,15 +270,9 @@ def _speedup_text(level: Level) -> str:
 # -- layer types
 
 
-def operators_of(case: WhatIfCase) -> tuple[str, ...]:
-    """Return every operator of the model and of its variants, in order."""
-    counted = case.baseline.layer_types
-    of_levels = (op for level in case.levels for op in level.layer_types)
-    return tuple(dict.fromkeys((*counted, *of_levels)))
-
-
 def _type_entries(case: WhatIfCase) -> list[Entry]:
     counted = case.baseline.layer_types
+    of_levels = (op for level in case.levels for op in level.layer_types)
     return [
         {
             "type": op,
@@ -308,7 +282,7 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
             "kind": kind_of(op, is_layer=op not in _BESIDE_LAYERS),
             "ms": [level.layer_types.get(op) for level in case.levels],
         }
-        for op in operators_of(case)
+        for op in dict.fromkeys((*counted, *of_levels))
     ]
 
 
@@ -316,22 +290,13 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
 
 
 def _layer_entries(case: WhatIfCase) -> list[Entry]:
-    rows = [row for row in case.baseline.layers if row.static is not None]
-    ids = [row.static.id for row in rows if row.static is not None]
-    known = set(ids)
-    beside = dict.fromkeys(
-        layer for level in case.levels for layer in level.layers if layer not in known
-    )
+    rows = {row.static.id: row for row in case.layers if row.static is not None}
+    beside = (layer for level in case.levels for layer in level.layers)
     outside = [frozenset(level.outside) for level in case.levels]
-    found = [
-        _layer_entry(layer_id, row, depth, case.levels, outside)
-        for depth, (layer_id, row) in enumerate(zip(ids, rows, strict=True))
+    return [
+        _layer_entry(layer_id, rows.get(layer_id), depth, case.levels, outside)
+        for depth, layer_id in enumerate(dict.fromkeys((*rows, *beside)))
     ]
-    found.extend(
-        _layer_entry(layer_id, None, depth, case.levels, outside)
-        for depth, layer_id in enumerate(beside, len(found))
-    )
-    return found
 
 
 def _layer_entry(
@@ -379,4 +344,4 @@ def whatif_data(whatif: WhatIf) -> Entry:
 
 def _case_entry(case: WhatIfCase) -> Entry:
     entry = case_entry(case.id, case.id, case.case, word="", ran=[None], types=[], layers=[])
-    return {**entry, "whatif": whatif_entry(case)}
+    return {**entry, "whatif": _whatif_entry(case)}

@@ -67,7 +67,8 @@ def check_variants(variants: Sequence[Variant], estimates: Sequence[float]) -> N
         )
     for variant in variants:
         _check_share(variant)
-    measured = _pruned_shares(variants)
+    pruned = (v.level for v in variants if v.kind is VariantKind.PRUNED)
+    measured = [share for share in pruned if share is not None]
     if estimates and not measured:
         raise UsageError(
             "an estimate needs measured levels of pruning: give some to prune, such as 0.5 and 0.9."
@@ -92,10 +93,6 @@ def _check_share(variant: Variant) -> None:
         raise UsageError(
             f"{variant.title}: a share is {least} and below 1, such as 0.5; not {share:g}."
         )
-
-
-def _pruned_shares(variants: Sequence[Variant]) -> list[float]:
-    return [v.level for v in variants if v.kind is VariantKind.PRUNED and v.level is not None]
 
 
 def make_levels(
@@ -219,7 +216,6 @@ def _level_of(each: VariantResult, first: Level) -> Level:
 
 
 def inverted(ratio: Ratio) -> Ratio:
-    """Return the speedup for a ratio of times."""
     low = None if not ratio.high else 1.0 / ratio.high
     high = None if not ratio.low else 1.0 / ratio.low
     return Ratio(1.0 / ratio.value, low, high)
@@ -249,7 +245,8 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
     remainder is the overhead of the runtime. If `first` has a time spent waiting for a processor,
     the remainder is that time instead, and the overhead is scaled like the kernels.
     """
-    before = _kernel_times(differences.before.profile)
+    kernels = [row for row in differences.before.profile.layers if row.ms is not None]
+    before = [row.ms or 0.0 for row in kernels if row.qualified_op not in _OUTSIDE_KERNELS]
     after = differences.after.profile
     own = {row.static.id: row.ms for row in differences.before.rows if row.static is not None}
     total = sum(spent for op, spent in first.layer_types.items() if op not in _OUTSIDE_KERNELS)
@@ -279,14 +276,6 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
         return _Times({**types, rest: ms - spent}, layers, half_widths)
     shrunk = ms / spent if spent else 1.0
     return _Times(*(_scaled(times, shrunk) for times in (types, layers, half_widths)))
-
-
-def _kernel_times(profile: CaseProfile) -> list[float]:
-    return [
-        row.ms
-        for row in profile.layers
-        if row.ms is not None and row.qualified_op not in _OUTSIDE_KERNELS
-    ]
 
 
 def _owners(differences: Differences) -> dict[str, str]:

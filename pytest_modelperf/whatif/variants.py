@@ -38,7 +38,7 @@ from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.narrowing import write_narrowed
-from pytest_modelperf.whatif.pruned import UnprunedWeight, write_pruned, write_stored
+from pytest_modelperf.whatif.pruned import write_pruned, write_stored
 from pytest_modelperf.whatif.quantizing import QuantizationForm, Quantizer
 from pytest_modelperf.whatif.records import (
     FAITHFUL,
@@ -229,10 +229,8 @@ class VariantTrial(Struct):
 
     def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> CasePlace:
         def watch(progress: Progress) -> None:
-            name = progress.case_id
-            self.watch(
-                replace(progress, case_id=name if variant is None else f"{variant.title}, {name}")
-            )
+            before = "" if variant is None else f"{variant.title}, "
+            self.watch(replace(progress, case_id=f"{before}{progress.case_id}"))
 
         number = min(self.done + (is_next or variant is None), self.total)
         return CasePlace(case, number, self.total, watch)
@@ -250,12 +248,8 @@ class VariantTrial(Struct):
             zeros = describe_zeros(found.levels, measured.engine)
             notes += [zeros] if zeros is not None else []
             notes += describe_precisions(results)
-        return WhatIfCase(
-            case=case,
-            baseline=found.baseline,
-            levels=found.levels,
-            notes=tuple(dict.fromkeys(notes)),
-        )
+        said = tuple(dict.fromkeys(notes))
+        return WhatIfCase(case=case, baseline=found.baseline, levels=found.levels, notes=said)
 
 
 # -- the variants
@@ -272,7 +266,11 @@ def _store(model: Model, path: Path) -> tuple[float | None, int]:
 
 def _prune(trial: VariantTrial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     pruned = write_pruned(base.model.bound, path, variant.level or 0.0)
-    notes = [*_describe_spared(pruned.skipped)]
+    notes = []
+    if pruned.skipped:
+        first = pruned.skipped[0]
+        count = f"{len(pruned.skipped)} weight{'s were' if len(pruned.skipped) > 1 else ' was'}"
+        notes.append(f"{count} not pruned, such as {printable(first.weight)}: {first.reason}")
     zeros = _share(pruned.zeros, pruned.elements)
     options = trial.engine_options("sparsity", zeros or 0.0) or {}
     if options:
@@ -313,13 +311,6 @@ def _change_precision(
     return _RunnableVariant(base.model, options, notes=(f"run with {_listed(options)}",))
 
 
-def _describe_spared(spared: Sequence[UnprunedWeight]) -> Iterator[str]:
-    if spared:
-        count = f"{len(spared)} weight{'s were' if len(spared) > 1 else ' was'}"
-        first = spared[0]
-        yield f"{count} not pruned, such as {printable(first.weight)}: {first.reason}"
-
-
 _Maker: TypeAlias = Callable[[VariantTrial, Variant, _Original, Path], _RunnableVariant]
 _MAKERS: Mapping[VariantKind, _Maker] = {
     VariantKind.PRUNED: _prune,
@@ -331,12 +322,9 @@ _MAKERS: Mapping[VariantKind, _Maker] = {
 
 def _reopened(model: Model, path: Path) -> PreparedModel:
     bound = model.bound
-    specs = tuple(
-        InputSpec(name, dtype, shape)
-        for name, (dtype, shape) in input_types(bound.graph, bound.inputs, model.file.name).items()
-    )
-    given = {**{spec.name: spec for spec in specs}, **bound.inputs.values}
-    binding = Binding(inputs=tuple(given.values()))
+    types = input_types(bound.graph, bound.inputs, model.file.name)
+    specs = {name: InputSpec(name, dtype, shape) for name, (dtype, shape) in types.items()}
+    binding = Binding(inputs=tuple({**specs, **bound.inputs.values}.values()))
     return prepare(Model.bind_whole(open_model(path), binding, model.request, model.extensions))
 
 
@@ -368,18 +356,15 @@ def _listed(options: Mapping[str, str]) -> str:
 
 def with_outputs_judged(whatif: WhatIf, allowed: float) -> WhatIf:
     """Return the what-if with a verdict on the outputs of each variant that should keep them."""
-    cases = tuple(
-        replace(case, levels=tuple(_judged(level, allowed) for level in case.levels))
-        for case in whatif.cases
-    )
+
+    def judged(level: Level) -> Level:
+        is_faithful = level.variant is not None and level.variant.kind in FAITHFUL
+        if not is_faithful or level.ms is None:
+            return level
+        return replace(level, judged_outputs=judge_outputs(level.outputs, allowed))
+
+    cases = tuple(replace(case, levels=tuple(map(judged, case.levels))) for case in whatif.cases)
     return replace(whatif, cases=cases, outputs_tolerance=allowed)
-
-
-def _judged(level: Level, allowed: float) -> Level:
-    is_faithful = level.variant is not None and level.variant.kind in FAITHFUL
-    if not is_faithful or level.ms is None:
-        return level
-    return replace(level, judged_outputs=judge_outputs(level.outputs, allowed))
 
 
 def judged_lines(case: WhatIfCase) -> Iterator[str]:

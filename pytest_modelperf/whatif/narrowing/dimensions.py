@@ -6,19 +6,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field
 
 from pytest_modelperf.graph.shape_rule import ints_of
 from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.text.escaping import printable
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Places: TypeAlias = npt.NDArray[np.int64]
+Places: TypeAlias = npt.NDArray[np.int64]
 
 # The number of the set of all places that have to stay. Its own place is in no tensor.
 PINNED = 0
@@ -65,7 +63,6 @@ class Dimensions:
         self._union(ones, others)
 
     def pin(self, dim: Dim, reason: str) -> None:
-        """Record that a whole axis has to stay."""
         self._reasons.setdefault(dim, reason)
         self._union(self.places(dim), np.full(self.size(dim), PINNED))
 
@@ -81,7 +78,6 @@ class Dimensions:
         return np.arange(start, start + self.size(dim))
 
     def sets(self, dim: Dim) -> Places:
-        """Return the set that each place of an axis is in."""
         return self._roots(self.places(dim))
 
     @property
@@ -202,7 +198,6 @@ class Links:
         self.findings.block_columns[weight.name] = channels
 
     def say(self, tensor: Tensor, axis: int) -> Dim:
-        """Mark an axis as linked."""
         dim = _dim(tensor, axis)
         self._said.add(dim)
         return dim
@@ -212,7 +207,6 @@ class Links:
         self.why = why
 
     def pin_rest(self) -> None:
-        """Pin every axis without a link."""
         reason = f"{printable(self.node.qualified_op)} {printable(self.node.id)!r} {self.why}"
         for tensor in (*self.node.inputs, *self.node.outputs):
             for dim in self.dimensions.axes(tensor.name) if tensor else ():

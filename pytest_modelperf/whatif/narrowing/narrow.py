@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -29,17 +30,13 @@ from pytest_modelperf.graph.stored_tensors import (
     used_names,
 )
 from pytest_modelperf.graph.stored_weights import stored_number
-from pytest_modelperf.graph.structure import Node, Tensor
+from pytest_modelperf.graph.structure import Node, Tensor, Value
 from pytest_modelperf.graph.weights.numbers import codes_of
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, integers, normal_axes
+from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, Places, integers, normal_axes
 from pytest_modelperf.whatif.narrowing.plan import ModelNode, RelatedGraph, RemovalPlan, relate
 from pytest_modelperf.whatif.narrowing.rules import slice_ranges
 from pytest_modelperf.whatif.narrowing.selection import Selection, select, strengths
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
-    from pytest_modelperf.whatif.narrowing.dimensions import Places
 
 
 class Rewriter:
@@ -101,9 +98,11 @@ def _adjust_reshape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
         rewriter.give(proto, 1, target, "target")
 
 
-def _adjust_expand(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
+def _adjust_target(
+    proto: NodeProto, node: Node, rewriter: Rewriter, *, index: int, what: str
+) -> None:
     if rewriter.changes(node.output()):
-        rewriter.give(proto, 1, rewriter.shape(node.output()), "target")
+        rewriter.give(proto, index, rewriter.shape(node.output()), what)
 
 
 def _adjust_squeeze(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
@@ -174,22 +173,13 @@ def _adjust_groups(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
         set_attribute(proto, "group", rewriter.shape(node.input(0))[1])
 
 
-def _adjust_fill(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
-    if rewriter.changes(node.output()):
-        rewriter.give(proto, 0, rewriter.shape(node.output()), "shape")
-
-
 def _adjust_shape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
-    if rewriter.changes(node.input(0)):
-        value = _old_value(proto, node)
-        proto.CopyFrom(_constant_node(proto.output[0], value))
-
-
-def _old_value(proto: NodeProto, node: Node) -> Places:
-    dims = node.input(0).dims
-    if proto.op_type == "Size":
-        return np.asarray(node.input(0).size, np.int64)
-    return np.asarray(dims[node.attr_int("start", 0) : node.attr_int("end", len(dims))], np.int64)
+    data = node.input(0)
+    if rewriter.changes(data):
+        start, end = node.attr_int("start", 0), node.attr_int("end", data.rank)
+        # The nodes after it get the old result.
+        old = data.size if proto.op_type == "Size" else data.dims[start:end]
+        proto.CopyFrom(_constant_node(proto.output[0], np.asarray(old, np.int64)))
 
 
 def set_attribute(proto: NodeProto, name: str, value: int | Sequence[int]) -> None:
@@ -198,10 +188,10 @@ def set_attribute(proto: NodeProto, name: str, value: int | Sequence[int]) -> No
 
 
 _ADJUSTMENTS: Mapping[str, _Adjust] = {
-    "ConstantOfShape": _adjust_fill,
+    "ConstantOfShape": partial(_adjust_target, index=0, what="shape"),
     "Conv": _adjust_groups,
     "ConvTranspose": _adjust_groups,
-    "Expand": _adjust_expand,
+    "Expand": partial(_adjust_target, index=1, what="target"),
     "Reshape": _adjust_reshape,
     "Resize": _adjust_resize,
     "Shape": _adjust_shape,
@@ -226,17 +216,14 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
     nodes = [*rewriter.added, *proto.graph.node]
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
-    _drop_initializers(proto.graph, used - set(used_names(proto)))
+    unused = used - set(used_names(proto))
+    # The replaced constants go. An input that no node reads stays, because a caller gives it.
+    gone = unused.intersection(tensor.name for tensor in proto.graph.initializer)
+    remove_named(proto.graph.initializer, gone)
+    remove_named(proto.graph.input, gone)
     _declare_shapes(proto.graph, plan, bound.tensors)
     replacements = list(_replacements(bound.file, plan))
     write_replaced(bound.file, proto, replacements, path, max_file_bytes=max_file_bytes)
-
-
-def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
-    # An input that no node reads any more stays, because a caller still gives it.
-    gone = unused.intersection(tensor.name for tensor in graph.initializer)
-    remove_named(graph.initializer, gone)
-    remove_named(graph.input, gone)
 
 
 def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, Tensor]) -> None:
@@ -275,8 +262,7 @@ def _replacement(
     is_initializer: bool,
 ) -> Replacement:
     """Return the tensor in its new shape, with a copy that knows where its old elements are."""
-    source = TensorProto()
-    source.CopyFrom(tensor)
+    source = deepcopy(tensor)
     tensor.data_location = TensorProto.DEFAULT
     del tensor.dims[:]
     tensor.dims.extend(shape)
@@ -377,8 +363,7 @@ def _weight_axes(related: RelatedGraph) -> list[Dim]:
         for tensor in each.node.outputs
         if tensor is not None
     ]
-    names = (*related.stored, *made)
-    return [dim for name in names for dim in related.dimensions.axes(name)]
+    return [dim for name in (*related.stored, *made) for dim in related.dimensions.axes(name)]
 
 
 def _part_axes(related: RelatedGraph) -> list[Dim]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from msgspec import Struct
 from onnx import NodeProto, TensorProto
@@ -16,7 +17,7 @@ from onnx import NodeProto, TensorProto
 from pytest_modelperf.graph.convert import Call, read_graph
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.stored_tensors import dense_weights, used_names
-from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError, is_open
+from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError, Value, is_open
 from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.narrowing import dimensions, rules
@@ -26,14 +27,9 @@ from pytest_modelperf.whatif.narrowing.dimensions import (
     EqualBlocks,
     Findings,
     Links,
+    Places,
     Rule,
 )
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from pytest_modelperf.graph.structure import Value
-    from pytest_modelperf.whatif.narrowing.dimensions import Places
 
 RULES: Mapping[str, Rule] = {**rules.RULES, **dimensions.RULES}
 
@@ -60,8 +56,7 @@ class RelatedGraph(Struct, frozen=True, eq=False):
 
 def relate(bound: BoundModel) -> RelatedGraph:
     """Find what belongs together in a model, without changing the model."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(bound.proto)
+    proto = deepcopy(bound.proto)
     calls = read_graph(proto.graph, bound.file.name).calls
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     tensors = bound.tensors
@@ -96,18 +91,8 @@ def _model_node(
         tensors.get(name) if users[name] or not index else None
         for index, name in enumerate(call.outputs)
     )
-    return ModelNode(
-        call.proto,
-        Node(
-            call.proto.name,
-            call.op_type,
-            call.domain,
-            operands,
-            results,
-            call.attributes,
-            opset=opset,
-        ),
-    )
+    names = call.proto.name, call.op_type, call.domain
+    return ModelNode(call.proto, Node(*names, operands, results, call.attributes, opset=opset))
 
 
 def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
@@ -168,35 +153,27 @@ class RemovalPlan:
     _shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False)
 
     def kept(self, tensor: str, axis: int) -> Places:
-        """Return the indexes that stay along an axis of a tensor."""
         sets = self.related.dimensions.sets(Dim(tensor, axis))
         return np.flatnonzero(~self.removed[sets])
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Return the shape of a tensor after the removal."""
         if tensor not in self._shapes:
             self._shapes[tensor] = self._new_shape(tensor)
         return self._shapes[tensor]
 
     def _new_shape(self, tensor: str) -> tuple[int, ...]:
-        old = self.old_shape(tensor)
+        old = self.related.dimensions.shapes[tensor]
         if (channels := self.related.findings.block_columns.get(tensor)) is not None:
             columns = len(self.kept(*channels.dim)) // channels.count
             rest = (len(self.kept(tensor, axis)) for axis in range(2, len(old)))
             return (len(self.kept(tensor, 0)), columns, *rest)
         return tuple(len(self.kept(tensor, axis)) for axis in range(len(old)))
 
-    def old_shape(self, tensor: str) -> tuple[int, ...]:
-        return self.related.dimensions.shapes[tensor]
-
     def changes(self, tensor: str) -> bool:
-        """Whether a tensor of known shape becomes smaller."""
-        return tensor in self.related.dimensions.shapes and (
-            self.shape(tensor) != self.old_shape(tensor)
-        )
+        old = self.related.dimensions.shapes.get(tensor)
+        return old is not None and self.shape(tensor) != old
 
     def cut(self, tensor: str, values: Value) -> Value:
-        """Return the values of a weight that stay."""
         if (channels := self.related.findings.block_columns.get(tensor)) is not None:
             return self._cut_blocks(tensor, values, channels)
         for axis, size in enumerate(values.shape):

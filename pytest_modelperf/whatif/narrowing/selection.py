@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.structure import Node
-from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, EqualBlocks, Findings
+from pytest_modelperf.graph.structure import Node, Value
+from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, EqualBlocks, Findings, Places
 from pytest_modelperf.whatif.narrowing.plan import RelatedGraph
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from pytest_modelperf.graph.structure import Value
-    from pytest_modelperf.whatif.narrowing.dimensions import Places
-
-    Table = npt.NDArray[np.int64]
+Table: TypeAlias = npt.NDArray[np.int64]
 
 # At most this many channels per block may balance another one, so that the search ends.
 MAX_ADDED_PER_BLOCK = 4
