@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import onnx
 from onnx import NodeProto, numpy_helper
@@ -18,13 +17,10 @@ from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs
 from pytest_modelperf.graph.shape_arithmetic import total
 from pytest_modelperf.graph.shape_rule import ints_of
-from pytest_modelperf.graph.structure import Graph, Node, Shape, is_open
+from pytest_modelperf.graph.structure import Graph, Node, Shape, Value, is_open
 from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
 
 
 def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -30,15 +29,13 @@ from pytest_modelperf.graph.structure import (
     NodePlace,
     Observation,
     Tensor,
+    Value,
     Weight,
     ZeroPoint,
     byte_size,
 )
 from pytest_modelperf.graph.validity import describe, execution_order
 from pytest_modelperf.text.escaping import printable
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
 
 # ONNX Runtime folds these as if they were in the standard domain, and no others outside of it.
 _FOLDED_OUTSIDE = frozenset({"com.microsoft::DequantizeLinear", "com.microsoft::QuantizeLinear"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,10 +11,7 @@ from onnx import AttributeProto, TensorProto
 from pytest_modelperf.graph.convert import Call, ParsedGraph
 from pytest_modelperf.graph.shape_arithmetic import common_shape, product
 from pytest_modelperf.graph.shape_rule import OutputType
-from pytest_modelperf.graph.structure import Node, Tensor
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
+from pytest_modelperf.graph.structure import Node, Tensor, Value
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 

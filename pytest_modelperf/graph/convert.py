@@ -46,7 +46,6 @@ class ParsedGraph(Struct, frozen=True, eq=False):
     calls: tuple[Call, ...]
 
     def walk(self) -> Iterator[ParsedGraph]:
-        """Yield the graph itself and all bodies in it."""
         yield self
         for call in self.calls:
             for body in call.bodies.values():
@@ -54,7 +53,6 @@ class ParsedGraph(Struct, frozen=True, eq=False):
 
 
 def read_graph(graph: GraphProto, model: str) -> ParsedGraph:
-    """Read the nodes of a graph and of all bodies in it."""
     return ParsedGraph(graph, read_calls(graph.node, model))
 
 

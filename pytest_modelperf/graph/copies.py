@@ -7,10 +7,9 @@ import filecmp
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import BinaryIO
 
 import onnx
 from msgspec import Struct
@@ -49,24 +48,25 @@ def restored_chunks(proto: onnx.ModelProto, file: ModelFile, change: str) -> tup
 def write_chunks(file: ModelFile, target: Target, chunks: Sequence[Chunk]) -> None:
     """Write the chunks in one step, so that the copy may replace the model's own file."""
     with written_bytes(target) as stream:
-        for piece in _pieces(file, chunks):
+        for piece in read_chunks(file, chunks, {}):
             stream.write(piece)
 
 
-def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
+def read_chunks(
+    file: ModelFile, chunks: Sequence[Chunk], made: Mapping[int, Callable[[], Iterator[bytes]]]
+) -> Iterator[bytes]:
+    """Yield the bytes of the chunks in pieces: read from the file, or `made` for their start."""
     with file.open_bytes() as source:
         for chunk in chunks:
             if isinstance(chunk, bytes):
                 yield chunk
+            elif chunk[0] in made:
+                yield from made[chunk[0]]()
             else:
-                yield from read_span(source, *chunk)
-
-
-def read_span(source: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
-    """Yield a part of an open file, in pieces."""
-    source.seek(start)
-    for begin in range(start, stop, _PIECE_BYTES):
-        yield source.read(min(_PIECE_BYTES, stop - begin))
+                start, stop = chunk
+                source.seek(start)
+                for begin in range(start, stop, _PIECE_BYTES):
+                    yield source.read(min(_PIECE_BYTES, stop - begin))
 
 
 # -- a copy of a model whose nodes carry notes

@@ -259,14 +259,6 @@ RANDOM = frozenset({
 _SIZED_BY_VALUES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
-def find_chance(graph: Graph) -> str | None:
-    """Find an operator whose random values decide a shape, a branch or a trip count.
-
-    Return its type, such as `RandomUniform`. Values computed from random values count as random.
-    """
-    return _find(graph, {})
-
-
 def find_random(graph: Graph) -> frozenset[str]:
     """Return the names of the tensors of the outer graph that are computed from random values."""
     random: dict[str, str] = {}
@@ -280,7 +272,13 @@ def find_random(graph: Graph) -> frozenset[str]:
     return frozenset(random)
 
 
-def _find(graph: Graph, random: dict[str, str]) -> str | None:
+def find_chance(graph: Graph, random: dict[str, str] | None = None) -> str | None:
+    """Find an operator whose random values decide a shape, a branch or a trip count.
+
+    Return its type, such as `RandomUniform`. Values computed from random values count as random:
+    `random` maps those that were found so far to their source.
+    """
+    random = {} if random is None else random
     for node in graph.nodes:
         source = _source(node.inputs, random)
         if node.op_type in RANDOM:
@@ -291,7 +289,7 @@ def _find(graph: Graph, random: dict[str, str]) -> str | None:
         for body in node.bodies.values():
             if source is not None:
                 random.update((tensor.name, source) for tensor in body.inputs)
-            found = _find(body, random)
+            found = find_chance(body, random)
             if found is not None:
                 return found
             source = source or _source(body.outputs, random)

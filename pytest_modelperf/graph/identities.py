@@ -62,7 +62,6 @@ def is_float(tensor: TensorProto) -> bool:
 
 
 def is_quantized(operator: str) -> bool:
-    """Whether an operator works on quantized numbers, judging by its name."""
     return (
         operator.startswith(_QUANTIZED)
         or "quantize" in operator.lower()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -27,7 +26,7 @@ from pytest_modelperf.graph.scope import MAX_ELEMENTS
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes
-from pytest_modelperf.graph.structure import Graph, Observation, Tensor
+from pytest_modelperf.graph.structure import Graph, Observation, Tensor, Value
 from pytest_modelperf.graph.validity import (
     check_calls,
     check_functions,
@@ -37,9 +36,6 @@ from pytest_modelperf.graph.validity import (
 )
 from pytest_modelperf.graph.weights.numbers import NUMPY_DTYPES
 from pytest_modelperf.text.escaping import printable
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
 
 # If this is left out, the inference of onnx 1.23 assumes that an STFT keeps all frequencies, and
 # finds no shape for a normalization.
@@ -199,7 +195,6 @@ def _with_head_size(declared: DeclaredInput, sizes: Mapping[str, int]) -> Declar
 
 
 def declared_outputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
-    """Return the outputs as the model declares them."""
     return tuple(
         DeclaredInput(info.name, *_declared_type(info.type)) for info in proto.graph.output
     )

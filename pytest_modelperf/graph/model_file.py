@@ -423,7 +423,6 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def external_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Yield the tensors whose data is in files other than the model's."""
     return filter(is_external, (stored.tensor for stored in walk_stored(proto)))
 
 

@@ -74,7 +74,6 @@ def complete_model(bound: BoundModel, seen: Sequence[Mapping[str, Any]]) -> Boun
 def read_observation(
     seen: Sequence[Mapping[str, Any]], names: Mapping[str, Node], graph: Graph
 ) -> Observation:
-    """Return the observations of a run, by the places of the nodes with these names."""
     calls: dict[Node, list[Sequence[Sequence[int] | None]]] = {}
     for each in seen:
         node = _named(each["name"], names)
@@ -86,11 +85,8 @@ def read_observation(
 
 
 def _named(name: str, names: Mapping[str, Node]) -> Node | None:
-    node = names.get(name)
-    if node is None:
-        match = _UNFOLDED.fullmatch(name)
-        return None if match is None else _named(match[1], names)
-    return node
+    match = None if name in names else _UNFOLDED.fullmatch(name)
+    return names.get(name) if match is None else _named(match[1], names)
 
 
 class _Reader(Struct):

@@ -40,7 +40,6 @@ class BoundPhase(Struct, frozen=True):
 
     @property
     def new_tokens(self) -> int:
-        """The number of new tokens in an inference."""
         if self.phase.phase is Phase.PREFILL:
             return self.phase.prompt
         return self.state.chunk or 1
@@ -72,7 +71,6 @@ class BoundPhase(Struct, frozen=True):
         return {spec.name: spec for spec in _made(self, step).values}
 
     def inputs_at(self, step: int) -> BoundInputs:
-        """Return every input of a step's inference, with its shape."""
         return bind_inputs(self.inputs, self.at_step(step), self.model)
 
 

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.files.output import cannot_write
-from pytest_modelperf.graph.copies import read_span
+from pytest_modelperf.graph.copies import read_chunks
 from pytest_modelperf.graph.model_file import (
     MAX_PROTO_BYTES,
     ModelFile,
@@ -26,7 +26,6 @@ from pytest_modelperf.graph.stored_tensors import clear_data, point_outside
 from pytest_modelperf.graph.wire import (
     RAW_DATA,
     WEIGHT_KEY,
-    Chunk,
     SkippedData,
     chunk_size,
     field_head,
@@ -53,6 +52,15 @@ class Replacement(Struct, frozen=True, eq=False):
     def nbytes(self) -> int:
         return packed_bytes(self.tensor)
 
+    @property
+    def head(self) -> bytes:
+        """The bytes before its elements in the file of the model."""
+        return field_head(RAW_DATA, self.nbytes)
+
+    def pieces(self) -> Iterator[bytes]:
+        yield self.head
+        yield from self.make()
+
 
 def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files that they go to
     file: ModelFile,
@@ -78,7 +86,10 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
                 "another file."
             )
         outside = tuple(each for each in replacements if each.is_initializer)
-        _point_outside(outside, data_path.name)
+        offset = 0
+        for each in outside:
+            point_outside(each.tensor, data_path.name, offset, each.nbytes)
+            offset += each.nbytes + -each.nbytes % _ALIGNMENT
         chunks = restore_model(proto.SerializeToString(), file.name)
         inside = sum(map(chunk_size, chunks))
         if inside > max_file_bytes:
@@ -94,51 +105,27 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
                 failed.callback(_remove, target)
             if outside:
                 _write(data_path, _outside_pieces(outside))
-            _write(path, _pieces(file, chunks, holes))
+            _write(path, read_chunks(file, chunks, holes))
             failed.pop_all()
     except OSError as error:
         raise cannot_write(str(path), error) from error
 
 
-def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[int, Replacement]:
+def _cut_holes(
+    file: ModelFile, replacements: Sequence[Replacement]
+) -> Mapping[int, Callable[[], Iterator[bytes]]]:
     """Mark the place of each as behind the end of the file, so that `restore_model` finds it."""
-    holes: dict[int, Replacement] = {}
+    holes: dict[int, Callable[[], Iterator[bytes]]] = {}
     start = file.size_bytes
     for each in replacements:
-        stop = start + len(_head(each)) + each.nbytes
+        stop = start + len(each.head) + each.nbytes
         clear_data(each.tensor)
         each.tensor.data_location = TensorProto.EXTERNAL
-        each.tensor.external_data.add(
-            key=WEIGHT_KEY, value=SkippedData(((start, stop),), None).encode()
-        )
-        holes[start] = each
+        hole = SkippedData(((start, stop),), None)
+        each.tensor.external_data.add(key=WEIGHT_KEY, value=hole.encode())
+        holes[start] = each.pieces
         start = stop
     return holes
-
-
-def _head(replacement: Replacement) -> bytes:
-    return field_head(RAW_DATA, replacement.nbytes)
-
-
-def _point_outside(replacements: Sequence[Replacement], location: str) -> None:
-    offset = 0
-    for each in replacements:
-        point_outside(each.tensor, location, offset, each.nbytes)
-        offset += each.nbytes + -each.nbytes % _ALIGNMENT
-
-
-def _pieces(
-    file: ModelFile, chunks: Sequence[Chunk], holes: Mapping[int, Replacement]
-) -> Iterator[bytes]:
-    with file.open_bytes() as source:
-        for chunk in chunks:
-            if isinstance(chunk, bytes):
-                yield chunk
-            elif chunk[0] in holes:
-                yield _head(holes[chunk[0]])
-                yield from holes[chunk[0]].make()
-            else:
-                yield from read_span(source, *chunk)
 
 
 def _outside_pieces(replacements: Sequence[Replacement]) -> Iterator[bytes]:

@@ -62,7 +62,6 @@ class Resolver(Struct, frozen=True):
     rules: Mapping[str, ShapeRule]
 
     def outputs(self, node: Node, call: Call, scope: Scope) -> tuple[Tensor | None, ...]:
-        """Return the node's outputs with their types, as far as these can be found."""
         tensors = node.outputs
         for answer in (
             self._by_rule,
@@ -154,7 +153,6 @@ class Resolver(Struct, frozen=True):
         return control_flow.output_types(node)
 
     def _by_elements(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
-        """Return the shape of a concatenated sequence whose elements are known."""
         source = scope.producers.get(call.inputs[0]) if call.inputs else None
         if node.op_type != "ConcatFromSequence" or source is None:
             return ()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto, helper
 
 from pytest_modelperf.graph.convert import Call, read_type
 from pytest_modelperf.graph.model_file import DATA_TYPES
 from pytest_modelperf.graph.shape_rule import OutputType
-from pytest_modelperf.graph.structure import Tensor
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
+from pytest_modelperf.graph.structure import Tensor, Value
 
 # Larger values are not shapes.
 MAX_ELEMENTS = 8192
@@ -116,7 +113,6 @@ class Scope:
         return isinstance(name, str) and self.find(name) is not None
 
     def type_of(self, name: str) -> TypeProto | None:
-        """Return the type of a value as an onnx message."""
         scope: Scope | None = self
         while scope is not None:
             tensor = scope.tensors.get(name)

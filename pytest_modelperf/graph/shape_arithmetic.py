@@ -49,7 +49,6 @@ def quotient(dividend: Dim, divisor: Dim) -> Dim:
 
 
 def with_last(shape: Shape | None, *last: Dim) -> Shape | None:
-    """Return the shape with its last dimension replaced."""
     return None if not shape else (*shape[:-1], *last)
 
 
@@ -86,7 +85,6 @@ def matmul(left: Shape | None, right: Shape | None) -> Shape | None:
 def gemm(
     left: Shape | None, right: Shape | None, *, transpose_left: bool, transpose_right: bool
 ) -> Shape:
-    """Return the two dimensions of ONNX's Gemm."""
     return dim(left, 1 if transpose_left else 0), dim(right, 0 if transpose_right else 1)
 
 

@@ -71,7 +71,6 @@ def like(*indexes: int, dtype: str | None = None) -> Callable[[Node], Outputs]:
 
 
 def outputs(dtype: str | None, *shapes: Shape | None) -> Outputs:
-    """Return outputs of one type with these shapes."""
     return tuple(OutputType(dtype, shape) for shape in shapes)
 
 

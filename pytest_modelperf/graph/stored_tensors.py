@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from msgspec import Struct
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from pytest_modelperf.graph.structure import BITS, Node, ZeroPoint
 
@@ -38,14 +38,16 @@ class StoredTensor(Struct, frozen=True, eq=False):
 
 
 def walk_stored(model: ModelProto) -> Iterator[StoredTensor]:
-    """Yield all stored tensors, in the order of the file."""
     yield from _of_graph(model.graph, "")
     for training in model.training_info:
         yield from _of_graph(training.initialization, "")
         yield from _of_graph(training.algorithm, "")
     for function in model.functions:
         yield from _of_nodes(function.node, "")
-        yield from _of_defaults(function)
+        for attribute in function.attribute_proto:
+            yield from _of_attribute(attribute, function.name, "", is_constant=False)
+            for body in bodies_of(attribute):
+                yield from _of_graph(body, "")
 
 
 def dense_weights(graph: GraphProto) -> Iterator[StoredTensor]:
@@ -106,7 +108,6 @@ def remove_named(entries: MutableSequence[Any], names: Container[str], by: str =
 
 
 def clear_data(tensor: TensorProto) -> None:
-    """Remove the data of a tensor, and everything that locates it."""
     for field in (
         "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
         "string_data", "external_data", "data_location",
@@ -115,7 +116,6 @@ def clear_data(tensor: TensorProto) -> None:
 
 
 def point_outside(tensor: TensorProto, location: str, offset: int, nbytes: int) -> None:
-    """Replace the data of a tensor by its place in another file."""
     clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in {"location": location, "offset": offset, "length": nbytes}.items():
@@ -143,30 +143,21 @@ def _of_nodes(nodes: Iterable[NodeProto], path: str) -> Iterator[StoredTensor]:
                 yield from _of_graph(body, body_path(path, node, attribute))
 
 
-def _of_defaults(function: FunctionProto) -> Iterator[StoredTensor]:
-    for attribute in function.attribute_proto:
-        yield from _of_attribute(attribute, function.name, "", is_constant=False)
-        for body in bodies_of(attribute):
-            yield from _of_graph(body, "")
-
-
 def _of_attribute(
     attribute: AttributeProto, name: str, path: str, *, is_constant: bool
 ) -> Iterator[StoredTensor]:
-    kind = StorageKind.CONSTANT if is_constant else StorageKind.ATTRIBUTE
+    kind = values = indices = StorageKind.ATTRIBUTE
+    if is_constant:
+        kind = StorageKind.CONSTANT
+        values, indices = StorageKind.SPARSE_VALUES, StorageKind.SPARSE_INDICES
     if attribute.HasField("t"):
         yield StoredTensor(attribute.t, kind, name, path=path)
     for tensor in attribute.tensors:
         yield StoredTensor(tensor, StorageKind.ATTRIBUTE, name, path=path)
     sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
     for item in (*sparse, *attribute.sparse_tensors):
-        kinds = (
-            (StorageKind.SPARSE_VALUES, StorageKind.SPARSE_INDICES)
-            if is_constant
-            else (StorageKind.ATTRIBUTE, StorageKind.ATTRIBUTE)
-        )
-        yield StoredTensor(item.values, kinds[0], name, path=path)
-        yield StoredTensor(item.indices, kinds[1], name, tuple(item.dims), path)
+        yield StoredTensor(item.values, values, name, path=path)
+        yield StoredTensor(item.indices, indices, name, tuple(item.dims), path)
 
 
 # -- which stored constants are parameters

@@ -29,12 +29,10 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.stored_tensors import StoredTensor, walk_stored
 from pytest_modelperf.graph.weights.notes import Note, RunLengths
-from pytest_modelperf.graph.weights.numbers import NumberType, codes_of, number_type
+from pytest_modelperf.graph.weights.numbers import Codes, NumberType, codes_of, number_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from pytest_modelperf.graph.weights.numbers import Codes
 
     Scales = npt.NDArray[np.float64]
 

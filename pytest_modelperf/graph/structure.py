@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Value: TypeAlias = npt.NDArray[np.generic]
-
+Value: TypeAlias = "npt.NDArray[np.generic]"
 Shape: TypeAlias = tuple[int | None, ...]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
 
@@ -89,7 +88,6 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def has_known_shape(self) -> bool:
-        """Whether every dimension is known."""
         return self.shape is not None and None not in self.shape
 
     @property

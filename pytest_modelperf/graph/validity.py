@@ -337,6 +337,5 @@ def describe(call: Call) -> str:
 
 
 def describe_node(node: Node) -> str:
-    """Return the same name for a node that was built."""
     name = cut_middle(node.name or node.id, _LONGEST_NAME)
     return f"{printable(node.op_type)} {printable(name)!r}"

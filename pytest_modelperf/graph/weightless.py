@@ -18,7 +18,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -51,7 +50,7 @@ from pytest_modelperf.graph.twin import (
 from pytest_modelperf.graph.weights.describing import describe
 from pytest_modelperf.graph.weights.drawing import Drawer, draw_all
 from pytest_modelperf.graph.weights.notes import Indices, Note, Statistics, factor_between
-from pytest_modelperf.graph.weights.numbers import NumberType, codes_of
+from pytest_modelperf.graph.weights.numbers import Codes, NumberType, codes_of
 from pytest_modelperf.graph.weights.run_plan import (
     FEW_NUMBERS,
     WEIGHTS_FILE,
@@ -62,9 +61,6 @@ from pytest_modelperf.graph.weights.run_plan import (
 )
 from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_INTEGER_BYTES
 from pytest_modelperf.text.units import format_bytes
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.weights.numbers import Codes
 
 # The operators of classical machine learning keep their weights in attributes.
 _ML = "ai.onnx.ml"
@@ -96,7 +92,6 @@ class Weightless(Struct, frozen=True, eq=False):
 
     @property
     def weight_bytes(self) -> int:
-        """The size of the file of weights."""
         return max(((each.offset or 0) + each.nbytes for each in self.weights), default=0)
 
 
@@ -140,7 +135,6 @@ def leave_weights_out(file: ModelFile, weights_file: str = WEIGHTS_FILE) -> Weig
 
 
 def write_weightless(shared: Weightless, path: Path) -> None:
-    """Write the model without its weights."""
     write_bytes(path, shared.proto.SerializeToString(deterministic=True))
 
 
@@ -208,16 +202,11 @@ def _turn_constants_into_initializers(graph: GraphProto) -> None:
 
     The data of an initializer can be in another file. Functions have no initializers.
     """
-    for node in graph.node:
+    gone: list[int] = []
+    for index, node in enumerate(graph.node):
         for attribute in node.attribute:
             for body in bodies_of(attribute):
                 _turn_constants_into_initializers(body)
-    _move_constants(graph)
-
-
-def _move_constants(graph: GraphProto) -> None:
-    gone: list[int] = []
-    for index, node in enumerate(graph.node):
         is_constant = node.op_type == "Constant" and node.domain in {"", "ai.onnx"}
         value = next((each.t for each in node.attribute if each.HasField("t")), None)
         if is_constant and value is not None and value.data_location == TensorProto.EXTERNAL:

@@ -94,7 +94,6 @@ class SkippedData(Struct, frozen=True, array_like=True):
 
     @classmethod
     def decode(cls, note: str) -> SkippedData:
-        """Decode what `encode` returned."""
         return msgspec.json.decode(note, type=cls)
 
 

@@ -72,7 +72,6 @@ def count_linear_classifier(node: Node) -> Cost:
 
 
 def count_linear_regressor(node: Node) -> Cost:
-    """Count a score for each target."""
     per_target = _intercept(node, "intercepts") + _post_transform(node)
     return _weighted(node, node.attr_int("targets", 1) * per_target)
 
@@ -100,13 +99,9 @@ def count_tree_ensemble(node: Node) -> Cost:
     """Count trees whose leaves are not in the list of nodes, but in a list of their own."""
     rows, _ = _rows_and_features(node)
     roots = node.attr_ints("tree_roots")
-    branches = tuple(
-        zip(
-            _children(node, "nodes_truenodeids", "nodes_trueleafs"),
-            _children(node, "nodes_falsenodeids", "nodes_falseleafs"),
-            strict=True,
-        )
-    )
+    true = _children(node, "nodes_truenodeids", "nodes_trueleafs")
+    false = _children(node, "nodes_falsenodeids", "nodes_falseleafs")
+    branches = tuple(zip(true, false, strict=True))
     steps = sum(_depth(branches, root) for root in roots)
     targets = node.attr_int("n_targets", 1)
     transformed = rows * targets * _post_transform(node)
@@ -134,7 +129,6 @@ def count_normalizer(node: Node) -> Cost:
 
 
 def count_dict_vectorizer(node: Node) -> Cost:
-    """Count a look-up of each word of the vocabulary."""
     words = max(_length(node, "string_vocabulary"), _length(node, "int64_vocabulary"))
     return elementwise(words * MOV)
 
@@ -160,21 +154,15 @@ def _kernel(node: Node) -> Cost:
 def _trees(node: Node, leaf_entries: str, targets: int, *, per_target: int) -> int:
     """Count all rows down all trees, the sums of the leaves, base values and post-transform."""
     rows, _ = _rows_and_features(node)
-    ids = node.attr_ints("nodes_nodeids")
-    trees = node.attr_ints("nodes_treeids")
+    ids, trees = node.attr_ints("nodes_nodeids"), node.attr_ints("nodes_treeids")
     modes = [str(mode) for mode in node.attr_ints("nodes_modes")]
     position = {key: index for index, key in enumerate(zip(trees, ids, strict=True))}
+    ends = (node.attr_ints(f"nodes_{way}nodeids") for way in ("true", "false"))
     branches = tuple(
         (None, None)
         if mode == "LEAF"
         else (position.get((tree, true)), position.get((tree, false)))
-        for tree, mode, true, false in zip(
-            trees,
-            modes,
-            node.attr_ints("nodes_truenodeids"),
-            node.attr_ints("nodes_falsenodeids"),
-            strict=True,
-        )
+        for tree, mode, true, false in zip(trees, modes, *ends, strict=True)
     )
     inner = {child for pair in branches for child in pair if child is not None}
     roots = [index for index in range(len(branches)) if index not in inner]
@@ -257,10 +245,6 @@ def _scores_of_svm(node: Node, classes: int) -> Dim:
     return classes if is_by_class else classes * (classes - 1) // 2
 
 
-def _scores_of_trees(_: Node, classes: int) -> Dim:
-    return classes or None
-
-
 def shape_features(node: Node) -> Outputs:
     """Return the chosen elements of each row, flattened. A vector is one row."""
     shape, chosen = shape_of(node, 0), shape_of(node, 1)
@@ -316,7 +300,7 @@ OPERATORS: Mapping[str, Operator] = {
     "ai.onnx.ml::TreeEnsemble": Operator(count_tree_ensemble),
     "ai.onnx.ml::TreeEnsembleClassifier": Operator(
         count_tree_classifier,
-        partial(shape_classifier, numbers="classlabels_int64s", scores=_scores_of_trees),
+        partial(shape_classifier, numbers="classlabels_int64s", scores=lambda _, n: n or None),
     ),
     "ai.onnx.ml::TreeEnsembleRegressor": Operator(
         count_tree_regressor, partial(shape_regressor, targets="n_targets"),

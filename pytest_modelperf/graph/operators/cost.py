@@ -59,7 +59,6 @@ class Cost(Struct, frozen=True):
         )
 
     def plus(self, elementwise_ops: int) -> Cost:
-        """Return the cost with this number of elementwise operations added."""
         return self + Cost(elementwise_ops=elementwise_ops)
 
 

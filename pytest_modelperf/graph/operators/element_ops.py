@@ -141,7 +141,6 @@ def free(_node: Node) -> Cost:
 
 
 def elementwise(ops: int) -> Cost:
-    """Return a cost without contractions."""
     return Cost(elementwise_ops=ops)
 
 

@@ -65,7 +65,7 @@ from pytest_modelperf.graph.shape_rule import (
     shape_of,
     stated_size,
 )
-from pytest_modelperf.graph.structure import Node, Tensor
+from pytest_modelperf.graph.structure import Node
 
 MOD = DIV + CMP + MUL + ADD  # a - b * floor(a / b)
 ATAN = SQRT + 4 * MUL + DIV  # onnx_tool's weight, of an approximation with one square root
@@ -77,7 +77,10 @@ ATANH = 2 * ADD + DIV + LOG + MUL  # log((1 + x) / (1 - x)) / 2
 
 def count_pow(node: Node) -> Cost:
     """Count x^y. For some constant y, a compiler replaces the power by cheaper operations."""
-    return elementwise(node.output().size * _power_ops(node.optional_input(1)))
+    size, exponent = node.output().size, node.optional_input(1)
+    if exponent is None or exponent.value is None or exponent.value.size != 1:
+        return elementwise(size * POW)
+    return elementwise(size * _CHEAP_POWERS.get(float(exponent.value.item()), POW))
 
 
 def count_clip(node: Node) -> Cost:
@@ -90,7 +93,6 @@ def count_clip(node: Node) -> Cost:
 
 
 def count_mean(node: Node) -> Cost:
-    """Count the sum of all inputs, divided by their number."""
     return elementwise(node.output().size * ((len(node.inputs) - 1) * ADD + DIV))
 
 
@@ -106,7 +108,6 @@ def count_swish(node: Node) -> Cost:
 
 
 def count_fast_gelu(node: Node) -> Cost:
-    """Count FastGelu(x + bias) with an optional bias."""
     biased = ADD if has_input(node, 1) else 0
     return elementwise(node.output().size * (biased + ACTIVATION_OPS["FastGelu"]))
 
@@ -118,7 +119,6 @@ def count_mul_integer(node: Node) -> Cost:
 
 
 def swish_ops(node: Node) -> int:
-    """Return the operations an element of a Swish with the node's `alpha`."""
     plain = node.attr_float("alpha", 1.0) == 1.0
     return ACTIVATION_OPS["Silu" if plain else "Swish"]
 
@@ -128,12 +128,6 @@ def _per_further_input(ops: int) -> Counter:
         return elementwise(node.output().size * (len(node.inputs) - 1) * ops)
 
     return count
-
-
-def _power_ops(exponent: Tensor | None) -> int:
-    if exponent is None or exponent.value is None or exponent.value.size != 1:
-        return POW
-    return _CHEAP_POWERS.get(float(exponent.value.item()), POW)
 
 
 _CHEAP_POWERS: Mapping[float, int] = {
@@ -172,13 +166,11 @@ SYMMETRIC_QUANTIZE = DIV + 2 * CMP  # clip(x / scale)
 
 
 def count_quantize(node: Node) -> Cost:
-    """Count clip(x / scale + zero point)."""
     shifted = has_input(node, 2)
     return elementwise(node.input(0).size * (QUANTIZE if shifted else SYMMETRIC_QUANTIZE))
 
 
 def count_dequantize(node: Node) -> Cost:
-    """Count (q - zero point) * scale."""
     shifted = has_input(node, 2)
     return elementwise(node.input(0).size * (DEQUANTIZE if shifted else MUL))
 
@@ -209,14 +201,6 @@ def shape_qlinear_concat(node: Node) -> Outputs:
     """
     shapes = [shape_of(node, index) for index in range(2, len(node.inputs), 3)]
     return outputs(dtype_of(node, 1), concat(shapes, node.attr_int("axis", 0)))
-
-
-def shape_dequantize(node: Node) -> Outputs:
-    return outputs(dtype_of(node, 1), shape_of(node, 0))
-
-
-def shape_dequantize_with_order(node: Node) -> Outputs:
-    return outputs(named_dtype(node, "to", 0), shape_of(node, 0))
 
 
 def shape_quantize_bfp(node: Node) -> Outputs:
@@ -318,8 +302,12 @@ OPERATORS: Mapping[str, Operator] = {
     "DynamicQuantizeLinear": Operator(per_input(DYNAMIC_QUANTIZE)),
     "QuantizeLinear": Operator(count_quantize),
     "com.microsoft::DequantizeBFP": Operator(per_output(MUL), shape_dequantize_bfp),
-    "com.microsoft::DequantizeLinear": Operator(count_dequantize, shape_dequantize),
-    "com.microsoft::DequantizeWithOrder": Operator(per_input(MUL), shape_dequantize_with_order),
+    "com.microsoft::DequantizeLinear": Operator(
+        count_dequantize, lambda node: outputs(dtype_of(node, 1), shape_of(node, 0)),
+    ),
+    "com.microsoft::DequantizeWithOrder": Operator(
+        per_input(MUL), lambda node: outputs(named_dtype(node, "to", 0), shape_of(node, 0)),
+    ),
     "com.microsoft::GatherBlockQuantized": Operator(
         per_output(MOV + DEQUANTIZE_WEIGHT), shape_gather_blocks, demands={1: along("gather_axis")},
     ),

@@ -78,7 +78,6 @@ def count_max_roi_pool(node: Node) -> Cost:
 
 
 def count_crop_and_resize(node: Node) -> Cost:
-    """Count a sample for each output element."""
     return elementwise(node.output().size * interpolation_ops(node, "bilinear"))
 
 
@@ -95,7 +94,6 @@ CUBIC = 8
 
 
 def count_resize(node: Node) -> Cost:
-    """Count Resize and its predecessor Upsample."""
     antialiased = node.attr_int("antialias", 0) != 0
     return elementwise(
         node.output().size
@@ -155,7 +153,6 @@ def shape_crop_and_resize(node: Node) -> Outputs:
 
 
 def shape_space_and_depth(node: Node, *, into_depth: bool) -> Outputs:
-    """Return the outputs of SpaceToDepth or DepthToSpace of NHWC images."""
     image, block = shape_of(node, 0), node.attr_int("blocksize", 0)
     if image is None or len(image) != 4:
         return outputs(dtype_of(node, 0), None)

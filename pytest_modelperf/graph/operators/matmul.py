@@ -61,7 +61,6 @@ class Product(Struct, frozen=True):
 
     @property
     def elements(self) -> int:
-        """Elements of the result."""
         return self.batch * self.rows * self.columns
 
 

@@ -44,7 +44,6 @@ from pytest_modelperf.graph.structure import Node
 
 
 def count_split(node: Node) -> Cost:
-    """Count a move for each element of all outputs."""
     return elementwise(elements(node.outputs) * MOV)
 
 

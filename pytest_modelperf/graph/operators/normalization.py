@@ -242,7 +242,6 @@ def count_unique(node: Node) -> Cost:
 
 
 def count_all_finite(node: Node) -> Cost:
-    """Count a comparison for each element of all inputs."""
     return elementwise(elements(node.inputs) * CMP)
 
 

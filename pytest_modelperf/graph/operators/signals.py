@@ -14,6 +14,7 @@ A multiply-add here is MUL + ADD, as in FLOPs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import ceil, isfinite, log2, prod
 
 from pytest_modelperf.graph.operators.cost import (
@@ -57,7 +58,7 @@ from pytest_modelperf.graph.shape_rule import (
     outputs,
     shape_of,
 )
-from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
+from pytest_modelperf.graph.structure import Node, UnknownShapeError
 
 NORMAL = 2 * UNIFORM + (LOG + MUL + SQRT) + (MUL + COS) + MUL  # sqrt(-2 log u) * cos(2 pi v)
 COSINE_TERM = MUL + COS + MUL + ADD  # + a * cos(b * i)
@@ -83,7 +84,6 @@ def count_mel_weight_matrix(node: Node) -> Cost:
 
 
 def fourier_ops(n: int, *, real: bool) -> int:
-    """Return the operations of one transform of n values."""
     return round((2.5 if real else 5.0) * n * log2(n)) if n > 1 else 0
 
 
@@ -122,32 +122,22 @@ def count_stft(node: Node) -> Cost:
     return elementwise(frames * (windowed + fourier_ops(n, real=parts == 1)))
 
 
-def count_real_fft(node: Node) -> Cost:
-    """Count the transform of a real signal over its last `signal_ndim` dimensions."""
-    return elementwise(_real_transforms(node, node.input(0)))
-
-
-def count_inverse_fft(node: Node) -> Cost:
-    """Count a real signal from its transform: the output has the dimensions of the signal."""
-    return elementwise(_real_transforms(node, node.output()))
+def count_real_fft(node: Node, *, inverse: bool = False) -> Cost:
+    """Count the transform of a real signal over its last `signal_ndim` dimensions, or back."""
+    signal = node.output() if inverse else node.input(0)
+    axes = max(1, node.attr_int("signal_ndim", 1))
+    *batch, n = (*signal.dims[:-axes], prod(signal.dims[-axes:]))
+    return elementwise(prod(batch) * fourier_ops(n, real=True))
 
 
 def count_det(node: Node) -> Cost:
-    """Count a determinant of each matrix."""
     *batch, n, _ = node.input(0).dims
     return elementwise(prod(batch) * (n**3 // 3) * (MUL + ADD))
 
 
 def count_inverse(node: Node) -> Cost:
-    """Count an inverse of each matrix."""
     *batch, n, _ = node.input(0).dims
     return elementwise(prod(batch) * n**3 * (MUL + ADD))
-
-
-def _real_transforms(node: Node, signal: Tensor) -> int:
-    axes = max(1, node.attr_int("signal_ndim", 1))
-    *batch, n = (*signal.dims[:-axes], prod(signal.dims[-axes:]))
-    return prod(batch) * fourier_ops(n, real=True)
 
 
 def _axis(node: Node) -> int:
@@ -227,7 +217,9 @@ OPERATORS: Mapping[str, Operator] = {
         per_input(2 * CMP + ADD), lambda _: outputs("int32", (2, None)),
     ),
     "com.microsoft::Inverse": Operator(count_inverse, like(0)),
-    "com.microsoft::Irfft": Operator(count_inverse_fft, shape_inverse_fft),
+    "com.microsoft::Irfft": Operator(
+        partial(count_real_fft, inverse=True), shape_inverse_fft,
+    ),
     "com.microsoft::Range": Operator(per_output(MUL + ADD), shape_range),
     "com.microsoft::Rfft": Operator(count_real_fft, shape_real_fft),
 }  # fmt: skip

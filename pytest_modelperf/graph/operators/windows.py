@@ -184,13 +184,11 @@ def pool(per_window_element: int, per_output: int = 0) -> Counter:
 
 
 def count_lp_pool(node: Node) -> Cost:
-    """Count the p-norm of each window."""
     results = node.output().size
     return elementwise(norm_ops(node.attr_int("p", 2), results * window_size(node), results))
 
 
 def count_global_lp_pool(node: Node) -> Cost:
-    """Count the p-norm of each channel."""
     return elementwise(norm_ops(node.attr_int("p", 2), node.input(0).size, node.output().size))
 
 
@@ -200,7 +198,6 @@ def count_unpool(node: Node) -> Cost:
 
 
 def window_size(node: Node) -> int:
-    """Count the elements of the kernel over all its dimensions."""
     kernel = node.attr_ints("kernel_shape")
     if not kernel:
         raise ValueError(f"{node.op_type} {node.name!r} has no kernel_shape")

@@ -371,7 +371,6 @@ def _do_nothing(graph: GraphProto) -> None:
 
 
 def write_watched(plan: EnginePlan, names: Iterable[str], path: Path) -> None:
-    """Write a whole plan that returns these tensors as well."""
     model = _copy(plan)
     present = set(plan.outputs)
     model.graph.output.extend(

@@ -111,7 +111,6 @@ class EnginePlan:
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
-        """The kernel that makes each tensor."""
         return {
             output: index
             for index, kernel in enumerate(self.kernels)
@@ -131,11 +130,9 @@ class EnginePlan:
 
     @cached_property
     def digest(self) -> PlanDigest:
-        parts = (
-            sorted(self.forward),
-            sorted(self._ahead[1].get(name, name) for name in self.outputs),
-            sorted(self.equal_weights),
-        )
+        kernels, tensors = self._ahead
+        outputs = [tensors.get(name, name) for name in self.outputs]
+        parts = map(sorted, (kernels, outputs, self.equal_weights))
         return PlanDigest(digest_texts(*map(repr, parts)), len(self.kernels))
 
     @property
@@ -346,12 +343,9 @@ def _describe_other(first: EnginePlan, second: EnginePlan, kernel: PlanKernel) -
             here = first.weight_identities.get(mine)
             there = second.weight_identities.get(other)
             if here is not None and there is not None and here != there:
-                is_subnormal = "subnormal" in here or "subnormal" in there
-                what = (
-                    "another share of subnormal numbers"
-                    if is_subnormal
-                    else "other values or sizes"
-                )
+                what = "other values or sizes"
+                if "subnormal" in here or "subnormal" in there:
+                    what = "another share of subnormal numbers"
                 return f"a weight of its {kernel.op_type} {kernel.name!r} has {what}"
     return f"its {kernel.op_type} {kernel.name!r} works on other tensors or in another way"
 

@@ -32,12 +32,10 @@ from pytest_modelperf.graph.weights.notes import (
     rows_and_columns,
     trimmed,
 )
-from pytest_modelperf.graph.weights.numbers import NumberType
+from pytest_modelperf.graph.weights.numbers import Codes, Numbers, NumberType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from pytest_modelperf.graph.weights.numbers import Codes, Numbers
 
 # Only the first elements of a weight are searched for groups of zeros.
 SAMPLE_ELEMENTS = 1 << 20

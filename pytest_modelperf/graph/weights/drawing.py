@@ -8,17 +8,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from pytest_modelperf.graph.weights.notes import GroupedZeros, Indices, Note, RunLengths, Statistics
-from pytest_modelperf.graph.weights.numbers import NumberType
+from pytest_modelperf.graph.weights.numbers import Codes, NumberType
 from pytest_modelperf.graph.weights.program import PIECE, Dead, Distribution, Rare
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.weights.numbers import Codes
 
 # A uniform distribution is drawn if the range ends within this many deviations of the mean.
 _NORMAL_RANGE = 2.0
@@ -51,7 +47,6 @@ class Drawer(Struct, frozen=True):
 
 
 def draw_all(note: Note, number: NumberType, count: int, name: str) -> Codes:
-    """Return the codes of a vector."""
     return np.concatenate(list(Drawer(0).draw_codes(note, number, (count,), name)))
 
 

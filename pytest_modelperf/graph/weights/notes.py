@@ -171,7 +171,6 @@ class Statistics(
     dead: DeadSlices | None = None
 
     def times(self, factor: float) -> Statistics:
-        """Return the statistics of the weight times a positive factor."""
         return replace(
             self,
             mean=self.mean * factor,

@@ -19,10 +19,9 @@ from pytest_modelperf.graph.structure import BITS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    # One code for each element, for any width in the file.
-    Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
-    Numbers: TypeAlias = npt.NDArray[Any]
-
+# One code for each element, for any width in the file.
+Codes: TypeAlias = "npt.NDArray[np.unsignedinteger[Any]]"
+Numbers: TypeAlias = "npt.NDArray[Any]"
 
 # The ml_dtypes for types that numpy lacks, by our names, which are those of ONNX.
 ML_TYPES: Mapping[str, Any] = {
@@ -72,7 +71,6 @@ class NumberType(Struct, frozen=True):
 
     @property
     def code_dtype(self) -> np.dtype[Any]:
-        """The type of an array of its codes."""
         return np.dtype(f"u{max(self.bits, 8) // 8}")
 
     @property
@@ -91,14 +89,12 @@ class NumberType(Struct, frozen=True):
 
     @property
     def lowest(self) -> float | int:
-        """The lowest finite number."""
         if self.is_float:
             return float(_float_info(self.name).min)
         return 0 if self.name == "bool" or self.name[0] == "u" else -(1 << (self.bits - 1))
 
     @property
     def highest(self) -> float | int:
-        """The highest finite number."""
         if self.is_float:
             return float(_float_info(self.name).max)
         if self.name == "bool":
@@ -106,7 +102,6 @@ class NumberType(Struct, frozen=True):
         return (1 << (self.bits if self.name[0] == "u" else self.bits - 1)) - 1
 
     def shape(self, dims: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the numbers of a tensor with these dimensions."""
         return dims if self.components == 1 else (*dims, self.components)
 
     def decode(self, codes: Codes) -> Numbers:

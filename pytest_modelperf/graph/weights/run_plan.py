@@ -76,7 +76,6 @@ class DrawnNumbers(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def nbytes(self) -> int:
-        """The size of all numbers in a file."""
         return self.count * np.dtype(self.type).itemsize
 
 
