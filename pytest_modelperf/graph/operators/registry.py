@@ -10,7 +10,6 @@ from pytest_modelperf.graph.operators import (
     classic,
     elementwise,
     grouped_attention,
-    images,
     matmul,
     movement,
     normalization,
@@ -24,7 +23,7 @@ from pytest_modelperf.graph.operators import (
 from pytest_modelperf.graph.operators.operator import Operator
 
 FAMILIES = (
-    attention, classic, elementwise, grouped_attention, images, matmul, movement, normalization,
+    attention, classic, elementwise, grouped_attention, matmul, movement, normalization,
     recurrent, signals, text, training, transformer, windows,
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, DIV, MOV, MUL
-from pytest_modelperf.graph.operators.images import INTERSECTION_OVER_UNION
+from pytest_modelperf.graph.operators.signals import INTERSECTION_OVER_UNION
 from pytest_modelperf.graph.structure import Tensor
 from tests.graph.operators.nodes import node, ops, unknown
 
