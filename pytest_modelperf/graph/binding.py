@@ -6,7 +6,7 @@ import ast
 import operator
 import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
@@ -275,9 +275,7 @@ def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     leads = {i.dims[0] for i in shaped if i.dims and len(i.dims) > 1}
     behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
     leading = [name for name in leading if name in leads or name not in behind]
-    if leading:
-        return max(leading, key=lambda d: (seen[d], -leading.index(d)))
-    return None
+    return max(leading, key=lambda d: (seen[d], -leading.index(d)), default=None)
 
 
 def _places(shaped: Sequence[DeclaredInput], name: str) -> tuple[tuple[str, int], ...]:
@@ -398,10 +396,9 @@ class _Binder:
 
     def sizes_from_model(self) -> None:
         """Set the dimensions that the model fixes elsewhere, unless two inputs disagree."""
-        known: dict[str, set[int]] = {}
-        for declared in self.inputs:
-            for name, size in declared.known:
-                known.setdefault(name, set()).add(size)
+        known: dict[str, set[int]] = defaultdict(set)
+        for name, size in (each for declared in self.inputs for each in declared.known):
+            known[name].add(size)
         for name, sizes in known.items():
             if len(sizes) == 1:
                 self.sizes.setdefault(name, *sizes)
@@ -414,20 +411,19 @@ class _Binder:
 
     def bind_batch(self) -> None:
         batch = self.batch
+        if batch is None and self.batch_size is not None:
+            raise self.no_batch()
         if batch is None:
-            if self.batch_size is not None:
-                raise self.no_batch()
             return
         given = self.given_batch(batch)
-        if given is not None:
-            if self.batch_size is not None and self.batch_size != given:
-                raise BindingError(
-                    f"the batch of {self.model} is given as {self.batch_size} and as {given}. "
-                    "Give it once."
-                )
-            self.batch_size = given
-        if self.batch_size is None:
-            self.batch_size = 1 if batch.fixed is None else batch.fixed
+        if given is not None and self.batch_size not in {None, given}:
+            raise BindingError(
+                f"the batch of {self.model} is given as {self.batch_size} and as {given}. "
+                "Give it once."
+            )
+        usual = 1 if batch.fixed is None else batch.fixed
+        known = (size for size in (given, self.batch_size, usual) if size is not None)
+        self.batch_size = next(known)
         if batch.fixed is not None:
             self.rebound |= self.batch_size != batch.fixed
         elif batch.name is not None:

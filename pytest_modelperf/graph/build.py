@@ -73,19 +73,12 @@ class GraphBuild(Struct, frozen=True, eq=False):
         scope.types.update(infer_types(self.file.name, self.proto, self.block, opsets))
         scope.declared = self.declared or {}
         scope.given.update(self.values)
-        builder = _Builder(
-            self.file,
-            self.resolver,
-            observation or Observation(),
-            trusts_bodies=self.declared is not None,
-        )
+        seen, trusts_bodies = observation or Observation(), self.declared is not None
+        builder = _Builder(self.file, self.resolver, seen, trusts_bodies)
         graph = builder.build(self.block, scope)
         weights = builder.weights.finished()
-        return BuiltGraph(
-            replace(graph, weights=weights),
-            scope.tensors,
-            {name: t for name, t in builder.weights.stored.items() if name in weights},
-        )
+        stored = {name: t for name, t in builder.weights.stored.items() if name in weights}
+        return BuiltGraph(replace(graph, weights=weights), scope.tensors, stored)
 
 
 class _Weights(Struct):
@@ -117,12 +110,9 @@ class _Weights(Struct):
             if not decides:
                 continue
             for name in tensor.weights:
-                weight = self.found[name]
-                params = count_params(
-                    node.op_type, index, weight.dtype, weight.shape, node.attributes
-                )
-                if params > self.params.get(name, 0):
-                    self.params[name] = params
+                dtype, shape = self.found[name].dtype, self.found[name].shape
+                params = count_params(node.op_type, index, dtype, shape, node.attributes)
+                self.params[name] = max(params, self.params.get(name, 0))
             if len(tensor.weights) == 1:
                 zero_point = find_zero_point(node, index)
                 if zero_point is not None:
@@ -150,13 +140,11 @@ class _Builder(Struct):
                 f"{self.file.name} has more than {MAX_NODES:,} nodes, those of the bodies of its "
                 "control flow included."
             )
-        nodes = []
-        for call in execution_order(block.calls, scope, self.file.name):
-            node = self.add_node(scope, call)
-            if node is not None:
-                nodes.append(node)
+        calls = execution_order(block.calls, scope, self.file.name)
+        added = [self.add_node(scope, call) for call in calls]
         outputs = tuple(self.output(scope, info.name) for info in proto.output)
-        return Graph(proto.name, inputs, outputs, tuple(nodes), {})
+        nodes = tuple([node for node in added if node is not None])
+        return Graph(proto.name, inputs, outputs, nodes, {})
 
     def output(self, scope: Scope, name: str) -> Tensor:
         tensor = scope.find(name)
@@ -171,10 +159,8 @@ class _Builder(Struct):
     # -- weights: the name of a weight in a body starts with the path to the body
 
     def add_weight(self, scope: Scope, name: str, tensor: TensorProto, origin: str) -> None:
-        dtype = dtype_name(tensor.data_type) or ""
-        shape = tuple(tensor.dims)
-        weight = scope.path + name
-        size = prod(shape)
+        dtype, shape = dtype_name(tensor.data_type) or "", tuple(tensor.dims)
+        weight, size = scope.path + name, prod(shape)
         self.weights.found[weight] = Weight(weight, dtype, shape, origin, byte_size(dtype, size))
         self.weights.stored[weight] = tensor
         asked_for = size <= _SMALL or (size <= MAX_ELEMENTS and dtype in _VALUE_DTYPES)
@@ -226,8 +212,6 @@ class _Builder(Struct):
                 "the model again."
             )
         self.add_weight(scope, name, tensor, "Constant")
-
-    # -- nodes
 
     def add_node(self, scope: Scope, call: Call) -> Node | None:
         """Return the node's record, or None if it is folded into a constant."""
@@ -297,16 +281,14 @@ class _Builder(Struct):
             )
         return tuple(constants)
 
-    # -- control flow
-
     def with_bodies(self, scope: Scope, node: Node, call: Call) -> Node:
         bodies, place, op = call.bodies, _place(scope, call), node.qualified_op
         if op == "Loop" and "body" in bodies:
             return self.with_loop_body(scope, node, call)
         if op == "Scan" and "body" in bodies:
-            scanned = control_flow.scan_inputs(node)
-            body = self.body(scope, node, (*place, "body"), bodies["body"], scanned.given)
-            return replace(node, bodies={"body": body}, trips=self.trips(place, scanned.trips))
+            given, trips = control_flow.scan_inputs(node)
+            body = self.body(scope, node, (*place, "body"), bodies["body"], given)
+            return replace(node, bodies={"body": body}, trips=self.trips(place, trips))
         if op == "If":
             condition = scope.value_of(call.inputs[0]) if call.inputs else None
             taken = self.observation.branches.get(place)

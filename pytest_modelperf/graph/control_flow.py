@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
-from msgspec import Struct
 from msgspec.structs import replace
 from onnx import AttributeProto, TensorProto
 
@@ -18,13 +18,6 @@ CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _UNNAMED = Tensor("")
 # The inputs of a Loop body before the carried values: the iteration and the condition.
 _LOOP_HEAD = (Tensor("", "int64", ()), Tensor("", "bool", ()))
-
-
-class ScanInputs(Struct, frozen=True):
-    """The inputs of a Scan body, and how often it runs."""
-
-    given: tuple[Tensor, ...]
-    trips: int | None
 
 
 def loop_inputs(node: Node, body: ParsedGraph) -> tuple[Tensor, ...]:
@@ -47,8 +40,8 @@ def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tens
     return (*given[: len(_LOOP_HEAD)], *stable)
 
 
-def scan_inputs(node: Node) -> ScanInputs:
-    """Return the inputs of a Scan body, where scanned inputs lack the scanned axis."""
+def scan_inputs(node: Node) -> tuple[tuple[Tensor, ...], int | None]:
+    """Return the inputs of a Scan body, which lack the scanned axis, and how often it runs."""
     if node.opset == 8:
         return _scan_inputs_of_batches(node)
     count = node.attr_int("num_scan_inputs", 0)
@@ -69,10 +62,10 @@ def scan_inputs(node: Node) -> ScanInputs:
         trips = outside.shape[axis] if trips is None else trips
         rest = tuple(d for i, d in enumerate(outside.shape) if i != axis % rank)
         given.append(replace(outside, shape=rest))
-    return ScanInputs(tuple(given), trips)
+    return tuple(given), trips
 
 
-def _scan_inputs_of_batches(node: Node) -> ScanInputs:
+def _scan_inputs_of_batches(node: Node) -> tuple[tuple[Tensor, ...], int | None]:
     """Return the same for opset 8, in which the body runs for each sequence of a batch on its own.
 
     The lengths of the sequences come first, and may be absent if all sequences are equally long.
@@ -88,7 +81,7 @@ def _scan_inputs_of_batches(node: Node) -> ScanInputs:
             trips = product(*shape[:2])
         inside = None if shape is None else shape[1 if index < first else 2 :]
         given.append(replace(outside, shape=inside))
-    return ScanInputs(tuple(given), trips)
+    return tuple(given), trips
 
 
 def condition_stays(
@@ -173,8 +166,6 @@ def _as_is(tensor: Tensor) -> OutputType:
 def _merged(branches: Sequence[Sequence[Tensor]]) -> list[OutputType | None]:
     types: list[OutputType | None] = []
     for first, *others in zip(*branches, strict=False):
-        shape = first.shape
-        for other in others:
-            shape = common_shape(shape, other.shape)
+        shape = reduce(common_shape, (other.shape for other in others), first.shape)
         types.append(OutputType(first.dtype, shape))
     return types

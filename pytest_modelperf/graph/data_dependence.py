@@ -89,12 +89,9 @@ class _Scope:
         self.own: dict[str, int] = {}
 
     def find(self, name: str) -> int | None:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.own:
-                return scope.own[name]
-            scope = scope.outer
-        return None
+        if name in self.own or self.outer is None:
+            return self.own.get(name)
+        return self.outer.find(name)
 
 
 class ValueFlow:
@@ -145,8 +142,6 @@ class ValueFlow:
                     seen.add(source)
                     waiting.append(source)
         return frozenset(self._constants[value][0] for value in seen if value in self._constants)
-
-    # -- reading
 
     def _walk(self, graph: FlowGraph, scope: _Scope) -> Counter[str]:
         operators: Counter[str] = Counter()
@@ -238,8 +233,6 @@ class ValueFlow:
         found = scope.find(name)
         return self._add(scope, name) if found is None else found
 
-    # -- data
-
     def _is_data(self, value: int) -> bool:
         # A constant that an operator reads directly is a setting, whatever its size.
         return value not in self._constants and value in self._computed_from_data
@@ -265,9 +258,6 @@ class ValueFlow:
             size = constant.elements if constant.is_float else constant.nbytes
             if size > (_MOST_FACTORS if constant.is_float else KEEP_INTEGER_BYTES):
                 yield value
-
-
-# -- whether the work of a graph depends on data
 
 
 # More elements than any setting has, for a constant of unknown shape.
@@ -307,9 +297,6 @@ def find_model_settings(model: ModelProto) -> frozenset[str]:
     return find_settings(model.graph, opsets.get("")).union(*functions)
 
 
-# -- our graphs
-
-
 def _steps(graph: Graph) -> FlowGraph:
     met = [*graph.outputs, *(each for node in graph.nodes for each in node.inputs)]
     constants = {t.name: _constant(t) for t in met if t is not None and t.is_constant}
@@ -331,9 +318,6 @@ def _constant(tensor: Tensor) -> Constant:
     elements = tensor.size if tensor.has_known_shape else _UNKNOWN
     nbytes = _UNKNOWN if tensor.nbytes is None else tensor.nbytes
     return Constant(tensor.is_float or tensor.dtype is None, elements, nbytes)
-
-
-# -- graphs of ONNX
 
 
 def _read_steps(graph: GraphProto | FunctionProto, opset: int | None) -> FlowGraph:

@@ -27,10 +27,8 @@ def deciding_inputs(
 
 
 def depends_on_numbers(op_type: str, domain: str) -> bool:
-    """Whether the time of an operator depends a little on all numbers in its inputs.
-
-    These functions handle large and small numbers in different ways, or branch on each number.
-    """
+    """Whether the time of an operator depends a little on all numbers in its inputs."""
+    # These handle large and small numbers in different ways, or branch on each number.
     return op_type in _TABLE_BY_NUMBERS and _SAME_AS.get(domain, domain) in _TABLE
 
 

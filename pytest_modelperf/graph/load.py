@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 
@@ -18,14 +18,13 @@ from pytest_modelperf.graph.binding import Binding, BoundInputs, DeclaredInput, 
 from pytest_modelperf.graph.build import BuiltGraph, GraphBuild
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph, unified_domain
 from pytest_modelperf.graph.given_values import require_fitting_values
-from pytest_modelperf.graph.input_hints import head_sizes, state_batches
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import Resolver
 from pytest_modelperf.graph.scope import MAX_ELEMENTS
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.state_inputs import require_equal_shapes
-from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes
+from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes, with_bodies
 from pytest_modelperf.graph.structure import Graph, Observation, Tensor, Value
 from pytest_modelperf.graph.validity import (
     check_calls,
@@ -68,10 +67,9 @@ class BoundModel(Struct, frozen=True, eq=False):
     def observed(self, observation: Observation) -> BoundModel:
         """Return the model with the shapes that a run showed. It is not read or bound again."""
         built = _built(self.build, self.inputs, self.phase, observation)
+        graph, tensors, stored = built.graph, built.tensors, built.stored
         notes = _notes(built, self.phase)
-        return replace(
-            self, graph=built.graph, tensors=built.tensors, stored=built.stored, notes=notes
-        )
+        return replace(self, graph=graph, tensors=tensors, stored=stored, notes=notes)
 
     def read_weight(self, name: str) -> Value | None:
         """Return the values of a stored weight, or None for one that a node generates."""
@@ -125,6 +123,9 @@ def _load(asked: Asked) -> BoundModel:
     for spec in bound.values.values():
         require_fitting_values(spec, file.name)
     declared = None if bound.rebound else _declared_types(proto, bound)
+    values = _given_values(bound)
+    rewritten: tuple[str, ...] = ()
+    before = None
     _forget_shapes(proto.graph)
     if bound.rebound:
         # The inputs of bodies have shapes from the graph around them. Scalars keep their shape: a
@@ -133,10 +134,6 @@ def _load(asked: Asked) -> BoundModel:
         for body in bodies:
             _forget_shapes(body.proto)
             _clear_shapes(each for each in body.proto.input if each.type.tensor_type.shape.dim)
-    rewritten: tuple[str, ...] = ()
-    before = None
-    values = _given_values(bound)
-    if bound.rebound:
         before = GraphBuild(file, resolver, values, proto, block, None)().graph
         rewritten = follow_batch(proto, before, bound)
         block = read_graph(proto.graph, file.name)
@@ -176,7 +173,7 @@ def _notes(built: BuiltGraph, phase: BoundPhase | None) -> tuple[str, ...]:
 def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
     """Return the inputs that the user must give, as the model declares them."""
     stored = stored_names(proto.graph)
-    batches, sizes = state_batches(proto.graph), head_sizes(proto.graph)
+    batches, sizes = _state_batches(proto.graph), _head_sizes(proto.graph)
     inputs = (
         DeclaredInput(info.name, *_declared_type(info.type), batch_axis=batches.get(info.name))
         for info in proto.graph.input
@@ -353,3 +350,85 @@ def _given_values(bound: BoundInputs) -> dict[str, Value]:
         with np.errstate(all="ignore"):
             values[name] = filled.reshape(spec.shape).astype(spec.dtype)
     return values
+
+
+# -- what the nodes that use an input add to its declared shape: the batch axis of a state, and the
+# size of an attention head
+
+
+# The places of the states among the inputs of an operator; their shape is
+# [directions, batch, size].
+_STATES = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
+_RANK, _BATCH_AXIS = 3, 1
+# These select some layers of a state, or reshape it, and keep its batch.
+_PASSES = frozenset({"Cast", "Gather", "Identity", "Slice", "Split", "Squeeze", "Unsqueeze"})
+
+_ATTENTION, _DOMAIN = "GroupQueryAttention", "com.microsoft"
+# The places of the caches among the inputs of that operator.
+_CACHES = (3, 4)
+
+
+def _state_batches(graph: onnx.GraphProto) -> dict[str, int]:
+    """Map each input that holds a recurrent state of [layers, batch, size] to its batch axis.
+
+    Such an input often leaves its batch without a name, or fixes it, while the data names it.
+    """
+    sources: dict[str, list[str]] = {}
+    states: list[str] = []
+    # An exporter may put the whole model into an If.
+    for node in with_bodies(graph.node):
+        if node.op_type in _PASSES and node.input:
+            for name in node.output:
+                sources.setdefault(name, []).append(node.input[0])
+        for attribute in node.attribute:
+            if node.op_type == "If" and attribute.type == onnx.AttributeProto.GRAPH:
+                for name, made in zip(node.output, attribute.g.output, strict=False):
+                    sources.setdefault(name, []).append(made.name)
+        if node.op_type in _STATES and not _has_batch_first(node):
+            taken = _STATES[node.op_type]
+            states += [node.input[place] for place in taken if place < len(node.input)]
+    held = _origins(states, sources)
+    return {
+        info.name: _BATCH_AXIS
+        for info in graph.input
+        if info.name in held and len(info.type.tensor_type.shape.dim) == _RANK
+    }
+
+
+def _has_batch_first(node: onnx.NodeProto) -> bool:
+    return any(each.name == "layout" and each.i == 1 for each in node.attribute)
+
+
+def _origins(names: Sequence[str], sources: Mapping[str, Sequence[str]]) -> set[str]:
+    waiting, seen = list(names), set(names)
+    while waiting:
+        new = set(sources.get(waiting.pop(), ())) - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def _head_sizes(graph: onnx.GraphProto) -> dict[str, int]:
+    """Map each input that holds keys or values to the size of a head.
+
+    onnxruntime-genai names the last dimension of a cache instead of fixing it, so that one model
+    also serves quantized caches. The width of the result of attention, divided by the number of
+    heads, is the size of one head.
+    """
+    widths: dict[str, int] | None = None
+    sizes: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type != _ATTENTION or node.domain != _DOMAIN:
+            continue
+        widths = _widths(graph) if widths is None else widths
+        heads = next((each.i for each in node.attribute if each.name == "num_heads"), 0)
+        width = widths.get(node.output[0], 0) if node.output else 0
+        if heads > 0 and width > 0 and width % heads == 0:
+            caches = (node.input[place] for place in _CACHES if place < len(node.input))
+            sizes |= dict.fromkeys(filter(None, caches), width // heads)
+    return sizes
+
+
+def _widths(graph: onnx.GraphProto) -> dict[str, int]:
+    shapes = {info.name: info.type.tensor_type.shape.dim for info in graph.value_info}
+    return {name: dims[-1].dim_value for name, dims in shapes.items() if dims}

@@ -7,6 +7,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from io import BytesIO
 from math import prod
 from mmap import ACCESS_READ, mmap
@@ -181,8 +182,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         """Return the values of a tensor of this model, from its file or from external data."""
         full = tensor
         if tensor.data_location == TensorProto.EXTERNAL:
-            full = TensorProto()
-            full.CopyFrom(tensor)
+            full = deepcopy(tensor)
             full.ClearField("external_data")
             full.ClearField("data_location")
             skipped = skipped_data(tensor)
@@ -203,11 +203,10 @@ class ModelFile(Struct, frozen=True, eq=False):
             # onnx types the result as the union of all that numpy can hold.
             values: npt.NDArray[np.generic] = numpy_helper.to_array(full)
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
-            reason = (
-                f"onnx does not know the type {error}" if isinstance(error, KeyError) else error
-            )
+            unknown = "onnx does not know the type " if isinstance(error, KeyError) else ""
             raise ModelError(
-                f"the weight {printable_name(tensor)!r} of {self.name} cannot be read: {reason}"
+                f"the weight {printable_name(tensor)!r} of {self.name} cannot be read: "
+                f"{unknown}{error}"
             ) from error
         return values
 
@@ -521,9 +520,7 @@ def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
 
 def require_inside(file: ModelFile) -> None:
     """Raise ModelError if external data is outside the model's folder. It need not exist."""
-    if file.path is None:
-        return
-    for location, tensor in _by_file(file.proto).items():
+    for location, tensor in _by_file(file.proto).items() if file.path else ():
         _path_inside(file, tensor, location)
 
 

@@ -161,9 +161,6 @@ def _aligned(node: Node, shapes: Sequence[Sequence[int] | None]) -> list[Shape |
     return aligned
 
 
-# -- notes
-
-
 def _completions(before: Graph, after: Graph) -> Iterator[str]:
     known = dict(_places(before))
     shapes = trips = branches = 0
@@ -215,8 +212,9 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
     for place, node in _places(graph):
         seen = observation.nodes.get(place)
         if node.trips is None and seen is not None:
-            inside = _inside(node, place, observation)
-            runs = max((inner.calls for inner in inside), default=0)
+            inside = [(name, each.id) for name, body in node.bodies.items() for each in body.nodes]
+            found = (observation.nodes.get((*place, *inner)) for inner in inside)
+            runs = max((each.calls for each in found if each is not None), default=0)
             yield (
                 f"{describe_node(node)} runs its body {runs} times in {seen.calls} calls, so not "
                 "equally often each time"
@@ -235,14 +233,6 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
                     f"{len(body.nodes)} layers change from trip to trip, first of "
                     f"{describe_node(varying[0])}: dependent counts are unknown"
                 )
-
-
-def _inside(node: Node, place: NodePlace, observation: Observation) -> Iterator[SeenNode]:
-    for name, body in node.bodies.items():
-        for inner in body.nodes:
-            seen = observation.nodes.get((*place, name, inner.id))
-            if seen is not None:
-                yield seen
 
 
 def _places(graph: Graph, around: NodePlace = ()) -> Iterator[tuple[NodePlace, Node]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -28,42 +29,30 @@ def sample_model() -> onnx.ModelProto:
         weights.append(numpy_helper.from_array(values, name))
         return name
 
+    make_conv = partial(helper.make_node, "Conv", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     last = "image"
     for index, (before, after) in enumerate(pairwise(_CHANNELS)):
         stride = 1 if index == 0 else 2
         inputs = [last, weight(f"w{index}", after, before, 3, 3), weight(f"b{index}", after)]
-        nodes.append(
-            helper.make_node(
-                "Conv",
-                inputs,
-                [f"conv{index}"],
-                f"conv{index}",
-                kernel_shape=[3, 3],
-                pads=[1, 1, 1, 1],
-                strides=[stride, stride],
-            )
-        )
+        conv = f"conv{index}"
+        nodes.append(make_conv(inputs, [conv], conv, strides=[stride, stride]))
         last = f"relu{index}"
-        nodes.append(helper.make_node("Relu", [f"conv{index}"], [last], last))
+        nodes.append(helper.make_node("Relu", [conv], [last], last))
+    last_weights = weight("w_out", _CHANNELS[-1], _CLASSES), weight("b_out", _CLASSES)
     nodes += [
         helper.make_node("GlobalAveragePool", [last], ["pooled"], "pool"),
         helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
-        helper.make_node(
-            "Gemm",
-            ["flat", weight("w_out", _CHANNELS[-1], _CLASSES), weight("b_out", _CLASSES)],
-            ["classes"],
-            "gemm",
-        ),
+        helper.make_node("Gemm", ["flat", *last_weights], ["classes"], "gemm"),
     ]
-    graph = helper.make_graph(
+    return _model(
         nodes,
-        "sample",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, _SIZE, _SIZE])],
-        [helper.make_tensor_value_info("classes", TensorProto.FLOAT, ["N", _CLASSES])],
+        {"image": ["N", 3, _SIZE, _SIZE]},
+        {"classes": ["N", _CLASSES]},
         weights,
+        name="sample",
+        opset=17,
+        ir_version=8,
     )
-    opsets = [helper.make_opsetid("", 17)]
-    return helper.make_model(graph, ir_version=8, opset_imports=opsets)
 
 
 # -- small models to measure the peaks of a machine
@@ -72,8 +61,6 @@ def sample_model() -> onnx.ModelProto:
 # The types of products. An engine may compute in another type, or lack some of them.
 PRODUCTS = ("float32", "int8", "float16", "bfloat16")
 
-_OPSET = 21
-_IR_VERSION = 10
 _TYPES = {
     "float32": TensorProto.FLOAT,
     "float16": TensorProto.FLOAT16,
@@ -145,19 +132,23 @@ def _drawn(count: int) -> npt.NDArray[np.float32]:
     return np.resize(pool, count)
 
 
-def _model(
+def _model(  # noqa: PLR0913  # the parts of a model
     nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Sequence[int]],
-    outputs: Mapping[str, Sequence[int]],
+    inputs: Mapping[str, Sequence[int | str]],
+    outputs: Mapping[str, Sequence[int | str]],
     weights: Sequence[onnx.TensorProto],
     kind: int = TensorProto.FLOAT,
+    *,
+    name: str = "peak",
+    opset: int = 21,
+    ir_version: int = 10,
 ) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
-        "peak",
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()],
+        name,
+        [helper.make_tensor_value_info(each, kind, shape) for each, shape in inputs.items()],
+        [helper.make_tensor_value_info(each, kind, shape) for each, shape in outputs.items()],
         weights,
     )
-    opsets = [helper.make_opsetid("", _OPSET)]
-    return helper.make_model(graph, ir_version=_IR_VERSION, opset_imports=opsets)
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, ir_version=ir_version, opset_imports=opsets)

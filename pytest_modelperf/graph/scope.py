@@ -86,7 +86,6 @@ class Scope:
         self.path = path
         # Unlike the path, the place is made of ids, which are unique in a graph.
         self.place = place
-        self.depth: int = 0 if outer is None else outer.depth + 1
         self.opset = opset
         self.tensors: dict[str, Tensor] = {}
         # The types from onnx's inference, including sequences and optionals.
@@ -101,27 +100,19 @@ class Scope:
         self._values: dict[str, Value | None] = {}
 
     def find(self, name: str) -> Tensor | None:
-        scope: Scope | None = self
-        while scope is not None:
-            tensor = scope.tensors.get(name)
-            if tensor is not None:
-                return tensor
-            scope = scope.outer
-        return None
+        tensor = self.tensors.get(name)
+        return self.outer.find(name) if tensor is None and self.outer is not None else tensor
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
 
     def type_of(self, name: str) -> TypeProto | None:
-        scope: Scope | None = self
-        while scope is not None:
-            tensor = scope.tensors.get(name)
-            if tensor is not None and tensor.dtype is not None and tensor.dtype in DATA_TYPES:
-                return helper.make_tensor_type_proto(DATA_TYPES[tensor.dtype], tensor.shape)
-            if name in scope.types:
-                return scope.types[name]
-            scope = scope.outer
-        return None
+        tensor = self.tensors.get(name)
+        if tensor is not None and tensor.dtype is not None and tensor.dtype in DATA_TYPES:
+            return helper.make_tensor_type_proto(DATA_TYPES[tensor.dtype], tensor.shape)
+        if name in self.types or self.outer is None:
+            return self.types.get(name)
+        return self.outer.type_of(name)
 
     def inferred(self, name: str) -> Tensor:
         """Return a tensor with the type that inference over the whole graph found."""
@@ -141,14 +132,9 @@ class Scope:
 
     def value_of(self, name: str, depth: int = 0) -> Value | None:
         """Return the value of a small tensor, if it follows from constants and known shapes."""
-        scope: Scope | None = self
-        while scope is not None and name not in scope.tensors:
-            scope = scope.outer
-        return None if scope is None else scope.own_value(name, depth)
-
-    def own_value(self, name: str, depth: int) -> Value | None:
-        """Return the value of a tensor of this scope, which is computed once."""
-        tensor = self.tensors[name]
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            return None if self.outer is None else self.outer.value_of(name, depth)
         known = tensor.value if tensor.value is not None else self.given.get(name)
         if known is not None:
             return known

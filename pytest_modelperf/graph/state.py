@@ -215,8 +215,6 @@ class _Finder:
             fixed=tuple(name for name in order if name in self.fixed),
         )
 
-    # -- pairs
-
     def take_named(self) -> None:
         inputs = [declared.name for declared in self.inputs]
         outputs = [declared.name for declared in self.outputs]
@@ -298,8 +296,6 @@ class _Finder:
     def batch_axes(self, declared: DeclaredInput) -> set[int]:
         return {axis for name, axis in self.batch_places if name == declared.name}
 
-    # -- inputs that follow from the number of tokens, and those that stay
-
     def take(self, names: Sequence[str]) -> None:
         for name in names:
             del self.left[name]
@@ -380,8 +376,6 @@ class _Finder:
             present = printable(presents[0])
             self.fail(f"the output {present!r} has the name of state, but no input fits")
 
-    # -- tokens
-
     def take_tokens(self) -> tuple[tuple[InputAxis, ...], int | None]:
         candidates = [
             declared
@@ -434,8 +428,6 @@ class _Finder:
             for each in tokens
             if each.axis < 3
         )
-
-    # -- what is not understood
 
     def fail(self, what: str, hint: str = "") -> NoReturn:
         error = UsageError(

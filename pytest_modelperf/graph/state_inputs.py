@@ -144,8 +144,6 @@ class _Maker:
             Count.NEW: span.new,
         }[counts]
 
-    # -- sizes
-
     def set(self, name: str, axis: int, size: int) -> None:
         key = self.key(name, axis)
         if key is None:
@@ -203,8 +201,6 @@ class _Maker:
         sizes = [self.size(name, axis) for axis in range(len(dims))]
         known = tuple(size for size in sizes if size is not None)
         return known if len(known) == len(sizes) else None
-
-    # -- values
 
     def spec(
         self, name: str, dtype: str, shape: tuple[int, ...], values: Sequence[float]

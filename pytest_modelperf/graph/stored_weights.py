@@ -88,13 +88,9 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
     head = file.piece(start, start + 11)
     size = next((i for i, byte in enumerate(head[1:], 2) if byte < 0x80), len(head))
     length = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(head[1:size]))
-    is_packed = head[0] == tag and start + size + length == stop == start + size + (
-        packed_bytes(tensor)
-    )
-    return (start + size, stop) if is_packed else None
-
-
-# -- digests
+    begin = start + size
+    is_packed = head[0] == tag and begin + length == stop == begin + packed_bytes(tensor)
+    return (begin, stop) if is_packed else None
 
 
 def digest_weights(file: ModelFile) -> str:
@@ -141,10 +137,8 @@ def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | 
     Weights of one group are drawn alike. Equal weights have the same type, shape and bytes: groups
     of zeros are drawn along an axis, so one note gives other bytes in another shape. Vectors of
     scales are in one group even if one is only a multiple of the other. Groups are numbered from 1,
-    in the order of their first weights. A weight with an exact note needs no group, because the
-    same note gives the same bytes.
-
-    Only scales, and weights with the same type, shape and note, are read once more.
+    in the order of their first weights. A weight with an exact note needs no group. Only scales,
+    and weights with the same type, shape and note, are read once more.
     """
     # By everything but its bytes that the drawn numbers of a weight depend on.
     alike: dict[object, list[int]] = defaultdict(list)
@@ -155,12 +149,9 @@ def find_groups(file: ModelFile, weights: Sequence[NotedWeight]) -> tuple[int | 
         if weight.is_scale and weight.number.is_float and len(weight.dims) == 1:
             scales[weight.number, weight.dims].append(index)
         else:
-            key = weight.number, weight.dims, weight.stored.dense_shape, weight.note
-            alike[key].append(index)
+            alike[weight.number, weight.dims, weight.stored.dense_shape, weight.note].append(index)
     groups: list[list[int]] = []
-    for candidates in alike.values():
-        if len(candidates) == 1:
-            continue
+    for candidates in (each for each in alike.values() if len(each) > 1):
         equal: dict[bytes, list[int]] = defaultdict(list)
         for index in candidates:
             equal[_digest(file, weights[index])].append(index)

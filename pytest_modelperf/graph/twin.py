@@ -271,9 +271,6 @@ def is_left_out(tensor: TensorProto) -> bool:
     return bool(_entries(tensor, TWIN_KEY))
 
 
-# -- making
-
-
 def turn_lists_into_tensors(proto: ModelProto, most: int) -> None:
     """Turn longer lists of numbers in Constant nodes into tensors, which can be left out."""
     for node in walk_nodes(proto):
@@ -314,9 +311,8 @@ def _take_note(
 ) -> NotedWeight | None:
     tensor = stored.tensor
     number = stored_number(tensor)
-    if stored.kind is StorageKind.ATTRIBUTE or number is None:
-        return None
-    if packed_bytes(tensor) <= limit(stored, uses):
+    is_attribute = stored.kind is StorageKind.ATTRIBUTE
+    if is_attribute or number is None or packed_bytes(tensor) <= limit(stored, uses):
         return None
     if stored.kind is StorageKind.SPARSE_INDICES:
         return NotedWeight(stored, number, _describe_indices(file, stored, number))
@@ -404,9 +400,6 @@ def _keep(file: ModelFile, tensor: TensorProto) -> None:
         )
 
 
-# -- reading
-
-
 def _metadata(proto: ModelProto) -> str | None:
     return next((entry.value for entry in proto.metadata_props if entry.key == TWIN_KEY), None)
 
@@ -426,8 +419,7 @@ def _check_file_size(path: Path, name: str) -> None:
 
 def _check_schema(metadata: str, name: str) -> None:
     try:
-        found = json.loads(metadata)
-        schema = found["schema"]
+        schema = json.loads(metadata)["schema"]
     except (ValueError, TypeError, KeyError, RecursionError):
         schema = None
     if type(schema) is not int or schema < 1:

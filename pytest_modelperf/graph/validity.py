@@ -9,7 +9,7 @@ import heapq
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx
 from msgspec import Struct
@@ -196,6 +196,8 @@ def check_stored_tensors(block: ParsedGraph, file: ModelFile) -> None:
             check_text(file.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim))
 
 
+# The domain, the name and the overload of a local function, as a node refers to it.
+_FunctionKey: TypeAlias = tuple[str, str, str]
 # The deepest nesting of local functions. Exporters nest about ten.
 MAX_FUNCTION_DEPTH = 200
 
@@ -205,9 +207,7 @@ def check_functions(file: ModelFile) -> None:
     for function in file.proto.functions:
         check_text(file.name, function.name, function.domain, *function.input, *function.output)
         read_calls(function.node, file.name)
-    functions = {
-        _FunctionKey(unified_domain(f.domain), f.name, f.overload): f for f in file.proto.functions
-    }
+    functions = {(unified_domain(f.domain), f.name, f.overload): f for f in file.proto.functions}
     sizes: dict[_FunctionKey, int] = {}
 
     def unfolded(key: _FunctionKey, path: tuple[_FunctionKey, ...]) -> int:
@@ -215,7 +215,7 @@ def check_functions(file: ModelFile) -> None:
             return sizes[key]
         if key in path or len(path) > MAX_FUNCTION_DEPTH:
             raise ModelError(
-                f"{file.name} has a local function {printable(key.name)!r} that "
+                f"{file.name} has a local function {printable(key[1])!r} that "
                 + (
                     "calls itself. The file is damaged: export the model again."
                     if key in path
@@ -237,15 +237,9 @@ def check_functions(file: ModelFile) -> None:
         )
 
 
-class _FunctionKey(Struct, frozen=True):
-    domain: str
-    name: str
-    overload: str
-
-
 def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_FunctionKey]:
     for node in with_bodies(nodes):
-        yield _FunctionKey(unified_domain(node.domain), node.op_type, node.overload)
+        yield unified_domain(node.domain), node.op_type, node.overload
 
 
 def execution_order(calls: Sequence[Call], available: Container[str], model: str) -> Sequence[Call]:

@@ -194,9 +194,6 @@ def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
             yield "large integer weights, which may be indices, are drawn within their range"
 
 
-# -- weights and texts that nodes store
-
-
 def _turn_constants_into_initializers(graph: GraphProto) -> None:
     """Turn the left-out Constant nodes of a graph and its bodies into initializers.
 

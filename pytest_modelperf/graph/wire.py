@@ -205,7 +205,7 @@ class _Slimmer(_Reader):
             self.require_single(start, end, kind)
         data = self.data
         children = _CHILDREN[kind]
-        chunks: list[bytes] | None = None
+        chunks: list[bytes] = []
         copied = position = start
         while (position := self.next_field(position, end, kind)) < end:
             field_start = position
@@ -216,17 +216,12 @@ class _Slimmer(_Reader):
             slimmed = self.message(content, position, child, depth - 1)
             if slimmed is None:
                 continue
-            if chunks is None:
-                chunks = []
             size = sum(map(len, slimmed))
-            chunks.append(data[copied:field_start] + field_head(field, size))
-            chunks.extend(slimmed)
+            chunks += (data[copied:field_start] + field_head(field, size), *slimmed)
             if child == _TENSOR:
                 give_back(data, field_start, position)
             copied = position
-        if chunks is not None:
-            chunks.append(data[copied:end])
-        return chunks
+        return [*chunks, data[copied:end]] if chunks else None
 
     def require_single(self, start: int, end: int, kind: int) -> None:
         """Raise ModelError if a field that holds a single tensor occurs twice."""
@@ -295,11 +290,9 @@ class _Restorer(_Reader):
             if restored is None:
                 continue
             size = sum(map(chunk_size, restored))
-            chunks.append(self.data[copied:field_start] + field_head(field, size))
-            chunks.extend(restored)
+            chunks += (self.data[copied:field_start] + field_head(field, size), *restored)
             copied = position
-        chunks.append(self.data[copied:end])
-        return chunks
+        return [*chunks, self.data[copied:end]]
 
     def tensor(self, start: int, end: int) -> list[Chunk] | None:
         """Return the tensor without its note, and the spans in it. Other external_data stays."""

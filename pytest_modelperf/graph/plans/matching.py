@@ -23,10 +23,6 @@ class Matching(Struct, frozen=True):
     before: tuple[int, ...]
     after: tuple[int, ...]
 
-    @property
-    def has_changes(self) -> bool:
-        return bool(self.before or self.after)
-
 
 # The most reliable keys come first: alike from both ends, from the inputs, from the outputs. Among
 # equal kernels, those with the same name are partners, because query, key and value of a layer

@@ -322,11 +322,13 @@ def write_part(
     `types` has the type and the shape of each tensor at its edge. With `wakes_threads`, all threads
     are awake when its kernels begin.
     """
-    model = _like(plan)
+    model = ModelProto(ir_version=max(plan.proto.ir_version, _WEIGHTS_APART))
+    model.opset_import.extend(plan.proto.opset_import)
+    model.functions.extend(plan.proto.functions)
+    model.graph.CopyFrom(GraphProto(name="part"))
     if not side.kernels:
         _do_nothing(model.graph)
-    nodes = [plan.kernels[index].node for index in side.kernels]
-    model.graph.node.extend(nodes)
+    model.graph.node.extend(plan.kernels[index].node for index in side.kernels)
     places = {move.offset: move.place for move in find_moves(plan, side)}
     for tensor in _weights_of(plan, side):
         own = model.graph.initializer.add()
@@ -398,14 +400,6 @@ def _copy(plan: EnginePlan) -> ModelProto:
     return model
 
 
-def _like(plan: EnginePlan) -> ModelProto:
-    model = ModelProto(ir_version=max(plan.proto.ir_version, _WEIGHTS_APART))
-    model.opset_import.extend(plan.proto.opset_import)
-    model.functions.extend(plan.proto.functions)
-    model.graph.CopyFrom(GraphProto(name="part"))
-    return model
-
-
 # -- units: the kernels of two plans that stand in the same place
 
 
@@ -442,7 +436,7 @@ def _divide(
 ) -> Iterator[Unit]:
     old, new = part.before.changed, part.after.changed
     here, there = (
-        [_look(plan, index, own) for index in indexes]
+        [(plan.kernels[i].op_type, own.get(plan.kernels[i].name)) for i in indexes]
         for plan, indexes, own in zip(plans, (old, new), types, strict=True)
     )
     matcher = difflib.SequenceMatcher(None, here, there, autojunk=False)
@@ -455,8 +449,3 @@ def _divide(
         else:
             yield from (Unit((index,), ()) for index in old[first:last])
             yield from (Unit((), (index,)) for index in new[begin:end])
-
-
-def _look(plan: EnginePlan, index: int, types: TensorTypes) -> tuple[str, str | None]:
-    kernel = plan.kernels[index]
-    return kernel.op_type, types.get(kernel.name)

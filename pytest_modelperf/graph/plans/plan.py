@@ -176,10 +176,11 @@ class EnginePlan:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The operator of each kernel with its attributes, but without its inputs."""
-        return tuple(self._kind(kernel.node, self._outside) for kernel in self.kernels)
-
-    def _outside(self, name: str) -> str:
-        return self.weight_identities.get(name, _OUTSIDE)
+        known = self.weight_identities
+        return tuple(
+            self._kind(kernel.node, lambda name: known.get(name, _OUTSIDE))
+            for kernel in self.kernels
+        )
 
     @cached_property
     def weight_identities(self) -> Mapping[str, str]:
@@ -211,8 +212,6 @@ class EnginePlan:
             if len(readers := [each for name in names for each in self.readers.get(name, ())]) > 1
         )
 
-    # -- weights
-
     @cached_property
     def _flow(self) -> ValueFlow:
         return read_plan_flow(self.proto)
@@ -231,7 +230,8 @@ class EnginePlan:
     def _identity(self, tensor: TensorProto, operators: set[str]) -> str:
         if tensor.name in self._flow.settings:
             return identify_setting(tensor, self._content_of_any(tensor))
-        shown = identify_weight(tensor, operators, self._contents)
+        contents = Contents(numpy_helper.to_array, self._content)
+        shown = identify_weight(tensor, operators, contents)
         if not is_float(tensor) or prod(tensor.dims) == 1:
             return shown
         facts = self._facts_of(tensor)
@@ -244,10 +244,6 @@ class EnginePlan:
             return f"sparse {stored}"
         parts = (_without_names(sparse.values), _without_names(sparse.indices))
         return f"sparse {stored} {digest_bytes(b''.join(parts)).hex()}"
-
-    @cached_property
-    def _contents(self) -> Contents:
-        return Contents(numpy_helper.to_array, self._content)
 
     def _content(self, tensor: TensorProto) -> bytes:
         if tensor.data_type not in INTEGER_TYPES and packed_bytes(tensor) > KEEP_BYTES:
@@ -263,19 +259,17 @@ class EnginePlan:
             return b""
         return digest_bytes(tensor.raw_data or _without_names(tensor))
 
-    # -- kernels with bodies
-
     def _kind(self, node: NodeProto, outer: Callable[[str], str]) -> str:
-        attributes = [
-            self._body_digest(attribute.g, outer)
-            if attribute.type == AttributeProto.GRAPH
-            else _without_names(attribute).hex()
+        attributes = sorted(
+            (
+                str(attribute.name),
+                self._body_digest(attribute.g, outer)
+                if attribute.type == AttributeProto.GRAPH
+                else _without_names(attribute).hex(),
+            )
             for attribute in node.attribute
-        ]
-        names = [str(attribute.name) for attribute in node.attribute]
-        return digest_texts(
-            str(node.op_type), str(node.domain), repr(sorted(zip(names, attributes, strict=True)))
         )
+        return digest_texts(str(node.op_type), str(node.domain), repr(attributes))
 
     def _body_digest(self, body: GraphProto, outer: Callable[[str], str]) -> str:
         operators: dict[str, set[str]] = defaultdict(set)
@@ -348,9 +342,6 @@ def _describe_other(first: EnginePlan, second: EnginePlan, kernel: PlanKernel) -
                     what = "another share of subnormal numbers"
                 return f"a weight of its {kernel.op_type} {kernel.name!r} has {what}"
     return f"its {kernel.op_type} {kernel.name!r} works on other tensors or in another way"
-
-
-# -- reading
 
 
 def _kernel(node: NodeProto) -> PlanKernel:

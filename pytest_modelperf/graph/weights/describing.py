@@ -76,9 +76,6 @@ def measure(number: NumberType, pieces: Iterable[Codes]) -> Statistics:
     return moments.statistics(None)
 
 
-# -- run lengths
-
-
 def _find_run_lengths(
     number: NumberType, dims: tuple[int, ...], pieces: Pieces
 ) -> RunLengths | None:
@@ -136,9 +133,6 @@ def _with_row(block: RowBlock, runs: tuple[ValueRun, ...]) -> RowBlock | None:
     return RowBlock(row + 1, block.runs)
 
 
-# -- zeros and subnormal numbers
-
-
 def _find_groups(
     is_zero: npt.NDArray[np.bool_], shape: tuple[int, ...], zeros: int
 ) -> GroupedZeros | None:
@@ -176,9 +170,6 @@ def _find_dead_slices(
         if subnormals > most:
             best, most = DeadSlices(axis, int(is_dead.sum()), dead.size - subnormals), subnormals
     return best
-
-
-# -- distributions
 
 
 class _Moments(Struct):

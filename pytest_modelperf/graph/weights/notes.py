@@ -270,17 +270,11 @@ def _parse_statistics(
     _check_distribution(found, number)
     if found.grouped_zeros is not None and not found.grouped_zeros.fits(shape, found.zeros):
         raise ValueError("the groups of its zeros do not fit its shape")
-    _check_dead_slices(found, shape)
-    return found
-
-
-def _check_dead_slices(found: Statistics, shape: tuple[int, ...]) -> None:
-    if found.dead is None:
-        return
-    if found.grouped_zeros is not None:
+    if found.dead is not None and found.grouped_zeros is not None:
         raise ValueError("it has groups of zeros and dead slices")
-    if not found.dead.fits(shape, found.zeros, found.subnormals):
+    if found.dead is not None and not found.dead.fits(shape, found.zeros, found.subnormals):
         raise ValueError("its dead slices do not fit its shape and its subnormal numbers")
+    return found
 
 
 def _check_distribution(found: Statistics, number: NumberType) -> None:
@@ -309,12 +303,11 @@ def _parse_run_lengths(
         msgspec.convert({"rows": rows, "runs": runs}, RowBlock)
         for rows, *runs in msgspec.convert(fields["rows"], _Lists)
     )
-    found = RunLengths(blocks)
-    if not found.fits(*rows_and_columns(number, dims)):
+    if not RunLengths(blocks).fits(*rows_and_columns(number, dims)):
         raise ValueError("its rows do not fill its shape")
     if any(run.code >= 1 << number.bits for block in blocks for run in block.runs):
         raise ValueError("its rows hold numbers that its type does not have")
-    return found
+    return RunLengths(blocks)
 
 
 def _parse_indices(fields: dict[str, Any], dims: tuple[int, ...]) -> Indices:
