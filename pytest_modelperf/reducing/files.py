@@ -155,9 +155,6 @@ def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFac
     )
 
 
-# -- a reduction as JSON, with the place of its files
-
-
 def dump_reduction(found: Reduction, target: str) -> str:
     """Return the reduction as JSON text, whose files are at `target`."""
     document = REDUCTION.of(found)

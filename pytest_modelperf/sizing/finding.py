@@ -29,7 +29,7 @@ from pytest_modelperf.graph.binding import (
 )
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.graph.structure import Graph, Tensor
+from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
 from pytest_modelperf.profiler.model_in_worker import make_workload, start_on, unchanged
@@ -131,24 +131,20 @@ def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, 
         values = demand.compared
         if tensor.dtype == "bool" and demand.decides:
             values = (1.0, 0.0)
+        size = format_shape(tensor.shape) if tensor.shape else ""
         found = [
-            FoundInput(tensor.name, _text(tensor, value), _reason(demand.decides, value))
-            for value in values
+            FoundInput(
+                tensor.name,
+                f"{tensor.name}:{tensor.dtype}:{size}:{value}",
+                f"decides {demand.decides}; the graph compares it with {value}",
+            )
+            for value in map(exact_number, values)
         ]
         if found:
             choices.append(found)
     yield from product(*choices)
     if choices:
         yield ()
-
-
-def _text(tensor: Tensor, value: float) -> str:
-    size = format_shape(tensor.shape) if tensor.shape else ""
-    return f"{tensor.name}:{tensor.dtype}:{size}:{exact_number(value)}"
-
-
-def _reason(decides: str, value: float) -> str:
-    return f"decides {decides}; the graph compares it with {exact_number(value)}"
 
 
 # -- find sizes that a model runs with

@@ -113,9 +113,6 @@ def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
     return _Writer(bound, prunable, Drawer(seed)).write(path)
 
 
-# -- which weights
-
-
 class _Prunable(Struct, frozen=True):
     weight: Weight
     fan_in: int
@@ -170,9 +167,6 @@ def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
     named = ", ".join(f"{count} {printable(op)}" for op, count in counts[:_NAMED])
     rest = f" and {len(counts) - _NAMED} other types" if len(counts) > _NAMED else ""
     return f"none of its operators multiplies with one (it has {named}{rest})"
-
-
-# -- the file
 
 
 class _Writer(Struct):

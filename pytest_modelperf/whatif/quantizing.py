@@ -48,33 +48,20 @@ def quantize(  # noqa: PLR0913  # what to quantize and how, and by which code in
 ) -> tuple[str, ...]:
     """Write the quantized model to `target`, and return notes on it.
 
-    `feeds` are the inputs of each calibrating inference.
-
-    `limit_s` limits native code, such as one of these inferences. Python code has no limit, because
-    it does not hang, and the quantizer needs minutes for a graph of many nodes.
-
-    `code` is sent to the worker that `start` makes. None means the code for ONNX Runtime's
-    quantizer.
-
     The weights of `source` have to be stored (see `whatif.pruned.write_stored`). If the model is
-    large or has external data, the weights of the result are in a separate file.
+    large or has external data, the weights of the result are in a separate file. `feeds` are the
+    inputs of each calibrating inference. `limit_s` limits native code, such as one of these
+    inferences. Python code has no limit: the quantizer needs minutes for a graph of many nodes.
+    `code` is sent to the worker that `start` makes, by default that for ONNX Runtime's quantizer.
     """
     before = read_products(source)
     if not before.of_floats:
-        raise ModelError(
-            f"{form} INT8: nothing is left to quantize, "
-            + (
-                f"the {before.of_integers} products of the model multiply integers already."
-                if before.of_integers
-                else "the model has no convolution and no matrix product."
-            )
-        )
-    asked = {
-        "source": str(source.absolute()),
-        "target": str(target.absolute()),
-        "form": form,
-        "is_large": before.is_large,
-    }
+        why = "the model has no convolution and no matrix product."
+        if before.of_integers:
+            why = f"the {before.of_integers} products of the model multiply integers already."
+        raise ModelError(f"{form} INT8: nothing is left to quantize, {why}")
+    paths = {"source": str(source.absolute()), "target": str(target.absolute())}
+    asked = {**paths, "form": form, "is_large": before.is_large}
     code = code or find_source(QUANTIZER)
     with _removed_on_failure(target, target.with_name(f"{target.name}.data")):
         try:
@@ -150,8 +137,8 @@ def _notes(before: ProductCounts, after: ProductCounts) -> Iterator[str]:
     if before.of_integers:
         yield f"{before.of_integers} products were of integers before"
     if after.of_floats:
-        total = after.of_integers + sum(after.of_floats.values())
         left = sum(after.of_floats.values())
+        total = after.of_integers + left
         yield f"{left} of {total} products stay in floats: {_listed(after.of_floats)}"
     if after.opset != before.opset:
         yield f"converted from opset {before.opset} to {after.opset}, which the quantizer needs"

@@ -150,9 +150,6 @@ def _method(whatif: WhatIf) -> str:
     )
 
 
-# -- the summary
-
-
 def _summary_table(cases: Sequence[WhatIfCase]) -> Table:
     about: tuple[FilledColumn[WhatIfCase], ...] = (
         (Column("case", is_name=True, least=_LEAST_NAME), lambda case: case.id),
@@ -186,9 +183,6 @@ def _level_in_summary(case: WhatIfCase) -> str:
     if level is None:
         return _NOTHING
     return level.title if level.is_gain else f"{level.title}, {verdict_of(level)}"
-
-
-# -- the levels
 
 
 class _Row(Struct, frozen=True):
@@ -287,9 +281,6 @@ def _known(value: _Value | None, show: Callable[[_Value], str]) -> str:
     return "" if value is None else show(value)
 
 
-# -- one case
-
-
 def _section(whatif: WhatIf, case: WhatIfCase, view: WhatIfView) -> Section:
     is_single = len(whatif.cases) == 1
     # A page has the levels of all cases in one table, which is too wide for a terminal.
@@ -371,9 +362,6 @@ def _outputs_table(case: WhatIfCase) -> Table | None:
     )
     columns = (Column("", is_text=True), *(column for column, _ in OUTPUT_COLUMNS))
     return Table("outputs against those of the unchanged model", columns, rows) if rows else None
-
-
-# -- the sheet
 
 
 def level_sheet(whatif: WhatIf) -> Sheet:

@@ -267,9 +267,6 @@ def _speedup_text(level: Level) -> str:
     return f"{level.title}: x{level.speedup.value:.2f}{bounds}{estimate}"
 
 
-# -- layer types
-
-
 def _type_entries(case: WhatIfCase) -> list[Entry]:
     counted = case.baseline.layer_types
     of_levels = (op for level in case.levels for op in level.layer_types)
@@ -284,9 +281,6 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
         }
         for op in dict.fromkeys((*counted, *of_levels))
     ]
-
-
-# -- layers
 
 
 def _layer_entries(case: WhatIfCase) -> list[Entry]:

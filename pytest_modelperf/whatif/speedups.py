@@ -134,9 +134,6 @@ def _median_ms(profile: CaseProfile | None) -> float:
     return 0.0 if profile is None else profile.latency.median_ns / _NS_PER_MS
 
 
-# -- what was measured
-
-
 def _level_as_it_is(
     profile: CaseProfile, ms: float | None, size_bytes: int | None, zeros: float | None
 ) -> Level:
@@ -313,9 +310,6 @@ def _outside(differences: Differences) -> tuple[str, ...]:
     return tuple(dict.fromkeys(owners.get(layer_id, layer_id) for layer_id in ran))
 
 
-# -- estimates
-
-
 def estimate_level(known: Sequence[Level], share: float) -> Level:
     """Return the level at a share of pruning between two measured levels.
 
@@ -374,9 +368,6 @@ def _scaled(times: Mapping[str, float], scale: float) -> dict[str, float]:
     return {name: spent * scale for name, spent in times.items()}
 
 
-# -- what disturbed the times
-
-
 def describe_waiting(baseline: CaseProfile) -> str | None:
     """Return a note if other processes disturbed the unchanged model, or None if none did."""
     if WAITING not in baseline.layer_types or baseline.measured is None:
@@ -387,9 +378,6 @@ def describe_waiting(baseline: CaseProfile) -> str | None:
         f"{', '.join(found)}: layers have the times that they take undisturbed, and the rest of "
         f'each level is "{WAITING}"; {remedies}'
     )
-
-
-# -- the gain from zeros
 
 
 def describe_precisions(results: Sequence[VariantResult]) -> Iterator[str]:

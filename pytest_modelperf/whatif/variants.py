@@ -252,9 +252,6 @@ class VariantTrial(Struct):
         return WhatIfCase(case=case, baseline=found.baseline, levels=found.levels, notes=said)
 
 
-# -- the variants
-
-
 def _store(model: Model, path: Path) -> tuple[float | None, int]:
     try:
         stored = write_pruned(model.bound, path, 0.0)

@@ -203,9 +203,6 @@ _ADJUSTMENTS: Mapping[str, _Adjust] = {
 }
 
 
-# -- write a narrowed model
-
-
 def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_bytes: int) -> None:
     """Write the model after the removal. A larger one has its weights in a separate file."""
     proto = plan.related.proto
@@ -276,9 +273,6 @@ def _elements(
     number = stored_number(source)
     assert number is not None, "text is not cut, and lies in no other file"  # noqa: S101  # for mypy
     yield number.pack(codes_of(cut(file.read_tensor(source)), number))
-
-
-# -- write a model with fewer channels
 
 
 # The most reasons in an error message.

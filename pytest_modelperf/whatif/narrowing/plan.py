@@ -141,9 +141,6 @@ def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
                         dims.pin(dim, f"{describe(call)} returns it")
 
 
-# -- the places that stay along each axis of every tensor
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RemovalPlan:
     """A related graph, and for each set of places whether it is removed."""

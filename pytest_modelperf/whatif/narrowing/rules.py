@@ -68,17 +68,6 @@ _ELEMENTWISE = (
     "com.microsoft::QuickGelu",
 )  # fmt: skip
 
-_ELEMENTWISE_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_ELEMENTWISE, link_elementwise),
-    "CastLike": link_first,
-    "Dropout": link_first,
-    "DequantizeLinear": link_quantized,
-    "QuantizeLinear": link_quantized,
-}
-
-
-# -- layers with weights
-
 
 def link_conv(node: Node, links: Links) -> None:
     """Link [N, C, ...] by [O, C / groups, ...]. The kernel's rows make channels."""
@@ -94,7 +83,10 @@ def link_conv(node: Node, links: Links) -> None:
     if groups == 1:
         links.same(data, 1, kernel, 1)
     elif groups == data.dims[1]:
-        _link_depthwise(links, data, result)
+        # Each input channel goes with its own output channels. The group count follows them.
+        one, other = links.say(data, 1), links.say(result, 1)
+        outputs = np.arange(result.dims[1])
+        links.match(one, outputs // (result.dims[1] // data.dims[1]), other, outputs)
         links.say(kernel, 1)
     else:
         links.blocks(result, 1, groups)
@@ -123,14 +115,6 @@ def link_conv_transpose(node: Node, links: Links) -> None:
         links.say(kernel, 1)
     else:
         links.because("is transposed and has groups")
-
-
-def _link_depthwise(links: Links, data: Tensor, result: Tensor) -> None:
-    import numpy as np
-
-    one, other = links.say(data, 1), links.say(result, 1)
-    outputs = np.arange(result.dims[1])
-    links.match(one, outputs // (result.dims[1] // data.dims[1]), other, outputs)
 
 
 def link_gemm(node: Node, links: Links) -> None:
@@ -166,9 +150,8 @@ def _link_vector(links: Links, left: Tensor, right: Tensor, result: Tensor) -> N
     if left.rank == right.rank == 1:
         return
     matrix = right if left.rank == 1 else left
-    kept = [
-        axis for axis in range(matrix.rank) if axis != matrix.rank - (2 if matrix is right else 1)
-    ]
+    summed = matrix.rank - (2 if matrix is right else 1)
+    kept = [axis for axis in range(matrix.rank) if axis != summed]
     for position, axis in enumerate(kept):
         links.same(matrix, axis, result, position)
     _make(links, matrix, kept[-1])
@@ -187,9 +170,8 @@ def link_einsum(node: Node, links: Links) -> None:
         return
     found: dict[str, tuple[Tensor, int]] = {}
     operands = [*zip(terms.split(","), node.inputs, strict=True), (target, node.output())]
-    for letters, tensor in operands:
-        if tensor is None or len(letters) != tensor.rank:
-            return
+    if any(tensor is None or len(letters) != tensor.rank for letters, tensor in operands):
+        return
     for letters, tensor in operands:
         for axis, letter in enumerate(letters):
             if tensor is not None:
@@ -211,20 +193,6 @@ def link_gather(node: Node, links: Links) -> None:
     for position in range(indices.rank):
         links.same(indices, position, result, axis + position)
     links.because("looks up in it")
-
-
-_CONTRACTION_RULES: Mapping[str, Rule] = {
-    "Conv": link_conv,
-    "ConvTranspose": link_conv_transpose,
-    "Einsum": link_einsum,
-    "Gather": link_gather,
-    "Gemm": link_gemm,
-    "MatMul": link_matmul,
-    "com.microsoft::FusedConv": link_conv,
-}
-
-
-# -- operators that move elements unchanged
 
 
 def link_transpose(node: Node, links: Links) -> None:
@@ -339,28 +307,6 @@ def link_fill(node: Node, links: Links) -> None:
         links.say(result, axis)
 
 
-_MOVEMENT_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool",
-            "MaxPool",
-        ),
-        link_pool,
-    ),
-    **dict.fromkeys(("Expand", "Resize", "Tile", "Upsample"), link_stretched),
-    **dict.fromkeys(("Shape", "Size"), link_shape),
-    "Concat": link_concat,
-    "ConstantOfShape": link_fill,
-    "Pad": link_pad,
-    "Slice": link_slice,
-    "Split": link_split,
-    "Transpose": link_transpose,
-}  # fmt: skip
-
-
-# -- operators with statistics
-
-
 def link_batch_norm(node: Node, links: Links) -> None:
     """Link a scale, a shift and statistics for each channel."""
     data, result = node.input(0), node.output()
@@ -372,9 +318,8 @@ def link_batch_norm(node: Node, links: Links) -> None:
 
 
 def link_instance_norm(node: Node, links: Links) -> None:
-    data, result = node.input(0), node.output()
-    links.same(data, 0, result, 0)
-    links.same(data, 1, result, 1)
+    data = node.input(0)
+    link_pool(node, links)
     for setting in node.inputs[1:]:
         links.same(setting, 0, data, 1)
     links.because("averages over it")
@@ -429,30 +374,43 @@ def link_reduction(node: Node, links: Links) -> None:
     links.because("reduces it")
 
 
+_POOLINGS = (
+    "AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool",
+)  # fmt: skip
 _REDUCTIONS = (
     "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
     "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
 
-_NORMALIZATION_RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(_ELEMENTWISE, link_elementwise),
+    **dict.fromkeys(("CastLike", "Dropout"), link_first),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), link_quantized),
+    **dict.fromkeys(("Conv", "com.microsoft::FusedConv"), link_conv),
+    "ConvTranspose": link_conv_transpose,
+    "Einsum": link_einsum,
+    "Gather": link_gather,
+    "Gemm": link_gemm,
+    "MatMul": link_matmul,
+    **dict.fromkeys(_POOLINGS, link_pool),
+    **dict.fromkeys(("Expand", "Resize", "Tile", "Upsample"), link_stretched),
+    **dict.fromkeys(("Shape", "Size"), link_shape),
+    "Concat": link_concat,
+    "ConstantOfShape": link_fill,
+    "Pad": link_pad,
+    "Slice": link_slice,
+    "Split": link_split,
+    "Transpose": link_transpose,
     **dict.fromkeys(_REDUCTIONS, link_reduction),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), link_softmax),
     "BatchNormalization": link_batch_norm,
     "GroupNormalization": link_group_norm,
     "InstanceNormalization": link_instance_norm,
     "LRN": partial(link_along, default=1, why="normalizes each channel by its neighbours"),
-    "LayerNormalization": partial(link_along, default=-1, why="averages over it", to_end=True),
-    "LpNormalization": partial(link_along, default=-1, why="divides by its norm"),
-    "RMSNormalization": partial(link_along, default=-1, why="averages over it", to_end=True),
-    "SimplifiedLayerNormalization": partial(
-        link_along, default=-1, why="averages over it", to_end=True
+    **dict.fromkeys(
+        ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"),
+        partial(link_along, default=-1, why="averages over it", to_end=True),
     ),
+    "LpNormalization": partial(link_along, default=-1, why="divides by its norm"),
     "TopK": partial(link_along, default=-1, why="compares all of it"),
-}
-
-RULES: Mapping[str, Rule] = {
-    **_CONTRACTION_RULES,
-    **_ELEMENTWISE_RULES,
-    **_MOVEMENT_RULES,
-    **_NORMALIZATION_RULES,
 }
