@@ -162,10 +162,8 @@ def _surely_run(graph: Graph) -> Iterator[Node]:
 
 
 def _room(node: Node) -> tuple[tuple[int | None, int], ...]:
-    """Return the padded size and the reach of the window along each axis of a Conv, if known.
-
-    Shape inference rounds by the stride, so it may count a window that is larger than the input.
-    """
+    """Return the padded size and the reach of the window along each axis of a Conv, if known."""
+    # Shape inference rounds by the stride, so it may count a window that is larger than the input.
     data, weight = node.optional_input(0), node.optional_input(1)
     if node.qualified_op != "Conv" or data is None or weight is None or data.shape is None:
         return ()

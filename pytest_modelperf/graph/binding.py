@@ -190,11 +190,9 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
 
 
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
-    """Find the batch dimension: a name that all inputs share, or else their common leading size.
-
-    If the name is a mere number, such as `unk__12` or `s12`, all leading names of this kind mean
-    the batch.
-    """
+    """Find the batch dimension: a name that all inputs share, or else their common leading size."""
+    # If the name is a mere number, such as `unk__12` or `s12`, all leading names of this kind mean
+    # the batch.
     shaped = [i for i in inputs if i.dims]
     if not shaped:
         return None

@@ -11,11 +11,10 @@ MOST_DIFFERENCES = 1000
 def in_common(
     old: Sequence[Hashable], new: Sequence[Hashable], most_differences: int = MOST_DIFFERENCES
 ) -> list[tuple[int, int]] | None:
-    """Find the longest common subsequence as pairs of places, if there are few enough differences.
-
-    E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): find how
-    far along `old` each diagonal leads with a number of differences, then go back from the end.
-    """
+    """Find the longest common subsequence as pairs of places, or None if too much differs."""
+    # E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): find
+    # how far along `old` each diagonal leads with a number of differences, then go back from the
+    # end.
     reached = {1: 0}
     earlier: list[dict[int, int]] = []
 

@@ -66,10 +66,8 @@ def scan_inputs(node: Node) -> tuple[tuple[Tensor, ...], int | None]:
 
 
 def _scan_inputs_of_batches(node: Node) -> tuple[tuple[Tensor, ...], int | None]:
-    """Return the same for opset 8, in which the body runs for each sequence of a batch on its own.
-
-    The lengths of the sequences come first, and may be absent if all sequences are equally long.
-    """
+    """Return the same for opset 8, whose body runs for each sequence of a batch on its own."""
+    # The lengths of the sequences come first, and may be absent if all sequences are equally long.
     lengths, others = node.optional_input(0), node.inputs[1:]
     first = len(others) - node.attr_int("num_scan_inputs", 0)
     given: list[Tensor] = []

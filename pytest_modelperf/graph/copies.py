@@ -113,12 +113,10 @@ def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
 
 
 def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
-    """Return the model with only the shapes that its file declares.
-
-    The plan of an engine depends on the shapes that it knows, and the copy must run like the file.
-    If the batch was changed, the declared shapes are wrong and removed. Then inputs have the bound
-    sizes, except along axes that change with the steps of a generation.
-    """
+    """Return the model with only the shapes that its file declares."""
+    # The plan of an engine depends on the shapes that it knows, and the copy must run like the
+    # file. If the batch was changed, the declared shapes are wrong and removed. Then inputs have
+    # the bound sizes, except along axes that change with the steps of a generation.
     original, is_rebound = bound.file.proto, bound.inputs.rebound
     proto = deepcopy(bound.proto if is_rebound or original.functions else original)
     if is_rebound:
@@ -201,14 +199,12 @@ def write_watched_model(bound: BoundModel, names: Iterable[str], path: Path) -> 
 
 
 class ShapedModel(Struct, frozen=True):
-    """A written model: its number of tensors, those without a complete shape, and new outputs.
-
-    `left_beside` are the files with weights that could not be copied next to it.
-    """
+    """A written model: its number of tensors, those without a complete shape, and new outputs."""
 
     tensors: int
     unknown: tuple[str, ...]
     new_outputs: tuple[str, ...]
+    # The files with weights that could not be copied next to it.
     left_beside: tuple[str, ...]
 
 

@@ -71,13 +71,11 @@ class DataDependence(Struct, frozen=True):
 
 
 class _Deciding(Struct, frozen=True):
-    """A value that decides the time of an operator, or None if it is unknown what decides.
-
-    `is_shown_by_run`: the counts of a run show what was decided.
-    """
+    """A value that decides the time of an operator, or None if it is unknown what decides."""
 
     op_type: str
     value: int | None
+    # The counts of a run show what was decided.
     is_shown_by_run: bool = False
 
 

@@ -41,11 +41,9 @@ def identify_setting(tensor: TensorProto, content: bytes) -> str:
 
 
 def identify_weight(tensor: TensorProto, operators: AbstractSet[str], contents: Contents) -> str:
-    """Return the identity of a weight that is read by these operators and does not decide the time.
-
-    The scales and zero points of a quantized operator count only by whether they are zero:
-    retraining changes them, which never changes the time.
-    """
+    """Return the identity of a weight that these operators read and that does not decide time."""
+    # The scales and zero points of a quantized operator count only by whether they are zero:
+    # retraining changes them, which never changes the time.
     shown = f"{tensor.data_type} {tuple(tensor.dims)}"
     is_of_quantized = bool(operators) and all(map(is_quantized, operators))
     is_plain = is_float(tensor) and bool(operators) and operators <= _ARITHMETIC
@@ -71,12 +69,10 @@ def is_quantized(operator: str) -> bool:
 
 
 def _number_class(tensor: TensorProto, contents: Contents) -> str:
-    """Return the class of a number. Numbers of one class take the same time.
-
-    A float is `zero`, `subnormal`, `normal` or `no number`. A very small or large one has its order
-    of magnitude, because two such factors turn normal numbers into subnormal ones. An integer other
-    than zero is `nonzero`.
-    """
+    """Return the class of a number. Numbers of one class take the same time."""
+    # A float is `zero`, `subnormal`, `normal` or `no number`. A very small or large one has its
+    # order of magnitude, because two such factors turn normal numbers into subnormal ones. An
+    # integer other than zero is `nonzero`.
     try:
         value = np.asarray(contents.values(tensor)).reshape(-1)[0]
     except (TypeError, ValueError, IndexError):

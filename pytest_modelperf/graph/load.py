@@ -270,11 +270,9 @@ def _state_defaults(proto: onnx.ModelProto) -> None:
 
 
 def _align_opsets(proto: onnx.ModelProto) -> None:
-    """Make local functions import the opsets of the model, as ONNX Runtime does.
-
-    The standard lets a function import another version if its operators mean the same in both. The
-    inliner would convert such a function, for which it needs types that few models declare.
-    """
+    """Make local functions import the opsets of the model, as ONNX Runtime does."""
+    # The standard lets a function import another version if its operators mean the same in both.
+    # The inliner would convert such a function, for which it needs types that few models declare.
     versions = {unified_domain(entry.domain): entry.version for entry in proto.opset_import}
     for function in proto.functions:
         for entry in function.opset_import:
@@ -369,10 +367,8 @@ _CACHES = (3, 4)
 
 
 def _state_batches(graph: onnx.GraphProto) -> dict[str, int]:
-    """Map each input that holds a recurrent state of [layers, batch, size] to its batch axis.
-
-    Such an input often leaves its batch without a name, or fixes it, while the data names it.
-    """
+    """Map each input that holds a recurrent state of [layers, batch, size] to its batch axis."""
+    # Such an input often leaves its batch without a name, or fixes it, while the data names it.
     sources: dict[str, list[str]] = {}
     states: list[str] = []
     # An exporter may put the whole model into an If.
@@ -409,12 +405,10 @@ def _origins(names: Sequence[str], sources: Mapping[str, Sequence[str]]) -> set[
 
 
 def _head_sizes(graph: onnx.GraphProto) -> dict[str, int]:
-    """Map each input that holds keys or values to the size of a head.
-
-    onnxruntime-genai names the last dimension of a cache instead of fixing it, so that one model
-    also serves quantized caches. The width of the result of attention, divided by the number of
-    heads, is the size of one head.
-    """
+    """Map each input that holds keys or values to the size of a head."""
+    # onnxruntime-genai names the last dimension of a cache instead of fixing it, so that one model
+    # also serves quantized caches. The width of the result of attention, divided by the number of
+    # heads, is the size of one head.
     widths: dict[str, int] | None = None
     sizes: dict[str, int] = {}
     for node in graph.node:

@@ -147,13 +147,11 @@ class ModelFile(Struct, frozen=True, eq=False):
 
     @contextmanager
     def open_bytes(self) -> Iterator[BinaryIO]:
-        """Open the model's file, or raise ChangedModelError if it was replaced.
-
-        If the mapping were read instead, all of its pages would count as memory of this process.
-        """
+        """Open the model's file, or raise ChangedModelError if it was replaced."""
         if self.seen is None:
             yield BytesIO(self.data)
             return
+        # If the mapping were read instead, all of its pages would count as memory of this process.
         with self.seen.open() as file:
             yield file
 
@@ -169,10 +167,8 @@ class ModelFile(Struct, frozen=True, eq=False):
         return (*own, *(seen for beside in self._beside for seen in beside.values()))
 
     def piece(self, start: int, stop: int) -> bytes:
-        """Return bytes of the file, and release their mapped pages at once.
-
-        The file is checked first: touching a page of a truncated file would end this process.
-        """
+        """Return bytes of the file, and release their mapped pages at once."""
+        # The file is checked first: touching a page of a truncated file would end this process.
         self.require_unchanged()
         piece = self.data[start:stop]
         give_back(self.data, start, stop)
@@ -376,10 +372,7 @@ def _stored_bytes(tensor: TensorProto) -> int | None:
 
 
 def _has_elements(tensor: TensorProto, elements: int) -> bool:
-    """Whether typed data can have this many elements.
-
-    A number in a typed field is one element, half a complex one, or up to eight packed ones.
-    """
+    """Whether typed data can have this many elements."""
     if tensor.data_location == TensorProto.EXTERNAL:
         # Skipped typed data; its numbers have a varying width, so only a bound is known.
         skipped = skipped_data(tensor)
@@ -388,6 +381,7 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
     # A tensor fills at most one of these fields.
     lengths = (len(getattr(tensor, name)) for name in _TYPED_DATA_FIELDS)
     stored = next(filter(None, lengths), 0)
+    # A number in a typed field is one element, half a complex one, or up to eight packed ones.
     return stored <= 2 * elements and 8 * stored >= elements
 
 

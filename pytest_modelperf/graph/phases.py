@@ -70,10 +70,8 @@ class Generation(Struct, frozen=True):
 def phases_of_all(
     generations: Sequence[Generation], wanted: Sequence[Phase]
 ) -> tuple[tuple[Generation, GenerationPhase], ...]:
-    """Return the wanted phases of all generations, with one prefill for each prompt.
-
-    The prefill is that of the longest generation, which a cache of a fixed size must hold.
-    """
+    """Return the wanted phases of all generations, with one prefill for each prompt."""
+    # The prefill is that of the longest generation, which a cache of a fixed size must hold.
     longest = {each.prompt: each for each in sorted(generations, key=lambda each: each.generate)}
     return tuple(
         (each, phase)

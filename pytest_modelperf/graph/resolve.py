@@ -36,12 +36,11 @@ RESIZING = frozenset({"Resize", "Upsample"})
 
 
 def is_trap(call: Call, opset: int, fractions: Container[str]) -> bool:
-    """Whether to hide a call from onnx's inference over the whole graph.
-
-    The inference crashes on some operators. In a pooling that rounds up, before opset 22 it counts
-    a last window that starts in the end padding, which ONNX Runtime leaves out. If an image is
-    scaled by `fractions`, it rounds down a product that as a float32 rounds up to a whole number.
-    """
+    """Whether to hide a call from onnx's inference over the whole graph."""
+    # The inference crashes on some operators. In a pooling that rounds up, before opset 22 it
+    # counts a last window that starts in the end padding, which ONNX Runtime leaves out. If an
+    # image is scaled by `fractions`, it rounds down a product that as a float32 rounds up to a
+    # whole number.
     if call.op_type in CRASHING:
         return True
     if call.domain:
@@ -240,11 +239,9 @@ def _with_value(tensor: Tensor, scope: Scope) -> Tensor:
 def infer_types(
     model: str, proto: onnx.ModelProto, block: ParsedGraph, opsets: Mapping[str, int]
 ) -> dict[str, TypeProto]:
-    """Infer the types of a model by onnx's inference over the whole graph, whose calls are `block`.
-
-    Its data propagation is off, because it handles every vector element by element. The values that
-    it would find are computed later, for the nodes that need them.
-    """
+    """Infer the types of a model, whose calls are `block`, by onnx's inference over it all."""
+    # Its data propagation is off, because it handles every vector element by element. The values
+    # that it would find are computed later, for the nodes that need them.
     try:
         graph = onnx.shape_inference.infer_shapes(_without_traps(proto, block, opsets)).graph
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
@@ -263,14 +260,12 @@ def infer_types(
 def _without_traps(
     proto: onnx.ModelProto, block: ParsedGraph, opsets: Mapping[str, int]
 ) -> onnx.ModelProto:
-    """Return a copy without the operators on which inference crashes or errs.
-
-    The copy gives them a domain that onnx does not know. Each is inferred on its own later, when
-    its inputs are known.
-    """
+    """Return a copy without the operators on which inference crashes or errs."""
     opset, fractions = opsets.get("", 0), frozenset(_fractional_scales(block))
     if not any(is_trap(call, opset, fractions) for inner in block.walk() for call in inner.calls):
         return proto
+    # The copy gives them a domain that onnx does not know. Each is inferred on its own later, when
+    # its inputs are known.
     hidden = "hidden"
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)

@@ -86,10 +86,7 @@ def product_model(size: int, precision: str) -> onnx.ModelProto:
 
 
 def memory_model(nbytes: int) -> onnx.ModelProto:
-    """Build a sum of two tensors that moves `nbytes` in all, and take the maximum of each row.
-
-    Each input is one row and the output is a column, so that hardly any data is transferred.
-    """
+    """Build a sum of two tensors that moves `nbytes` in all, and take the maximum of each row."""
     rows = max(1, round(nbytes / (_TENSORS * _COLUMNS * _FLOAT_BYTES)))
     nodes = [
         helper.make_node("Tile", ["x", "times"], ["xs"], "left"),
@@ -97,6 +94,7 @@ def memory_model(nbytes: int) -> onnx.ModelProto:
         helper.make_node("Add", ["xs", "zs"], ["sums"], "sum"),
         helper.make_node("ReduceMax", ["sums", "axes"], ["y"], "largest", keepdims=1),
     ]
+    # Each input is one row and the output is a column, so that hardly any data is transferred.
     row = [1, _COLUMNS]
     constants = {"times": [rows, 1], "axes": [1]}
     weights = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in constants.items()]

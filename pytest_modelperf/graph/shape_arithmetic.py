@@ -153,13 +153,12 @@ def channels_last(shape: Shape | None) -> Shape | None:
 
 
 class Window(Struct, frozen=True):
-    """A kernel and its movement over the spatial dimensions, in ONNX's terms.
-
-    `pads` holds all begins, then all ends. An empty tuple means ONNX's default.
-    """
+    """A kernel and its movement over the spatial dimensions, in ONNX's terms."""
 
     kernel: Shape
+    # An empty tuple means ONNX's default.
     strides: tuple[int, ...] = ()
+    # All begins, then all ends.
     pads: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
     auto_pad: str = "NOTSET"

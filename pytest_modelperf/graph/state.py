@@ -62,14 +62,12 @@ class Count(enum.Enum):
 
 
 class StatePair(Struct, frozen=True):
-    """An input and the output that becomes this input at the next inference.
-
-    `grows` is the axis along which the output is longer than the input by the new tokens. If None,
-    both have the same shape, as in a static cache or a recurrent state.
-    """
+    """An input and the output that becomes this input at the next inference."""
 
     past: str
     present: str
+    # The axis along which the output is longer than the input by the new tokens. If None, both
+    # have the same shape, as in a static cache or a recurrent state.
     grows: int | None = None
 
 

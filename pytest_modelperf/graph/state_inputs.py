@@ -32,14 +32,11 @@ class StateInputs(Struct, frozen=True):
 
 
 class TokenSpan(Struct, frozen=True):
-    """The tokens of one inference: the number of earlier ones, and of new ones.
-
-    The prefill has no earlier ones. `capacity` is the length of a static cache that the model
-    leaves open: it has space for all tokens of a generation.
-    """
+    """The tokens of one inference: the number of earlier ones, and of new ones."""
 
     before: int
     new: int
+    # The length of a static cache that the model leaves open: all tokens of a generation.
     capacity: int
 
     @property

@@ -24,16 +24,14 @@ class StorageKind(Enum):
 
 
 class StoredTensor(Struct, frozen=True, eq=False):
-    """One stored tensor, with the name of its value in its graph.
-
-    `dense_shape` is the shape of the weight that sparse indices refer to. `path` leads to the body
-    that stores the tensor (see `body_path`).
-    """
+    """One stored tensor, with the name of its value in its graph."""
 
     tensor: TensorProto
     kind: StorageKind
     name: str
+    # The shape of the weight that sparse indices refer to.
     dense_shape: tuple[int, ...] = ()
+    # The path to the body that stores the tensor (see `body_path`).
     path: str = ""
 
 

@@ -94,12 +94,10 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
 
 
 def digest_weights(file: ModelFile) -> str:
-    """Read every weight, and return the digest of all trained values as 32 hexadecimal digits.
-
-    Graph optimizations and exporters rename, reorder and reconnect weights, and add or fold small
-    constants. They do not change this digest of all large float tensors, each of which counts once
-    and in no order. Training changes it.
-    """
+    """Read every weight, and return the digest of all trained values as 32 hexadecimal digits."""
+    # Graph optimizations and exporters rename, reorder and reconnect weights, and add or fold small
+    # constants. They do not change this digest of all large float tensors, each of which counts
+    # once and in no order. Training changes it.
     return file.digest_once("weights", lambda: _digest_weights(file))
 
 

@@ -195,10 +195,8 @@ def _doubts_about(weight: LeftOutWeight) -> Iterator[str]:
 
 
 def _turn_constants_into_initializers(graph: GraphProto) -> None:
-    """Turn the left-out Constant nodes of a graph and its bodies into initializers.
-
-    The data of an initializer can be in another file. Functions have no initializers.
-    """
+    """Turn the left-out Constant nodes of a graph and its bodies into initializers."""
+    # The data of an initializer can be in another file. Functions have no initializers.
     gone: list[int] = []
     for index, node in enumerate(graph.node):
         for attribute in node.attribute:

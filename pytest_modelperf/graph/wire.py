@@ -81,12 +81,10 @@ INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
 
 class SkippedData(Struct, frozen=True, array_like=True):
-    """The place of the data of one tensor: whole fields with their tags, as (start, stop) pairs.
-
-    `raw` is the (start, stop) of the bytes themselves if they are one raw_data field.
-    """
+    """The place of the data of one tensor: whole fields with their tags, as (start, stop) pairs."""
 
     spans: tuple[tuple[int, int], ...]
+    # The (start, stop) of the bytes themselves if they are one raw_data field.
     raw: tuple[int, int] | None
 
     def encode(self) -> str:
@@ -114,11 +112,9 @@ def chunk_size(chunk: Chunk) -> int:
 
 
 def give_back(data: Buffer, start: int, stop: int) -> None:
-    """Unmap the pages of a part of the file, which the next access reads again.
-
-    A touched page counts as memory of this process, and touching one may map megabytes around it.
-    Otherwise all weights would be in memory after a walk over the file.
-    """
+    """Unmap the pages of a part of the file, which the next access reads again."""
+    # A touched page counts as memory of this process, and touching one may map megabytes around it.
+    # Otherwise all weights would be in memory after a walk over the file.
     # Windows has no such advice.
     if isinstance(data, mmap) and hasattr(data, "madvise"):
         first = start - start % PAGESIZE

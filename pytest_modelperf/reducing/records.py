@@ -76,14 +76,11 @@ STEP = JsonObject(
 
 
 class UnitSearch(Struct, frozen=True, kw_only=True):
-    """The steps of a search, and the units that still show the slowdown, if any do.
-
-    `is_smallest` means that none of them can be left out. Otherwise the time ended before that was
-    known.
-    """
+    """The steps of a search, and the units that still show the slowdown, if any do."""
 
     steps: tuple[ReduceStep, ...]
     kept: tuple[int, ...] = ()
+    # None of them can be left out. Otherwise the time ended before that was known.
     is_smallest: bool = False
 
     @property

@@ -23,13 +23,11 @@ from pytest_modelperf.stats.looks import SearchLevels
 
 
 class UnitQuestion(Struct, frozen=True, kw_only=True):
-    """The question to a judge: whether these units are slower than `allowed` by themselves.
-
-    `level` bounds the chance of a wrong answer in either direction. `number` counts the questions.
-    """
+    """The question to a judge: whether these units are slower than `allowed` by themselves."""
 
     units: tuple[int, ...]
     allowed: float
+    # The bound on the chance of a wrong answer in either direction.
     level: float
     number: int
 

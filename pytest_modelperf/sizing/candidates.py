@@ -79,11 +79,9 @@ def open_dims_of(
 
 
 def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
-    """Yield distinct choices of a candidate for each dimension, most likely first.
-
-    All dimensions begin with their first, second, third candidate together, because equal sizes
-    fit most often. After that they change one by one.
-    """
+    """Yield distinct choices of a candidate for each dimension, most likely first."""
+    # All dimensions begin with their first, second, third candidate together, because equal sizes
+    # fit most often. After that they change one by one.
     seen = set()
     longest = max((len(each.candidates) for each in dims), default=1)
     together = (
@@ -100,11 +98,9 @@ def choices(dims: Sequence[OpenDim]) -> Iterator[Mapping[str, Candidate]]:
 def choices_told(
     misfit: MisfitError, dims: Sequence[OpenDim], chosen: Mapping[str, Candidate]
 ) -> Iterator[Mapping[str, Candidate]]:
-    """Yield the choices to try after one that conflicts with another size at an operator.
-
-    They use that size. A traced model stores some sizes as constants, and shows them only in such a
-    conflict. Sizes that follow from the chosen ones, such as those after strides, show nothing.
-    """
+    """Yield the choices to try after one that conflicts with another size at an operator."""
+    # They use that size. A traced model stores some sizes as constants, and shows them only in such
+    # a conflict. Sizes that follow from the chosen ones, such as those after strides, show nothing.
     names = [each.name for each in dims if not each.is_batch]
     if {chosen[name].size for name in names}.isdisjoint(misfit.sizes):
         return

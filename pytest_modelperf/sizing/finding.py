@@ -288,10 +288,9 @@ class _Search(Struct, kw_only=True):
         return None
 
     def _grown(self, fitting: _Fitting, graph: Graph) -> _Fitting:
-        """Return larger guesses if an output has one element now, but several with larger ones.
-
-        A model with such an output does almost no work, for example a pitch detector on 64 samples.
-        """
+        """Return larger guesses if an output has one element now, but several with larger ones."""
+        # A model with such an output does almost no work, for example a pitch detector on 64
+        # samples.
         guessed = [name for name, each in fitting.chosen.items() if each.is_guess]
         small = _small_axes(graph, fitting.bound.graph)
         if not guessed or not small:

@@ -214,10 +214,8 @@ class _Writer(Struct):
             yield number.pack(codes)
 
     def _prune(self, codes: Codes, number: NumberType, name: str) -> Codes:
-        """Set the smallest magnitudes among the codes to zero, in place.
-
-        Without the sign bit, the codes of floats have the order of their magnitudes.
-        """
+        """Set the smallest magnitudes among the codes to zero, in place."""
+        # Without the sign bit, the codes of floats have the order of their magnitudes.
         unsigned = codes.dtype.type((1 << (number.bits - 1)) - 1)
         magnitudes = codes & unsigned
         wanted = round((self.share or 0.0) * codes.size)
@@ -239,10 +237,8 @@ class _Writer(Struct):
 
 
 def _distribution(generated: _Prunable) -> Statistics:
-    """Return a distribution that keeps the range of activations behind a ReLU.
-
-    https://arxiv.org/abs/1502.01852, equation 10.
-    """
+    """Return a distribution that keeps the range of activations behind a ReLU."""
+    # https://arxiv.org/abs/1502.01852, equation 10.
     deviation = math.sqrt(2 / max(1, generated.fan_in))
     return Statistics(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation)
 

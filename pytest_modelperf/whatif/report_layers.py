@@ -55,15 +55,13 @@ _TITLES = {
 
 
 class _Row(Struct, frozen=True):
-    """The cells before the times, and the time at each level, None for no time.
-
-    `outside` has the places of the levels at which it ran outside of the accelerated engine.
-    `half_widths` is how sure the times are, relative to them, if that is known.
-    """
+    """The cells before the times, and the time at each level, None for no time."""
 
     head: tuple[str, ...]
     times: tuple[float | None, ...]
+    # The places of the levels at which it ran outside of the accelerated engine.
     outside: frozenset[int] = frozenset()
+    # How sure the times are, relative to them, if that is known.
     half_widths: tuple[float | None, ...] = ()
 
     @property
@@ -227,10 +225,8 @@ def _whatif_entry(case: WhatIfCase) -> Entry:
 
 
 def _with_shares(row: Mapping[str, Any], totals: Sequence[float | None]) -> Entry:
-    """Return the row with its shares of the levels, and its speedup at each of them.
-
-    A layer that ran outside the accelerated engine has no speedup.
-    """
+    """Return the row with its shares of the levels, and its speedup at each of them."""
+    # A layer that ran outside the accelerated engine has no speedup.
     times, outside = row["ms"], row.get("outside", (False,) * len(totals))
     before = times[0] if not outside[0] and (times[0] or 0.0) >= SHORTEST_MS else None
     return {

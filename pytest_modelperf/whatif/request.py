@@ -23,14 +23,12 @@ from pytest_modelperf.whatif.variants import VariantTrial, variants_gate
 
 
 class WhatIfRequest(Struct, frozen=True):
-    """A request to measure every variant of a model at every case, in turn with the model.
-
-    `estimates` are shares of pruning that are estimated from the measured ones around them.
-    """
+    """A request to measure every variant of a model at every case, in turn with the model."""
 
     model: ModelRun
     request: ProfileRequest
     variants: tuple[Variant, ...]
+    # Shares of pruning that are estimated from the measured ones around them.
     estimates: tuple[float, ...] = ()
 
     def run(

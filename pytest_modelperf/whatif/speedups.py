@@ -34,14 +34,12 @@ _OUTSIDE_KERNELS = frozenset(kind.value for kind in RowKind if kind.is_outside_k
 
 
 class VariantResult(Struct, frozen=True, kw_only=True):
-    """The duet of a variant with the unchanged model, or why there was none.
-
-    `ratio` is the variant's time divided by the unchanged model's time.
-    """
+    """The duet of a variant with the unchanged model, or why there was none."""
 
     variant: Variant
     before: CaseProfile | None = None
     after: CaseProfile | None = None
+    # The variant's time divided by the unchanged model's time.
     ratio: Ratio | None = None
     size_bytes: int | None = None
     zeros: float | None = None
@@ -171,10 +169,8 @@ def _level_as_it_is(
 
 
 def _scale_of(profile: CaseProfile, ms: float) -> float:
-    """Return the factor from the times of a duet to those of the levels.
-
-    If other processes disturbed the duet, its layers keep the times that they need without them.
-    """
+    """Return the factor from the times of a duet to those of the levels."""
+    # If other processes disturbed the duet, its layers keep the times that they need without them.
     types = _times_by_type(profile, 1.0)
     if types.pop(WAITING, None) is None:
         return ms / _median_ms(profile)
@@ -223,25 +219,21 @@ def _times_by_type(profile: CaseProfile, scale: float) -> dict[str, float]:
 
 
 class _Times(Struct, frozen=True):
-    """The times of a variant in milliseconds, by operator and by layer of the unchanged model.
-
-    A layer that only the variant has is included under its own id. `half_widths` is how sure the
-    times of layers are.
-    """
+    """The times of a variant in milliseconds, by operator and by layer of the unchanged model."""
 
     by_type: Mapping[str, float]
+    # A layer that only the variant has is included under its own id.
     by_layer: Mapping[str, float]
+    # How sure the times of layers are.
     half_widths: Mapping[str, float]
 
 
 def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times:
-    """Return the layer times of a variant on the scale of `first`, which add up to `ms`.
-
-    The layers of both sides were timed in turn, so the gain of a layer is the ratio of its two
-    times in the duet. A layer that only the variant has is scaled like all kernels together. The
-    remainder is the overhead of the runtime. If `first` has a time spent waiting for a processor,
-    the remainder is that time instead, and the overhead is scaled like the kernels.
-    """
+    """Return the layer times of a variant on the scale of `first`, which add up to `ms`."""
+    # The layers of both sides were timed in turn, so the gain of a layer is the ratio of its two
+    # times in the duet. A layer that only the variant has is scaled like all kernels together. The
+    # remainder is the overhead of the runtime. If `first` has a time spent waiting for a processor,
+    # the remainder is that time instead, and the overhead is scaled like the kernels.
     kernels = [row for row in differences.before.profile.layers if row.ms is not None]
     before = [row.ms or 0.0 for row in kernels if row.qualified_op not in _OUTSIDE_KERNELS]
     after = differences.after.profile
@@ -276,12 +268,10 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
 
 
 def _owners(differences: Differences) -> dict[str, str]:
-    """Map each layer of a variant to the layer of the unchanged model that its time belongs to.
-
-    If a quantizer replaces one layer by several, the last of them has its output. Of layers that
-    share a kernel, the one that has its time counts. A layer that only the variant has belongs to
-    none: its purpose is unknown, and its time is not that of any neighbour.
-    """
+    """Map each layer of a variant to the layer of the unchanged model that its time belongs to."""
+    # If a quantizer replaces one layer by several, the last of them has its output. Of layers that
+    # share a kernel, the one that has its time counts. A layer that only the variant has belongs to
+    # none: its purpose is unknown, and its time is not that of any neighbour.
     before = differences.before
     mates = {new: old for old, new in differences.pairs.items()}
     indexes = {layer.id: index for index, layer in enumerate(before.layers)}

@@ -69,11 +69,9 @@ _FAILURES = (BindingError, MeasureError, ModelError, UsageError)
 
 
 def variants_gate(variants: int, max_seconds: float) -> Gate:
-    """Return the gate for each of this many pairs of a variant and a case.
-
-    A variant is called faster by its interval, whether its duet ended with an alarm or because
-    there is no difference. So both answers together have its share of the level.
-    """
+    """Return the gate for each of this many pairs of a variant and a case."""
+    # A variant is called faster by its interval, whether its duet ended with an alarm or because
+    # there is no difference. So both answers together have its share of the level.
     return median_gate(_NO_DIFFERENCE, share_level(2 * variants, RUN_LEVEL), max_seconds)
 
 
@@ -136,12 +134,7 @@ class VariantTrial(Struct):
             yield WhatIfCase(case=case, baseline=found.baseline, levels=found.levels)
 
     def _base(self, model: Model, folder: Path, case: Case) -> _Original:
-        """Return the unchanged model, with stored weights if its graph generates them.
-
-        An engine computes generated weights when it loads the model, and may find that they are all
-        the same. A variant stores its weights, so a comparison with generated ones would measure
-        more than the variant.
-        """
+        """Return the unchanged model, with stored weights if its graph generates them."""
         size = model.file.total_bytes
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
             return _Original(prepare(model), size)
@@ -149,6 +142,9 @@ class VariantTrial(Struct):
         path = folder / "stored.onnx"
         with writing_for_worker("as its weights were stored"):
             zeros, generated = _store(model, path)
+        # An engine computes generated weights when it loads the model, and may find that they are
+        # all the same. A variant stores its weights, so a comparison with generated ones would
+        # measure more than the variant.
         if not generated:
             return _Original(prepare(model), size, zeros, path)
         are = "weight is made by a node" if generated == 1 else "weights are made by nodes"

@@ -93,10 +93,8 @@ def count_flex_attention(node: Node) -> Cost:
 def count_self_attention(
     node: Node, *, masks: tuple[int, ...], past: int, shares: int | None, quantized: bool = False
 ) -> Cost:
-    """Count com.microsoft's Attention, where one product makes query, key and value of all heads.
-
-    If `quantized`, input and weight have 8 bits, and the projection is rescaled to floats.
-    """
+    """Count com.microsoft's Attention, in which one product makes all queries, keys and values."""
+    # If `quantized`, input and weight have 8 bits, and the projection is rescaled to floats.
     batch, tokens = sizes_of(node.input(0), 2)
     heads, size, value_size = _projected_heads(node)
     before = _projection(node, 1, 2)
@@ -112,11 +110,9 @@ def count_self_attention(
 
 
 def count_packed_attention(node: Node) -> Cost:
-    """Count self attention of tokens without padding, projected by one product.
-
-    Projections count the tokens that exist. Scores follow the shape of `token_offset`,
-    [batch, tokens], which takes each sequence to be as long as the longest.
-    """
+    """Count self attention of tokens without padding, projected by one product."""
+    # Projections count the tokens that exist. Scores follow the shape of `token_offset`, [batch,
+    # tokens], which takes each sequence to be as long as the longest.
     batch, tokens = sizes_of(node.input(3), 2)
     heads, size, value_size = _projected_heads(node)
     scores, ops = batch * heads * tokens * tokens, score_ops(node, (5,))
@@ -124,11 +120,9 @@ def count_packed_attention(node: Node) -> Cost:
 
 
 def count_qordered_attention(node: Node) -> Cost:
-    """Count attention in 8-bit matrix layouts.
-
-    Query, key and value have a weight and a bias each. Projections, scores, probabilities
-    and results are rescaled, without zero points.
-    """
+    """Count attention in 8-bit matrix layouts."""
+    # Query, key and value have a weight and a bias each. Projections, scores, probabilities and
+    # results are rescaled, without zero points.
     heads, rescale = node.attr_int("num_heads", 1), REQUANTIZE - ADD
     batch, tokens, width = sizes_of(node.input(0), 3)
     columns = [size_of(node.input(weight), 1) for weight in (5, 6, 7)]
@@ -145,12 +139,9 @@ def count_qordered_attention(node: Node) -> Cost:
 def count_longformer_attention(
     node: Node, *, weight: int = 1, bias: int = 2, global_weight: int = 4, rescale: int = 0
 ) -> Cost:
-    """Count attention to `window` tokens on both sides: at most 2 x window + 1 keys a query.
-
-    Both projections are of all tokens. The scores of global tokens are not counted, because only
-    values show which tokens are global.
-    https://arxiv.org/abs/2004.05150, section 3.1.
-    """
+    """Count attention to `window` tokens on both sides: at most 2 x window + 1 keys a query."""
+    # Both projections are of all tokens. The scores of global tokens are not counted, because only
+    # values show which tokens are global. https://arxiv.org/abs/2004.05150, section 3.1.
     heads = node.attr_int("num_heads", 1)
     batch, tokens, hidden = sizes_of(node.input(0), 3)
     projected = _projection(node, weight, bias) + _projection(node, global_weight, bias)
@@ -160,12 +151,10 @@ def count_longformer_attention(
 
 
 def count_decoder_attention(node: Node) -> Cost:
-    """Count attention over tokens x batch, with projections and a cache that flags switch on.
-
-    Self attention projects key and value from the query, and appends them to the cache. Cross
-    attention (`static_kv`) projects them from the key, or takes those of the cache as they are.
-    If the values of the flags are not known, it is self attention, and a given cache is used.
-    """
+    """Count attention over tokens x batch, with projections and a cache that flags switch on."""
+    # Self attention projects key and value from the query, and appends them to the cache. Cross
+    # attention (`static_kv`) projects them from the key, or takes those of the cache as they are.
+    # If the values of the flags are not known, it is self attention, and a given cache is used.
     queries, batch, hidden = sizes_of(node.input(0), 3)
     heads, columns = node.attr_int("num_heads", 1), size_of(node.input(3), 1)
     used = _flag(node, 9, default=True) and _flag(node, 10, default=True)
@@ -181,12 +170,10 @@ def count_decoder_attention(node: Node) -> Cost:
 
 
 def count_heads(node: Node, *, bias: int, masks: tuple[int, int], past: int, shares: int) -> Cost:
-    """Count attention of projected heads: query, key and value apart or packed in one tensor.
-
-    Each is [batch, tokens, width]. Query, key and value in one are [batch, tokens, heads, 3, size]
-    or [batch, tokens, 3 widths], key and value in one [batch, tokens, heads, 2, size]. Those from
-    the cache of a cross attention are [batch, heads, tokens, size].
-    """
+    """Count attention of projected heads: query, key and value apart or packed in one tensor."""
+    # Each is [batch, tokens, width]. Query, key and value in one are [batch, tokens, heads, 3,
+    # size] or [batch, tokens, 3 widths], key and value in one [batch, tokens, heads, 2, size].
+    # Those from the cache of a cross attention are [batch, heads, tokens, size].
     query, key, heads = node.input(0), node.optional_input(1), node.attr_int("num_heads", 1)
     batch, queries = sizes_of(query, 2)
     is_cached = key is not None and key.rank == 4
@@ -240,10 +227,8 @@ def _all_keys(node: Node, past: int, axis: int, new: int, shares: int | None) ->
 
 
 def score_ops(node: Node, masks: tuple[int, ...], causal: str = "") -> int:
-    """Return the operations a score takes between product and softmax, besides its scale.
-
-    cap * tanh(score / cap) is DIV, TANH, MUL.
-    """
+    """Return the operations a score takes between product and softmax, besides its scale."""
+    # cap * tanh(score / cap) is DIV, TANH, MUL.
     ops = sum(ADD for index in masks if has_input(node, index))
     ops += CMP if node.attr_int(causal, 0) else 0
     return ops + (DIV + TANH + MUL if node.attr_float("softcap", 0.0) else 0)
@@ -329,11 +314,9 @@ def _keys_and_values(node: Node, heads: Dim) -> _KeysAndValues:
 
 
 def shape_heads(node: Node, past: int, lengths: int, shares: int | None = None) -> Outputs:
-    """Return the outputs of attention of projected heads, whose cache is two tensors.
-
-    An attribute or the input at `shares` makes past and present one buffer. The value at `lengths`
-    is then the number of past keys in it.
-    """
+    """Return the outputs of attention of projected heads, whose cache is two tensors."""
+    # An attribute or the input at `shares` makes past and present one buffer. The value at
+    # `lengths` is then the number of past keys in it.
     query, heads = shape_of(node, 0), stated_size(node, "num_heads")
     batch, length = dim(query, 0), dim(query, 1)
     sizes = _keys_and_values(node, heads)
@@ -367,10 +350,8 @@ def shape_qordered_attention(node: Node) -> Outputs:
 
 
 def shape_decoder_attention(node: Node) -> Outputs:
-    """Return the outputs and the caches of an attention with sequence-major inputs.
-
-    Its boolean inputs determine which keys the caches hold.
-    """
+    """Return the outputs and the caches of an attention with sequence-major inputs."""
+    # Its boolean inputs determine which keys the caches hold.
     query = shape_of(node, 0)
     is_static, uses_past, has_state = (ints_of(node, index) for index in (8, 9, 10))
     length: Dim = None

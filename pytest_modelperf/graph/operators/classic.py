@@ -77,11 +77,9 @@ def count_linear_regressor(node: Node) -> Cost:
 
 
 def count_svm_classifier(node: Node) -> Cost:
-    """Count the kernel of each row with each support vector, and a vote of each pair of classes.
-
-    Without support vectors it is a linear classifier. Probabilities count the sigmoid of each
-    pair, but not the coupling of the pairs.
-    """
+    """Count the kernel of each row with each support vector, and a vote of each pair of classes."""
+    # Without support vectors it is a linear classifier. Probabilities count the sigmoid of each
+    # pair, but not the coupling of the pairs.
     votes = _length(node, "rho") * (ADD + CMP + ADD)
     probabilities = _length(node, "prob_a") * (MUL + ADD + SIGMOID)
     classes = max(_length(node, "classlabels_ints"), _length(node, "classlabels_strings"))
@@ -235,10 +233,8 @@ def shape_classifier(node: Node, numbers: str, scores: Callable[[Node, int], Dim
 
 
 def _scores_of_svm(node: Node, classes: int) -> Dim:
-    """Return one score a class, or one a pair of classes without probabilities.
-
-    Two classes always have one score each.
-    """
+    """Return one score a class, or one a pair of classes without probabilities."""
+    # Two classes always have one score each.
     if not node.attr_ints("vectors_per_class"):
         return None
     is_by_class = classes == 2 or node.attr_ints("prob_a")

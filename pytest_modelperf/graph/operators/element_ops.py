@@ -73,11 +73,9 @@ ACTIVATION_OPS: Mapping[str, int] = {
 
 
 def activation_ops(name: str) -> int:
-    """Return the operations an element: 0 without a name, CMP for an unknown name.
-
-    ONNX writes names in any case: `relu` in a mixture of experts is `Relu` in an LSTM. An unknown
-    activation must not hide the MACs of the operator that it is fused into.
-    """
+    """Return the operations an element: 0 without a name, CMP for an unknown name."""
+    # ONNX writes names in any case: `relu` in a mixture of experts is `Relu` in an LSTM. An unknown
+    # activation must not hide the MACs of the operator that it is fused into.
     return _OPS_BY_LOWER_NAME.get(name.lower(), CMP) if name else 0
 
 

@@ -195,10 +195,8 @@ def shape_quantize(node: Node) -> Outputs:
 
 
 def shape_qlinear_concat(node: Node) -> Outputs:
-    """Return the concatenated inputs.
-
-    After the output's scale and zero point, inputs come in threes: value, scale, zero point.
-    """
+    """Return the concatenated inputs."""
+    # After the output's scale and zero point, inputs come in threes: value, scale, zero point.
     shapes = [shape_of(node, index) for index in range(2, len(node.inputs), 3)]
     return outputs(dtype_of(node, 1), concat(shapes, node.attr_int("axis", 0)))
 

@@ -53,13 +53,11 @@ def count_grouped(  # noqa: PLR0913  # places of inputs, which differ between op
     masks: tuple[int, ...] = (),
     causal: str = "causal",
 ) -> Cost:
-    """Count attention with fewer heads for keys and values, which may be packed with the query.
-
-    `keys_of` returns the number of new keys, and of keys that each query is scored against. `paged`
-    tokens have no batch. New queries and keys may be normed and rotated. Scales at `caches` mean
-    that a cache is quantized: writing it takes `write_ops` an element, and it is read once, or once
-    for each query if it `selects` keys. A sink takes part in each softmax.
-    """
+    """Count attention with fewer heads for keys and values, which may be packed with the query."""
+    # `keys_of` returns the number of new keys, and of keys that each query is scored against.
+    # `paged` tokens have no batch. New queries and keys may be normed and rotated. Scales at
+    # `caches` mean that a cache is quantized: writing it takes `write_ops` an element, and it is
+    # read once, or once for each query if it `selects` keys. A sink takes part in each softmax.
     query, key = node.input(0), node.optional_input(1)
     heads, kv_heads = node.attr_int("num_heads", 1), node.attr_int("kv_num_heads", 1)
     batch, queries, width = (1, *sizes_of(query, 2)) if paged else sizes_of(query, 3)
@@ -84,10 +82,8 @@ def count_grouped(  # noqa: PLR0913  # places of inputs, which differ between op
 
 
 def _cached(node: Node, queries: int) -> tuple[int, int]:
-    """Return the new key tokens and all: those of `present_key` or, if unknown, past and new.
-
-    A cache as large as a window does not shorten a longer prompt.
-    """
+    """Return the new key tokens and all: those of `present_key` or, if unknown, past and new."""
+    # A cache as large as a window does not shorten a longer prompt.
     key, present = node.optional_input(1), _known_dim(node, 1, 2)
     new = queries if key is None else size_of(key, 1)
     held = new + cache_length(node.optional_input(3), 2) if present is None else present
@@ -95,10 +91,8 @@ def _cached(node: Node, queries: int) -> tuple[int, int]:
 
 
 def _in_pages(node: Node, queries: int) -> tuple[int, int]:
-    """Return as keys of a token all that its pages hold, as only values show a sequence's length.
-
-    The second dimension of `block_table` is the number of its pages, which all have one size.
-    """
+    """Return all keys that the pages of a token hold, as only values show a sequence's length."""
+    # The second dimension of `block_table` is the number of its pages, which all have one size.
     return queries, size_of(node.input(7), 1) * size_of(node.input(3), 1)
 
 
@@ -152,12 +146,10 @@ class _Blocks(Struct, frozen=True):
 
 
 def count_indexer(node: Node) -> Cost:
-    """Count an indexer, which pools, norms, rotates and scores blocks, and keeps the best.
-
-    Queries are normed and rotated too. A score takes its scale, a comparison with 0 and its part in
-    the sum over heads, which is a contraction if heads have weights. A cache of a fixed size counts
-    at its capacity, and every query is scored against every block, as in attention.
-    """
+    """Count an indexer, which pools, norms, rotates and scores blocks, and keeps the best."""
+    # Queries are normed and rotated too. A score takes its scale, a comparison with 0 and its part
+    # in the sum over heads, which is a contraction if heads have weights. A cache of a fixed size
+    # counts at its capacity, and every query is scored against every block, as in attention.
     query, size = node.input(0), node.input(2).dims[0]
     batch, tokens, width = query.dims
     heads = width // size - (0 if has_input(node, 1) else 1)
@@ -196,12 +188,10 @@ def _mean_blocks(node: Node, tokens: int) -> _Blocks:
 
 
 def _compressed_blocks(node: Node, tokens: int) -> _Blocks:
-    """Count new windows, pooled by a softmax over the slots of two windows for each channel.
-
-    If the buffer holds a whole window, its first one only serves as predecessor of the next one.
-    """
+    """Count new windows, pooled by a softmax over the slots of two windows for each channel."""
     ratio, kept = node.attr_int("compress_ratio", 1), node.attr_int("index_topk", 0)
     size, waiting = node.input(2).dims[0], node.input(13).dims[2]
+    # If the buffer holds a whole window, its first one only serves as predecessor of the next one.
     made = (tokens + waiting - (ratio if waiting >= ratio else 0)) // ratio
     past = node.input(7).dims[1]
     scored = past if has_input(node, 12) else past + made
@@ -227,11 +217,9 @@ def _grouped_output(node: Node, value_size: Dim = None) -> OutputType:
 def _grown_cache(
     node: Node, past: int, total_length: int, head_size: Dim, *, is_padded: bool = False
 ) -> OutputType:
-    """Return a cache that grows to the total length, unless it is large enough already.
-
-    The total is an input. Without its value, the length is known only in a first call, which has no
-    past, and only if the query is not padded: then the total is just an upper bound.
-    """
+    """Return a cache that grows to the total length, unless it is large enough already."""
+    # The total is an input. Without its value, the length is known only in a first call, which has
+    # no past, and only if the query is not padded: then the total is just an upper bound.
     query, cache = shape_of(node, 0), shape_of(node, past)
     dtype = dtype_of(node, past) if has_input(node, past) else dtype_of(node, 0)
     if has_input(node, past) and node.attr_int("sliding_window_cache", 0):

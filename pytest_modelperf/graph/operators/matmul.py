@@ -90,10 +90,8 @@ def count_matmul(
     bias: int | None = None,
     per_element: int = 0,
 ) -> Cost:
-    """Count a product of input 0 and the input at `weight`, and operations on its elements.
-
-    Attributes may transpose the operands. Integers may have zero points.
-    """
+    """Count a product of input 0 and the input at `weight`, and operations on its elements."""
+    # Attributes may transpose the operands. Integers may have zero points.
     product = product_of(
         _turned(node, node.input(0).dims, "A"), _turned(node, node.input(weight).dims, "B")
     )
@@ -143,10 +141,8 @@ def count_qordered_matmul(node: Node) -> Cost:
 
 
 def count_matmul_nbits(node: Node) -> Cost:
-    """Count a product with a compressed weight of `N` columns, which is decoded in every run.
-
-    An empty weight means that the projection is left out, so that only the bias remains.
-    """
+    """Count a product with a compressed weight of `N` columns, which is decoded in every run."""
+    # An empty weight means that the projection is left out, so that only the bias remains.
     weight, columns = node.optional_input(1), node.attr_int("N", 0)
     if weight is not None and weight.shape is not None and 0 in weight.shape:
         return Cost((), bias_ops(node, 5, rows_in(node.input(0)) * columns))
@@ -154,11 +150,9 @@ def count_matmul_nbits(node: Node) -> Cost:
 
 
 def count_matmul_nbits_qlora(node: Node) -> Cost:
-    """Count products with a compressed weight, and with the two of an adapter.
-
-    If the second of these is empty, there is no adapter. If the first is empty, its product is
-    zero.
-    """
+    """Count products with a compressed weight, and with the two of an adapter."""
+    # If the second of these is empty, there is no adapter. If the first is empty, its product is
+    # zero.
     columns = node.attr_int("N", 0)
     base = _weight_only(node, columns)
     down, up = node.input(3), node.input(5)
@@ -230,14 +224,12 @@ def count_cdist(node: Node) -> Cost:
 
 
 def count_einsum(node: Node) -> Cost:
-    """Count products of operands taken pairwise from left to right, as the equation names them.
-
-    Rule for one pair: the product of the sizes of all distinct indexes of both, whether an index
-    is in one operand, in both or in the result, as in the loops that define an Einstein sum.
-    After each pair, indexes that neither the result nor a later operand has are summed.
-    A pair without a sum is not a contraction but a MUL an element. A single operand takes an ADD
-    an element if it sums, or a MOV an element of the result if it only picks or transposes.
-    """
+    """Count products of operands taken pairwise from left to right, as the equation names them."""
+    # Rule for one pair: the product of the sizes of all distinct indexes of both, whether an index
+    # is in one operand, in both or in the result, as in the loops that define an Einstein sum.
+    # After each pair, indexes that neither the result nor a later operand has are summed. A pair
+    # without a sum is not a contraction but a MUL an element. A single operand takes an ADD an
+    # element if it sums, or a MOV an element of the result if it only picks or transposes.
     equation = node.attr_str("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     shapes = [node.input(index).dims for index in range(len(left.split(",")))]
@@ -269,11 +261,9 @@ def count_einsum(node: Node) -> Cost:
 
 
 def _labels(term: str, rank: int | None, known: Mapping[str, int] | None = None) -> tuple[str, ...]:
-    """Return the indexes of a term.
-
-    Those of an ellipsis are numbered from the right. The result has no given rank, so its ellipsis
-    means all indexes of the operands' ellipses.
-    """
+    """Return the indexes of a term."""
+    # Those of an ellipsis are numbered from the right. The result has no given rank, so its
+    # ellipsis means all indexes of the operands' ellipses.
     before, dots, after = term.partition("...")
     if not dots:
         return tuple(term)
@@ -291,11 +281,9 @@ def _implicit_output(terms: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _turned(node: Node, dims: tuple[_Dim, ...], side: str) -> tuple[_Dim, ...]:
-    """Return the shape of operand A or B as it is multiplied.
-
-    `transBatch` moves the first dimension after those of the batch. `trans` then transposes the
-    matrix, but not a vector.
-    """
+    """Return the shape of operand A or B as it is multiplied."""
+    # `transBatch` moves the first dimension after those of the batch. `trans` then transposes the
+    # matrix, but not a vector.
     if node.attr_int(f"transBatch{side}", 0) and len(dims) > 2:
         dims = dims[1:-1] + dims[:1] + dims[-1:]
     if node.attr_int(f"trans{side}", 0) and len(dims) > 1:

@@ -48,10 +48,8 @@ def count_split(node: Node) -> Cost:
 
 
 def count_scatter(node: Node) -> Cost:
-    """Count a move for each output element, and one more operation for each reducing update.
-
-    The reductions are add, mul, min and max, all of weight 1.
-    """
+    """Count a move for each output element, and one more operation for each reducing update."""
+    # The reductions are add, mul, min and max, all of weight 1.
     reduced = node.attr_str("reduction", "none") != "none"
     updates = node.input(2).size * ADD if reduced else 0
     return elementwise(node.output().size * MOV + updates)

@@ -56,11 +56,9 @@ INVERSE_DEVIATION = ADD + SQRT + DIV  # 1 / sqrt(variance + epsilon)
 
 
 def count_batch_norm(node: Node) -> Cost:
-    """Count (x - mean) * factor + bias, where factor is scale / sqrt(variance + epsilon).
-
-    The factor is computed once a channel. In training the statistics come from the batch, and
-    update the running ones.
-    """
+    """Count (x - mean) * factor + bias, where factor is scale / sqrt(variance + epsilon)."""
+    # The factor is computed once a channel. In training the statistics come from the batch, and
+    # update the running ones.
     size, channels = node.input(0).size, node.input(1).size
     activated = size * activation_ops(node.attr_str("activation", ""))
     running = [t for t in node.outputs[1:] if t is not None]
@@ -82,11 +80,9 @@ def count_instance_norm(node: Node) -> Cost:
 def count_group_norm(
     node: Node, *, groups: str = "num_groups", skip_bias: int | None = None
 ) -> Cost:
-    """Count a normalization whose rows are groups of channels of one sample.
-
-    With a `skip_bias`, its input is x + skip + bias. An `activation` of 1, which com.microsoft's
-    operators have, is Silu.
-    """
+    """Count a normalization whose rows are groups of channels of one sample."""
+    # With a `skip_bias`, its input is x + skip + bias. An `activation` of 1, which com.microsoft's
+    # operators have, is Silu.
     size = node.input(0).size
     rows = node.input(0).dims[0] * node.attr_int(groups, 1)
     activated = size * ACTIVATION_OPS["Silu"] if node.attr_int("activation", 0) == 1 else 0
@@ -117,11 +113,9 @@ def _skipped(node: Node, bias: int | None) -> int:
 
 
 def count_embed_layer_norm(node: Node, *, decode: int = 0) -> Cost:
-    """Count a layer normalization of the sum of word, position and segment embeddings.
-
-    Each is looked up, and decoded if it is quantized. If there is a mask, the operator counts its
-    elements.
-    """
+    """Count a layer normalization of the sum of word, position and segment embeddings."""
+    # Each is looked up, and decoded if it is quantized. If there is a mask, the operator counts its
+    # elements.
     rows, width = node.input(0).size, node.input(2).dims[-1]
     size = rows * width
     tables = 3 if has_input(node, 4) else 2
@@ -170,10 +164,8 @@ def count_lrn(node: Node) -> Cost:
 
 
 def count_log_softmax(node: Node) -> Cost:
-    """Count x - max - log(sum(exp(x - max))), with one logarithm a row.
-
-    Until opset 12 a row was everything from the axis on, which was 1 by default.
-    """
+    """Count x - max - log(sum(exp(x - max))), with one logarithm a row."""
+    # Until opset 12 a row was everything from the axis on, which was 1 by default.
     if node.opset and node.opset < 13:
         rows = prod(node.input(0).dims[: node.attr_int("axis", 1)])
     else:

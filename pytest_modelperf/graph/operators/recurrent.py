@@ -62,23 +62,20 @@ def count_rnn(node: Node) -> Cost:
 
 
 def count_gru(node: Node) -> Cost:
-    """Count three gates, with one product for the reset gate, before or after R.
-
-    H' = (1 - z) * h + z * H is ADD, MUL, MUL, ADD. The activation of z and r is f, that of h is g.
-    """
+    """Count three gates, with one product for the reset gate, before or after R."""
+    # H' = (1 - z) * h + z * H is ADD, MUL, MUL, ADD. The activation of z and r is f, that of h is
+    # g.
     return _layer(
         node, gates=3, defaults=("Sigmoid", "Tanh"), uses=(2, 1), per_unit=MUL + 2 * ADD + 2 * MUL
     )
 
 
 def count_lstm(node: Node) -> Cost:
-    """Count four gates.
-
-    The gates i, o and f have the first activation, c the second, and the value of the cell the
-    third. C' = f * C + i * c and H' = o * h(C') are MUL, MUL, ADD, MUL. Each of three peepholes is
-    MUL, ADD. Coupled gates (`input_forget`) replace an activation by f = 1 - i, but keep their
-    weights and MACs.
-    """
+    """Count four gates."""
+    # The gates i, o and f have the first activation, c the second, and the value of the cell the
+    # third. C' = f * C + i * c and H' = o * h(C') are MUL, MUL, ADD, MUL. Each of three peepholes
+    # is MUL, ADD. Coupled gates (`input_forget`) replace an activation by f = 1 - i, but keep their
+    # weights and MACs.
     per_unit = 3 * MUL + ADD
     if has_input(node, 7):
         per_unit += 3 * (MUL + ADD)
@@ -103,13 +100,10 @@ def count_dynamic_quantize_lstm(node: Node) -> Cost:
 
 
 def count_attn_lstm(node: Node) -> Cost:
-    """Count an LSTM that looks at a memory [batch, slots, depth] in each step.
-
-    This is Bahdanau's attention. The keys, memory x MW, are computed once. Each step of each
-    direction multiplies the query (QW), scores every slot by V * tanh(key + query), blends the
-    slots, and mixes blend and state (AW).
-    https://arxiv.org/abs/1409.0473, appendix A.1.2.
-    """
+    """Count an LSTM that looks at a memory [batch, slots, depth] in each step."""
+    # This is Bahdanau's attention. The keys, memory x MW, are computed once. Each step of each
+    # direction multiplies the query (QW), scores every slot by V * tanh(key + query), blends the
+    # slots, and mixes blend and state (AW). https://arxiv.org/abs/1409.0473, appendix A.1.2.
     lstm = count_lstm(node)
     if not has_input(node, 11):
         return lstm
@@ -189,10 +183,8 @@ def shape_lstm(node: Node, hidden_axis: int) -> Outputs:
 
 
 def count_linear_attention(node: Node) -> Cost:
-    """Count linear attention with a state [key size, value size] for each head of keys and values.
-
-    The state is read once for each query head, or for each state head if these are more.
-    """
+    """Count linear attention with a state [key size, value size] for each key and value head."""
+    # The state is read once for each query head, or for each state head if these are more.
     heads, kv_heads = node.attr_int("q_num_heads", 1), node.attr_int("kv_num_heads", 1)
     batch, tokens, width = sizes_of(node.input(0), 3)
     value_size = size_of(node.input(2), 2) // kv_heads
@@ -219,12 +211,10 @@ def count_gated_delta_net(node: Node) -> Cost:
 
 
 def _recurrence(node: Node, size: int, updated: int, read: int, operands: Operands) -> Cost:
-    """Count the states of all tokens, with the numbers of columns that are `updated` and `read`.
-
-    An update adds the outer product of key and value, a sum over time. The delta rules first
-    read the state at the key, to subtract its value there. Gated rules multiply the state by
-    exp(decay).
-    """
+    """Count the states of all tokens, with the numbers of columns that are `updated` and `read`."""
+    # An update adds the outer product of key and value, a sum over time. The delta rules first read
+    # the state at the key, to subtract its value there. Gated rules multiply the state by
+    # exp(decay).
     query, key, value = operands
     rule, ops = node.attr_str("update_rule", "gated_delta"), read * MUL
     contractions: tuple[Contraction, ...] = (
@@ -242,11 +232,9 @@ def _recurrence(node: Node, size: int, updated: int, read: int, operands: Operan
 
 
 def count_mamba2_verify(node: Node) -> Cost:
-    """Count a causal convolution, the recurrence of a state space, and a gated grouped RMS norm.
-
-    The recurrence is S = exp(A dt) S + (dt x) B and y = D x + C S, where dt is softplus(s + bias)
-    with a lower bound. All of these read parts of one projection.
-    """
+    """Count a causal convolution, the recurrence of a state space, and a gated grouped RMS norm."""
+    # The recurrence is S = exp(A dt) S + (dt x) B and y = D x + C S, where dt is softplus(s + bias)
+    # with a lower bound. All of these read parts of one projection.
     tokens, heads = node.input(0).dims[0], node.attr_int("heads", 1)
     width = heads * node.attr_int("head_dim", 64)
     groups, channels = node.attr_int("n_groups", 1), node.input(4).size
@@ -273,11 +261,9 @@ def count_mamba2_verify(node: Node) -> Cost:
 
 
 def _decay_ops(node: Node) -> int:
-    """Count exp(g) of each decay, and g itself if the node computes it.
-
-    From a bias and a logarithm `a` for each head, g is -exp(a) softplus(x + bias), or a bound times
-    sigmoid(exp(a) (x + bias)).
-    """
+    """Count exp(g) of each decay, and g itself if the node computes it."""
+    # From a bias and a logarithm `a` for each head, g is -exp(a) softplus(x + bias), or a bound
+    # times sigmoid(exp(a) (x + bias)).
     decays = node.input(4).size
     ops = decays * EXP
     activation = node.attr_str("gate_activation", "none")
@@ -328,11 +314,9 @@ def _decay_width(node: Node, heads: Dim, size: Dim, tokens: Shape | None) -> Dim
 
 
 def shape_gated_delta_net(node: Node) -> Outputs:
-    """Return the outputs of a gated delta net.
-
-    Inputs are (…, heads, head size), or Q, K and V in one, whose sizes are those of the state.
-    The state is (batch, value heads, value head size, key head size), always in float32.
-    """
+    """Return the outputs of a gated delta net."""
+    # Inputs are (…, heads, head size), or Q, K and V in one, whose sizes are those of the state.
+    # The state is (batch, value heads, value head size, key head size), always in float32.
     query, key, value, state = (shape_of(node, index) for index in (0, 1, 2, 6))
     if has_input(node, 6):
         batch, heads, value_size, size = (dim(state, axis) for axis in range(4))

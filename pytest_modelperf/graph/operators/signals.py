@@ -14,7 +14,7 @@ Samples of images: linear takes 4 and cubic 8 an output element, for any number 
 onnx_tool. Nearest is a MOV, like any other copy (onnx_tool: 0). An antialiased filter multiplies
 the neighbours by the factor that each axis shrinks by. The positions of samples cost something only
 if they are data: the coordinates of a grid become pixels by MUL and ADD. The positions of boxes are
-known only in a run, so some counts are bounds, which their docstrings say.
+known only in a run, so some counts are bounds, and say so.
 """
 
 from __future__ import annotations
@@ -82,11 +82,9 @@ def count_multinomial(node: Node) -> Cost:
 
 
 def count_mel_weight_matrix(node: Node) -> Cost:
-    """Count triangles in a matrix [frequencies, mel bins] of zeros.
-
-    There are two more edges than bins: 700 * (10^(mel / 2595) - 1) Hz, then the index of a
-    frequency. Each frequency is in at most two triangles, each a difference and a quotient.
-    """
+    """Count triangles in a matrix [frequencies, mel bins] of zeros."""
+    # There are two more edges than bins: 700 * (10^(mel / 2595) - 1) Hz, then the index of a
+    # frequency. Each frequency is in at most two triangles, each a difference and a quotient.
     frequencies, bins = node.output().dims
     edges = (bins + 2) * (DIV + POW + ADD + MUL + MUL + DIV)
     return elementwise(frequencies * bins * MOV + edges + 2 * frequencies * (ADD + DIV))
@@ -97,10 +95,8 @@ def fourier_ops(n: int, *, real: bool) -> int:
 
 
 def count_dft(node: Node) -> Cost:
-    """Count a transform along one axis, which was an attribute until opset 19.
-
-    An input of one component is real, and so is the result of an inverse from one side.
-    """
+    """Count a transform along one axis, which was an attribute until opset 19."""
+    # An input of one component is real, and so is the result of an inverse from one side.
     axis = _axis(node)
     *_, components = node.input(0).dims
     lines = prod(node.input(0).dims) // max(1, node.input(0).dims[axis] * components)

@@ -40,11 +40,9 @@ MAX_GRAM = 1024
 
 
 def count_tf_idf(node: Node) -> Cost:
-    """Count a look-up of every n-gram token by token, and a move or product for each output.
-
-    With s tokens skipped, a row of L tokens has L - (n - 1) * (s + 1) n-grams. Single tokens
-    do not skip.
-    """
+    """Count a look-up of every n-gram token by token, and a move or product for each output."""
+    # With s tokens skipped, a row of L tokens has L - (n - 1) * (s + 1) n-grams. Single tokens do
+    # not skip.
     x = node.input(0)
     length = x.dims[-1] if x.rank else 1
     skips = node.attr_int("max_skip_count", 0)
@@ -75,11 +73,9 @@ def count_ngram_hash(node: Node, *, head_offsets: int = 4) -> Cost:
 
 
 def count_murmur_hash(node: Node) -> Cost:
-    """Count MurmurHash3_x86_32 of each number: 11 operations for every four bytes, 9 to finish.
-
-    https://github.com/aappleby/smhasher/blob/master/src/MurmurHash3.cpp: a rotation is two shifts
-    and an or. A string counts as one word.
-    """
+    """Count MurmurHash3_x86_32 of each number: 11 operations for every four bytes, 9 to finish."""
+    # https://github.com/aappleby/smhasher/blob/master/src/MurmurHash3.cpp: a rotation is two shifts
+    # and an or. A string counts as one word.
     words = max(1, BITS.get(node.input(0).dtype or "", 32) // 32)
     body = 3 * MUL + ADD + 7 * CMP
     finish = 2 * MUL + 7 * CMP
@@ -145,11 +141,9 @@ def shape_search(node: Node) -> Outputs:
 
 
 def shape_beam_search(node: Node) -> Outputs:
-    """Return generated tokens, each sequence's score, and scores of the vocabulary at each step.
-
-    Whisper's variant also returns the attention to the audio and the probability of no speech;
-    their shapes depend on its decoder.
-    """
+    """Return generated tokens, each sequence's score, and scores of the vocabulary at each step."""
+    # Whisper's variant also returns the attention to the audio and the probability of no speech;
+    # their shapes depend on its decoder.
     prompt, longest, returned = shape_of(node, 0), int_of(node, 1), int_of(node, 4)
     batch, vocabulary = dim(prompt, 0), node.attr_int("vocab_size", -1)
     steps = None

@@ -51,11 +51,9 @@ def count_softmax_cross_entropy(node: Node) -> Cost:
 
 
 def count_adam(node: Node) -> Cost:
-    """Count X - rate * V / (sqrt(H) + e), with V and H means of the gradient and its square.
-
-    The means are running: V' = a * V + (1 - a) * G and H' = b * H + (1 - b) * G * G. The rate is
-    computed once a call: R * sqrt(1 - b^T) / (1 - a^T) if T > 0.
-    """
+    """Count X - rate * V / (sqrt(H) + e), with V and H means of the gradient and its square."""
+    # The means are running: V' = a * V + (1 - a) * G and H' = b * H + (1 - b) * G * G. The rate is
+    # computed once a call: R * sqrt(1 - b^T) / (1 - a^T) if T > 0.
     per_element = (
         _regularization(node)
         + (2 * MUL + ADD)

@@ -60,10 +60,8 @@ from pytest_modelperf.graph.structure import Node
 
 
 def count_gated_position_bias(node: Node) -> Cost:
-    """Count a table of positions that is scaled by a gate for each query and head.
-
-    gate = u * (r * a - 1) + 2, where u and r are sigmoids of sums over half of a small product.
-    """
+    """Count a table of positions that is scaled by a gate for each query and head."""
+    # gate = u * (r * a - 1) + 2, where u and r are sigmoids of sums over half of a small product.
     query, heads = node.input(0), node.attr_int("num_heads", 1)
     size, columns = sizes_of(node.input(3), 2)
     rows, tokens = rows_in(query) * heads, size_of(node.input(2), -1)
@@ -76,22 +74,18 @@ def count_gated_position_bias(node: Node) -> Cost:
 
 
 def count_position_bias(node: Node) -> Cost:
-    """Count a bucket for each query and key, and its bias for each head.
-
-    This is not a contraction. A bucket is the distance, or its scaled logarithm beyond half of the
-    buckets.
-    """
+    """Count a bucket for each query and key, and its bias for each head."""
+    # This is not a contraction. A bucket is the distance, or its scaled logarithm beyond half of
+    # the buckets.
     output = node.output()
     bucket = ADD + 2 * CMP + (DIV + LOG + MUL + ADD) + CMP
     return Cost((), size_of(output, -2) * size_of(output, -1) * bucket + output.size * MOV)
 
 
 def count_rotary(node: Node) -> Cost:
-    """Count a rotation of the first `rotary_embedding_dim` elements of each head.
-
-    The rest is moved. Cosines and sines come from a cache. A 3-D input has all heads in its last
-    dimension.
-    """
+    """Count a rotation of the first `rotary_embedding_dim` elements of each head."""
+    # The rest is moved. Cosines and sines come from a cache. A 3-D input has all heads in its last
+    # dimension.
     x = node.input(0)
     rotated = x.size
     width = node.attr_int("rotary_embedding_dim", 0)
@@ -139,10 +133,8 @@ def count_gated_add(node: Node) -> Cost:
 
 
 def count_rms_norm_rotary(node: Node) -> Cost:
-    """Count an RMS normalization of a slice of each head, and a rotation of the slice's beginning.
-
-    The rest of the slice is moved. An output without the rotation moves all of the slice.
-    """
+    """Count an RMS normalization of a slice of each head, and a rotation of its beginning."""
+    # The rest of the slice is moved. An output without the rotation moves all of the slice.
     heads, stride = rows_in(node.input(0)), node.input(0).dims[-1]
     width = node.attr_int("input_width", 0) or stride
     rotated = node.attr_int("rotary_embedding_dim", 0)
@@ -158,10 +150,8 @@ def count_bias_split_gelu(node: Node) -> Cost:
 
 
 def count_engram_gate(node: Node) -> Cost:
-    """Count sigmoid(sign(d) * sqrt(max(|d|, e))) * value, where d is the dot product of RMS norms.
-
-    The gated value is normalized as well if the node has that output.
-    """
+    """Count sigmoid(sign(d) * sqrt(max(|d|, e))) * value, with d the dot product of RMS norms."""
+    # The gated value is normalized as well if the node has that output.
     key = node.input(0)
     width = key.dims[-1]
     rows = key.size // width if width else 0
@@ -180,11 +170,9 @@ def count_pre_mix(node: Node) -> Cost:
 
 
 def count_low_rank_mix(node: Node) -> Cost:
-    """Count a norm of each stream, two products for gates, the gated sum, and the next gates.
-
-    The output of the last block may be added to the streams first. If it is not, streams that are
-    returned are moved.
-    """
+    """Count a norm of each stream, two products for gates, the gated sum, and the next gates."""
+    # The output of the last block may be added to the streams first. If it is not, streams that are
+    # returned are moved.
     streams, rank = node.input(0), node.input(2).dims[-1]
     size, width = streams.size, streams.dims[-1]
     branches, rows = node.attr_int("num_branches", 1), rows_in(streams)
@@ -285,10 +273,8 @@ def shape_low_rank_mix(node: Node) -> Outputs:
 
 
 def _rotary_start(node: Node, index: int) -> Demand | None:
-    """Ask for positions in the table of angles.
-
-    If an input is only the first position, the table must have those that follow, too.
-    """
+    """Ask for positions in the table of angles."""
+    # If an input is only the first position, the table must have those that follow, too.
     table, positions = dim(shape_of(node, 2), 0), shape_of(node, index)
     length = dim(shape_of(node, 0), -2)
     if table is None or positions is None or len(positions) > 1:
@@ -299,12 +285,10 @@ def _rotary_start(node: Node, index: int) -> Demand | None:
 def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
     node: Node, *, fc1: int, fc2: int, fc3: int, bias_distance: int, decode: int = 0
 ) -> Cost:
-    """Count a mixture of experts, in which each token passes through `k` of them.
-
-    The inputs after tokens and router's scores are the weights of fc1, fc2 and optionally fc3, each
-    with its bias at a distance. Compressed weights of the experts in use are decoded. The router
-    decides how many are in use, which is counted as all, or `k` a token if that is less.
-    """
+    """Count a mixture of experts, in which each token passes through `k` of them."""
+    # The inputs after tokens and router's scores are the weights of fc1, fc2 and optionally fc3,
+    # each with its bias at a distance. Compressed weights of the experts in use are decoded. The
+    # router decides how many are in use, which is counted as all, or `k` a token if that is less.
     x = node.input(0)
     hidden = x.dims[-1]
     tokens, experts = rows_in(x), node.input(fc1).dims[0]
@@ -337,11 +321,9 @@ def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
 
 
 def count_moe_packed(node: Node) -> Cost:
-    """Count a mixture of experts with packed weights, decoded for the experts in use.
-
-    The inputs are tokens, scores of the router, weights of gate, of up if a pair is gated, and of
-    down, and optionally the values to mix by, which otherwise are a softmax of the scores.
-    """
+    """Count a mixture of experts with packed weights, decoded for the experts in use."""
+    # The inputs are tokens, scores of the router, weights of gate, of up if a pair is gated, and of
+    # down, and optionally the values to mix by, which otherwise are a softmax of the scores.
     x, hidden = node.input(0), node.input(0).dims[-1]
     experts, inner, _ = node.input(2).dims
     tokens, chosen = rows_in(x), node.attr_int("k", 1)
@@ -367,12 +349,10 @@ def count_moe_packed(node: Node) -> Cost:
 
 
 def count_moe_group_router(node: Node) -> Cost:
-    """Count sigmoid(x) + bias and, unless all scores are returned, the choice of the largest.
-
-    A choice of k takes k comparisons for each candidate. If there are several groups of experts,
-    groups are chosen first, by the sum of the largest scores in each. The chosen scores become
-    logarithms, the others a constant. A projection may make the scores from the tokens.
-    """
+    """Count sigmoid(x) + bias and, unless all scores are returned, the choice of the largest."""
+    # A choice of k takes k comparisons for each candidate. If there are several groups of experts,
+    # groups are chosen first, by the sum of the largest scores in each. The chosen scores become
+    # logarithms, the others a constant. A projection may make the scores from the tokens.
     x, experts = node.input(0), node.input(1).size
     tokens = rows_in(x)
     projected = has_input(node, 2)

@@ -69,10 +69,8 @@ def count_conv(  # noqa: PLR0913  # places of inputs, which differ between opera
     per_element: int = 0,
     transposed: bool = False,
 ) -> Cost:
-    """Count a convolution, with the activation and the addition that may be fused into it.
-
-    Integers may have zero points, and `per_element` rescales their results.
-    """
+    """Count a convolution, with the activation and the addition that may be fused into it."""
+    # Integers may have zero points, and `per_element` rescales their results.
     elements = node.output().size
     meetings = node.input(0).size if transposed else elements
     activation = activation_ops(node.attr_str("activation", ""))
@@ -95,13 +93,11 @@ def count_conv_transpose(node: Node, *, bias: int = 2) -> Cost:
 
 
 def count_deform_conv(node: Node) -> Cost:
-    """Count a convolution whose window elements are each sampled between 2^n pixels.
-
-    Each of the `n` coordinates of a sampled position takes the addition of its offset, a floor
-    and two fractions. The 2^n corner weights are products of n fractions each. Every channel
-    then blends its 2^n corners, and is masked if a mask is given. (Dai et al.,
-    https://arxiv.org/abs/1703.06211, equations 3 and 4.)
-    """
+    """Count a convolution whose window elements are each sampled between 2^n pixels."""
+    # Each of the `n` coordinates of a sampled position takes the addition of its offset, a floor
+    # and two fractions. The 2^n corner weights are products of n fractions each. Every channel then
+    # blends its 2^n corners, and is masked if a mask is given. (Dai et al.,
+    # https://arxiv.org/abs/1703.06211, equations 3 and 4.)
     output, kernel, offset = node.output(), node.input(1), node.input(2)
     n = kernel.rank - 2
     corners = 2**n
@@ -118,11 +114,9 @@ def count_deform_conv(node: Node) -> Cost:
 
 
 def count_causal_conv(node: Node, *, bias: int = 2) -> Cost:
-    """Count a depthwise convolution over past and present positions, as large as its input.
-
-    The kernel is [channels, 1, k, ...] in every layout of the activations. If channels are last,
-    only a slice of them may be read.
-    """
+    """Count a depthwise convolution over past and present positions, as large as its input."""
+    # The kernel is [channels, 1, k, ...] in every layout of the activations. If channels are last,
+    # only a slice of them may be read.
     x = node.input(0)
     elements = x.size
     taken = node.attr_int("input_channels", 0)
@@ -136,10 +130,8 @@ def count_causal_conv(node: Node, *, bias: int = 2) -> Cost:
 
 
 def count_varlen_causal_conv(node: Node) -> Cost:
-    """Count a causal convolution over packed tokens.
-
-    A token may add to its kernel and scale the tokens before it.
-    """
+    """Count a causal convolution over packed tokens."""
+    # A token may add to its kernel and scale the tokens before it.
     cost = count_causal_conv(node, bias=3)
     if not has_input(node, 6):
         return cost
@@ -147,11 +139,9 @@ def count_varlen_causal_conv(node: Node) -> Cost:
 
 
 def count_word_conv_embedding(node: Node) -> Cost:
-    """Count a convolution over each word's characters, then tanh and the maximum over positions.
-
-    The inputs are [..., characters] of words, a kernel [filters, 1, window, embedding], a bias, and
-    the table of character vectors. Words are counted at full length, as padding is elsewhere.
-    """
+    """Count a convolution over each word's characters, then tanh and the maximum over positions."""
+    # The inputs are [..., characters] of words, a kernel [filters, 1, window, embedding], a bias,
+    # and the table of character vectors. Words are counted at full length, as padding is elsewhere.
     *words, characters = node.input(0).dims
     filters, _, window, embedding = node.input(1).dims
     results = prod(words) * max(characters - window + 1, 0) * filters
@@ -313,10 +303,8 @@ def shape_reorder_output(node: Node) -> Outputs:
 
 
 def shape_causal_conv(node: Node) -> Outputs:
-    """Return a causal depthwise convolution, its state for the next call, and what it read.
-
-    If channels are last, it may take a slice of them, and its state may have another layout.
-    """
+    """Return a causal depthwise convolution, its state for the next call, and what it read."""
+    # If channels are last, it may take a slice of them, and its state may have another layout.
     signal, dtype = shape_of(node, 0), dtype_of(node, 0)
     taken = stated_size(node, "input_channels")
     result = signal if taken is None else with_last(signal, taken)

@@ -102,11 +102,9 @@ def _sizes(plan: EnginePlan, types: TensorTypes, index: int) -> tuple[str | None
 
 
 def _work(plan: EnginePlan, types: TensorTypes, index: int) -> object:
-    """Return the work of a kernel, or None if a type is not known.
-
-    The work is the operator, and the types and shapes of its inputs. Two kernels with the same work
-    take the same time anywhere in a plan.
-    """
+    """Return the work of a kernel, or None if a type is not known."""
+    # The work is the operator, and the types and shapes of its inputs. Two kernels with the same
+    # work take the same time anywhere in a plan.
     identities = plan.weight_identities
     inputs = [
         identities.get(name) or types.get(name) if name else ""

@@ -126,11 +126,9 @@ class _Both:
         return self._paired(self.groups(left_out)) if left_out else list(groups)
 
     def _paired(self, groups: Sequence[_Group]) -> list[_Group]:
-        """Join groups of new kernels with the groups of removed kernels in the same places.
-
-        Only neighbours connect the two, and these may be left out. Groups whose neighbours are most
-        alike belong together.
-        """
+        """Join groups of new kernels with the groups of removed kernels in the same places."""
+        # Only neighbours connect the two, and these may be left out. Groups whose neighbours are
+        # most alike belong together.
         places = [set[_Kernel]().union(*map(self._around, own)) - own for _, own in groups]
         gone, come = (
             [n for n, (_, own) in enumerate(groups) if {each[0] for each in own} == {side}]
@@ -247,12 +245,10 @@ def _kernels(found: Counter[str]) -> str:
 def cold_share(
     plans: tuple[EnginePlan, EnginePlan], part: Part, sizes: tuple[TensorBytes, TensorBytes]
 ) -> float:
-    """Return the share of bytes in no cache, of all that a part's changed kernels read and write.
-
-    A weight was last read an inference ago, so it is in no cache. The result of another kernel is
-    still in a cache to the extent that it is small compared with it. The share is 1 if a size is
-    not known.
-    """
+    """Return the share of bytes in no cache that a part's changed kernels read and write."""
+    # A weight was last read an inference ago, so it is in no cache. The result of another kernel is
+    # still in a cache to the extent that it is small compared with it. The share is 1 if a size is
+    # not known.
     cold = total = 0.0
     for plan, side, known in zip(plans, (part.before, part.after), sizes, strict=True):
         kernels = [plan.kernels[index] for index in side.changed]
@@ -281,11 +277,9 @@ class Move(Struct, frozen=True):
 
 
 def find_moves(plan: EnginePlan, side: PartSide) -> tuple[Move, ...]:
-    """Return the weights of a part that need a file of their own to be aligned to 64 bytes.
-
-    While the whole model runs, its weights are aligned. In the file of the plan they follow one
-    another without gaps, and a kernel can take longer on a weight that is not aligned.
-    """
+    """Return the weights of a part that need a file of their own to be aligned to 64 bytes."""
+    # While the whole model runs, its weights are aligned. In the file of the plan they follow one
+    # another without gaps, and a kernel can take longer on a weight that is not aligned.
     spans = {
         (offset, packed_bytes(tensor))
         for tensor in _weights_of(plan, side)
@@ -348,11 +342,9 @@ def write_part(
 
 
 def _wake_threads(graph: GraphProto) -> None:
-    """Add products that the engine divides among its threads, and runs before all other kernels.
-
-    The threads sleep when an inference begins, but in the whole model they have long been awake
-    when a part of it begins. ONNX Runtime starts with the kernels that are last in the file.
-    """
+    """Add products that the engine divides among its threads, and runs before all other kernels."""
+    # The threads sleep when an inference begins, but in the whole model they have long been awake
+    # when a part of it begins. ONNX Runtime starts with the kernels that are last in the file.
     random = np.random.default_rng(0)
     rows, columns = _WAKING_ROWS, _WAKING_COLUMNS
     for name, shape in ((_WAKING, (rows, columns)), (_WAKING_WEIGHT, (columns, columns))):

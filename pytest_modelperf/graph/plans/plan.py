@@ -101,11 +101,9 @@ class EnginePlan:
 
     @cached_property
     def model_inputs(self) -> tuple[str, ...]:
-        """The inputs of the model, in its order.
-
-        The plan of a model of an early ONNX version lists its weights as inputs too, even some that
-        it removed.
-        """
+        """The inputs of the model, in its order."""
+        # The plan of a model of an early ONNX version lists its weights as inputs too, even some
+        # that it removed.
         names = (str(value.name) for value in self.proto.graph.input)
         return tuple(name for name in names if name in self.inputs and name not in self.weights)
 
@@ -197,10 +195,8 @@ class EnginePlan:
 
     @cached_property
     def equal_weights(self) -> tuple[str, ...]:
-        """The digests of the kernels that read weights which equal one another.
-
-        An engine packs equal weights once in a session, so they take less of its caches.
-        """
+        """The digests of the kernels that read weights which equal one another."""
+        # An engine packs equal weights once in a session, so they take less of its caches.
         groups: dict[tuple[int, bytes], list[str]] = defaultdict(list)
         for name, tensor in self.weights.items():
             facts = self._facts_of(tensor)

@@ -86,10 +86,8 @@ class Dimensions:
         return len(self._parents)
 
     def reasons(self) -> dict[Dim, str]:
-        """Return why axes joined to a pinned one have to stay: the nearest reason.
-
-        All axes are done at once, because each axis alone would need a walk through the graph.
-        """
+        """Return why axes joined to a pinned one have to stay: the nearest reason."""
+        # All axes are done at once, because each axis alone would need a walk through the graph.
         found = dict(self._reasons)
         waiting = deque(found)
         while waiting:
@@ -140,15 +138,12 @@ class EqualBlocks(Struct, frozen=True):
 
 
 class Findings(Struct):
-    """What the rules state about a whole graph.
-
-    `block_columns` is for weights that have different columns for each block of rows. It maps their
-    names to their input channels.
-    """
+    """What the rules state about a whole graph."""
 
     dimensions: Dimensions
     made: list[ChannelAxis] = field(default_factory=list)
     blocks: list[EqualBlocks] = field(default_factory=list)
+    # The input channels of weights that have different columns for each block of rows.
     block_columns: dict[str, EqualBlocks] = field(default_factory=dict)
 
 
@@ -277,11 +272,9 @@ def link_reshape(node: Node, links: Links) -> None:
 
 
 def _carrier(segment: _Segment, links: Links) -> int | None:
-    """Return the factor that may lose places, one that does not have to stay, or None.
-
-    Of several it is the outermost: heads rather than parts of heads. But if the outermost factor is
-    the number of groups of a grouped convolution (a channel shuffle), it stays.
-    """
+    """Return the factor that may lose places, one that does not have to stay, or None."""
+    # Of several it is the outermost: heads rather than parts of heads. But if the outermost factor
+    # is the number of groups of a grouped convolution (a channel shuffle), it stays.
     dimensions = links.dimensions
     free = [
         factor
@@ -301,10 +294,8 @@ def _carrier(segment: _Segment, links: Links) -> int | None:
 
 
 def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
-    """Return the shortest runs of axes with the same elements on both sides.
-
-    Axes of size 1 are left out. So is a run without common factors, such as 4 x 6 to 6 x 4.
-    """
+    """Return the shortest runs of axes with the same elements on both sides."""
+    # Axes of size 1 are left out. So is a run without common factors, such as 4 x 6 to 6 x 4.
     ends = [_ends(tensor) for tensor in (data, result)]
     shared = sorted(set(ends[0]) & set(ends[1]))
     segments = []

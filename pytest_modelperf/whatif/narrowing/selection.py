@@ -96,12 +96,10 @@ class Selection(Struct, frozen=True, eq=False):
 
 
 class ChannelGroup(Struct, frozen=True, eq=False):
-    """Sets of places with the same users, the weakest first, and how many are removed.
-
-    `width` is the number of places that a set has in its layer: 64 for heads of that size.
-    """
+    """Sets of places with the same users, the weakest first, and how many are removed."""
 
     sets: Places
+    # The number of places that a set has in its layer: 64 for heads of that size.
     width: int
     going: int = 0
 
@@ -235,11 +233,9 @@ def _choose_balanced(
 
 
 def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float64]:
-    """Return the strength of each set of places, reading one weight after the other.
-
-    A weight that a node makes has one value and adds nothing. A weight that cannot be cut is not
-    read. Integers count as the numbers that they represent.
-    """
+    """Return the strength of each set of places, reading one weight after the other."""
+    # A weight that a node makes has one value and adds nothing. A weight that cannot be cut is not
+    # read. Integers count as the numbers that they represent.
     dims = related.dimensions
     makers = {t.name: each.node for each in related.nodes for t in each.node.outputs if t}
     quantizers = {
@@ -275,11 +271,9 @@ def _norms(values: Value, axis: int, scale: Value, zero: Value) -> npt.NDArray[n
 def _quantization(
     values: Value, node: Node | None, related: RelatedGraph, bound: BoundModel
 ) -> tuple[Value, Value]:
-    """Return the scale and the zero point of each value, as views.
-
-    A weight of floats has the scale 1 and the zero point 0. Scales of blocks do not occur here,
-    because a weight that has them is not cut.
-    """
+    """Return the scale and the zero point of each value, as views."""
+    # A weight of floats has the scale 1 and the zero point 0. Scales of blocks do not occur here,
+    # because a weight that has them is not cut.
     found: list[Value] = []
     for index, usual in ((1, 1.0), (2, 0.0)):
         setting = None if node is None else node.optional_input(index)
