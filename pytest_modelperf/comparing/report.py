@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing import tables
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
+from pytest_modelperf.comparing.findings import figure_bars, main_parts
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, How, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import (
@@ -63,6 +64,9 @@ _MAX_TIMED_REASONS = 6
 # What a failure shows unless the user asks for more.
 MAX_MAIN_REASONS = 3
 MAX_MAIN_TYPES = 5
+# What fits on the first screen of a page.
+MAX_FINDINGS = 3
+MAX_FINDING_REASONS = 2
 
 
 def comparison_report(
@@ -100,8 +104,13 @@ def comparison_report(
         title=" → ".join(names),
         subject=f"{before} -> {after}: {describe_run(comparison)}",
         headline=tables.describe_views(views),
+        counts=tables.count_views(views),
         tone=min(views, key=lambda view: view.rank).tone,
         opening=tuple(on if comparison.engines else []),
+        findings=tuple(
+            case_finding(view, describe_verdict(view.compared, comparison.confidence), wording)
+            for view in views_with_findings(views)
+        ),
         blocks=(
             tables.cases_rows(views, on=On.PAGE if is_one else On.ALL),
             *_sections(comparison, views, wording),
@@ -186,11 +195,36 @@ def case_section(
     )
 
 
+def views_with_findings(views: Sequence[tables.CaseView]) -> Sequence[tables.CaseView]:
+    """Return the cases that a page says something about first: those that need attention."""
+    found = [view for view in views if view.tone in {Tone.BAD, Tone.UNSURE}]
+    return sorted(found, key=lambda view: view.rank)[:MAX_FINDINGS]
+
+
+def case_finding(
+    view: tables.CaseView, sentence: str, wording: Wording, accept: Iterable[ReportBlock] = ()
+) -> Section:
+    """Return what failed, why, and the parts that make most of it. `accept` is what to type."""
+    case = view.compared
+    causes = dict.fromkeys(metric.reason for metric in case.deciding if metric.reason is not None)
+    # A reason of the case may be a cause with its time.
+    others = [cause for cause in causes if not any(cause in each for each in case.reasons)]
+    reasons = (*others, *case.reasons)[:MAX_FINDING_REASONS]
+    blocks = (
+        *doubt_blocks(case, wording),
+        Paragraph(lines_of(reasons, word_of_reasons(case))),
+        *main_parts(case, wording),
+        *accept,
+    )
+    return case_section(view, sentence, blocks)
+
+
 def case_blocks(
     case: CaseComparison, wording: Wording, advice: str | None = None
 ) -> Iterator[ReportBlock]:
     """Yield all about a case. Layers are drawn only on a page; `advice` says how to accept it."""
     yield from doubt_blocks(case, wording)
+    yield figure_bars(case)
     if case.metrics:
         yield Rows(tables.metric_table(case))
     if case.stages:

@@ -56,6 +56,7 @@ _DRAWINGS = Drawings(
 )
 # A longer list is closed at first.
 _MOST_OPEN_STEPS = 10
+_MAX_FINDINGS = 3
 _DAY_LENGTH = 10
 _NO_POINT = (
     "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
@@ -93,6 +94,7 @@ def history_report(
         subject=f"{name}{headline and ': '}{headline}",
         headline=headline,
         opening=(Line(text=_describe(history)), *drift_lines(drifts, allowed_drift or 0.0)),
+        findings=tuple(_findings(history)),
         blocks=tuple(_sections(history)),
         closing=lines_of((*history.notes, *beginnings), "note"),
         facts=(run_table([], [*tag, ("intervals", "99 %")], made),),
@@ -101,6 +103,23 @@ def history_report(
             _DRAWINGS, partial(history_data, history, commit_url, allowed_drift=allowed_drift)
         ),
     )
+
+
+def _findings(history: History) -> Iterator[Section]:
+    """Yield the latest steps that made a case slower and that no later step followed."""
+    last = [(case, case.steps[-1]) for case in history.cases if case.steps]
+    worse = [each for each in last if each[1].shift.change > 0]
+    worse.sort(key=lambda each: (each[1].after.date, each[1].shift.change), reverse=True)
+    for case, step in worse[:_MAX_FINDINGS]:
+        page = _run_link(step)
+        run = () if page is None else (Line(text="made by", link=page),)
+        yield Section(
+            title=name_case(case),
+            word="step",
+            sentence=f"on {case.machine}: {describe_step(step)}",
+            tone=Tone.BAD,
+            blocks=(Paragraph((*lines_of(step.after.reasons, "why"), *run)),),
+        )
 
 
 def drift_lines(drifts: Sequence[Drift], allowed: float) -> tuple[Line, ...]:
@@ -158,12 +177,17 @@ def _sections(history: History) -> Iterator[Section]:
 
 def _step_line(case: CaseHistory, step: Step) -> Line:
     """Return the step with its reasons, and the page of the first run with the new level."""
-    reasons, address = "; ".join(step.after.reasons), step.after.run_url
+    reasons = "; ".join(step.after.reasons)
     return Line(
         word=name_case(case),
         text=f"on {case.machine}: {describe_step(step)}{reasons and ': '}{reasons}",
-        link=Link("the run", address) if address and is_web_address(address) else None,
+        link=_run_link(step),
     )
+
+
+def _run_link(step: Step) -> Link | None:
+    address = step.after.run_url
+    return Link("the run", address) if address and is_web_address(address) else None
 
 
 def _cases_table(history: History) -> Table:

@@ -1,4 +1,4 @@
-"""The commit of a run, the last tag of its repository, and the page of the run on its service."""
+"""The commit of a run, the last tag of its repository, and the pages about it on its service."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec import Struct
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.git import ask_git
 from pytest_modelperf.history.records import Tag
+from pytest_modelperf.report.model import Link
 
 # GitHub Actions checks out a commit, and names its branch in these variables.
 _BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME")
@@ -104,6 +105,10 @@ def _ask(folder: Path, *arguments: str) -> str | None:
 _ADDRESSES = ("CI_JOB_URL", "BUILD_URL", "CIRCLE_BUILD_URL", "BUILDKITE_BUILD_URL")
 # GitHub Actions gives it in three parts.
 _GITHUB_PARTS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+# GitHub names a pull request in its ref, GitLab a merge request in two variables.
+_PULL_REQUEST = re.compile(r"refs/pull/([0-9]+)/merge")
+_GITLAB_PARTS = ("PROJECT_URL", "IID")
+_SHORT = 10
 _MOST_CHARACTERS = 2000
 # Stored lines may have any text, of which only a web address becomes a link.
 _WEB_ADDRESS = re.compile(rf"https?://[!-~]{{1,{_MOST_CHARACTERS}}}", re.IGNORECASE)
@@ -115,6 +120,30 @@ def find_run_url(environment: Mapping[str, str]) -> str | None:
     github = [f"{server}/{repository}/actions/runs/{run}"] if server and repository and run else []
     told = [*github, *(environment.get(name, "") for name in _ADDRESSES)]
     return next(filter(is_web_address, told), None)
+
+
+def find_links(folder: Path, environment: Mapping[str, str]) -> tuple[Link, ...]:
+    """Return links to the commit of a folder, its pull request, and the page of this run."""
+    commit, address = find_revision(folder).commit, find_commit_url(folder)
+    found = [
+        (f"commit {(commit or '')[:_SHORT]}", commit and address and address.format(commit=commit)),
+        _find_request(environment),
+        ("this run in CI", find_run_url(environment)),
+    ]
+    return tuple(Link(text, to) for text, to in found if to and is_web_address(to))
+
+
+def _find_request(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the name and address of the pull request or merge request that CI runs for."""
+    server, repository, ref = (
+        environment.get(name, "") for name in (*_GITHUB_PARTS[:2], "GITHUB_REF")
+    )
+    number = _PULL_REQUEST.fullmatch(ref)
+    if server and repository and number is not None:
+        return f"pull request {number[1]}", f"{server}/{repository}/pull/{number[1]}"
+    project, merge = (environment.get(f"CI_MERGE_REQUEST_{name}", "") for name in _GITLAB_PARTS)
+    address = f"{project}/-/merge_requests/{merge}" if project and merge else ""
+    return f"merge request {merge}", address
 
 
 def is_web_address(text: str) -> bool:

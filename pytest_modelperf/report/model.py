@@ -147,6 +147,36 @@ class Failure(ReportBlock, frozen=True):
     text: str
 
 
+class Bar(Struct, frozen=True, kw_only=True):
+    """A figure before and now, as bars on one scale.
+
+    Each of `lengths`, the ends of the `interval` and the end of what is `allowed` is a share of the
+    whole scale. A side without a figure has neither a text nor a length.
+    """
+
+    title: str
+    word: str
+    note: str
+    texts: tuple[str, str]
+    lengths: tuple[float | None, float | None]
+    interval: tuple[float, float] | None = None
+    allowed: float | None = None
+    tone: Tone = Tone.PLAIN
+
+
+class Bars(ReportBlock, frozen=True, kw_only=True):
+    """Figures before and now as bars, which only pages show."""
+
+    kind: ClassVar[str] = "bars"
+
+    on: On = On.PAGE
+    bars: tuple[Bar, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.bars
+
+
 class Section(ReportBlock, frozen=True, kw_only=True):
     """Blocks under a title, perhaps with a verdict in `word` and the rest of the sentence.
 
@@ -179,11 +209,25 @@ class Tile(Struct, frozen=True):
     tone: Tone = Tone.PLAIN
 
 
+class ShareOfWhole(Struct, frozen=True):
+    """A part of a whole: its name, its share as a number and as a text, and its colour.
+
+    The colour is the id of a kind of operators.
+    """
+
+    name: str
+    share: float
+    text: str
+    kind: str
+
+
 class CaseTiles(Struct, frozen=True):
-    """The figures of a case, which a page shows at the top."""
+    """The figures of a case, which a page shows at the top, and what one of them consists of."""
 
     choice: Choice
     tiles: tuple[Tile, ...]
+    shares: tuple[ShareOfWhole, ...] = ()
+    whole: str = ""
 
 
 class Sheet(Struct, frozen=True):
@@ -207,17 +251,22 @@ class Report(Struct, frozen=True, kw_only=True):
     """A whole report.
 
     A text begins with the `subject` in the tone of the report. A page, and Markdown without a
-    subject, begin with the title and the headline. Then come the `opening`, on a page the tiles of
-    the chosen case, the `blocks`, and the `closing` lines. A page has the charts below, and ends
-    with the `facts`: tables about models, machine and run. A CSV file has the `sheet`, or else the
-    first table.
+    subject, begin with the title and the headline. Then come the `opening`, on a page the `links`,
+    the `findings` and the tiles of the chosen case, the `blocks`, and the `closing` lines. A
+    finding is a case that needs attention, with its cause and what to do about it. A page with
+    findings has the `counts` of the cases in place of the headline. It has the charts below, and
+    ends with the `facts`: tables about models, machine and run. A CSV file has the `sheet`, or else
+    the first table.
     """
 
     title: str
     subject: str = ""
     headline: str = ""
+    counts: str = ""
     tone: Tone = Tone.PLAIN
     opening: tuple[Line, ...] = ()
+    links: tuple[Link, ...] = ()
+    findings: tuple[Section, ...] = ()
     tiles: tuple[CaseTiles, ...] = ()
     blocks: tuple[ReportBlock, ...] = ()
     closing: tuple[Line, ...] = ()

@@ -124,7 +124,7 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
             run_table([sweep.machine], rule, made),
         ),
         sheet=configuration_sheet(sweep),
-        drawn=case_drawn(partial(sweep_data, sweep)),
+        drawn=case_drawn(partial(sweep_data, sweep), leading="chart"),
     )
 
 

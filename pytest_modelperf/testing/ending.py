@@ -412,10 +412,13 @@ class RunEnding(Struct):
             if in_github() and summary and report.outcomes:
                 self._add_text(Path(summary), text)
         if settings.html is not None:
+            from pytest_modelperf.history.repository import find_links
             from pytest_modelperf.report.html.render import render_page
             from pytest_modelperf.testing.report import run_report
 
-            self._write_text(folder / settings.html, render_page(run_report(report)))
+            links = find_links(settings.root, os.environ)
+            page = render_page(run_report(report, links=links))
+            self._write_text(folder / settings.html, page)
         if settings.benchmark_json is not None:
             from pytest_modelperf.testing.formats import dump_benchmarks
 

@@ -17,8 +17,20 @@ from pytest_modelperf.comparing.page_data import (
     engine_of_runs,
 )
 from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict
-from pytest_modelperf.comparing.report import case_blocks, case_section, main_blocks
-from pytest_modelperf.comparing.tables import CaseView, cases_rows, describe_views, worst_view
+from pytest_modelperf.comparing.report import (
+    case_blocks,
+    case_finding,
+    case_section,
+    main_blocks,
+    views_with_findings,
+)
+from pytest_modelperf.comparing.tables import (
+    CaseView,
+    cases_rows,
+    count_views,
+    describe_views,
+    worst_view,
+)
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics, is_quiet
 from pytest_modelperf.profiler.generation import NamedFigures
 from pytest_modelperf.profiler.shown.model_names import name_models
@@ -38,6 +50,7 @@ from pytest_modelperf.report.model import (
     Choice,
     Code,
     Line,
+    Link,
     On,
     Paragraph,
     Report,
@@ -200,11 +213,12 @@ def short_verdict(outcome: CaseOutcome) -> str:
 # -- the run
 
 
-def run_report(report: RunReport, *, verbosity: int = 0) -> Report:
+def run_report(report: RunReport, *, verbosity: int = 0, links: Sequence[Link] = ()) -> Report:
     """Report the outcomes of all cases, the worst first, and what to do next.
 
     On a terminal, cases that passed have no line if the verbosity is below 0, and all have one from
-    1 on. The notes of the run are always shown, because they say what it did not do.
+    1 on. The notes of the run are always shown, because they say what it did not do. A page has the
+    `links`.
     """
     views = list(map(view_of, report.outcomes, name_outcomes(report.outcomes), choices_of(report)))
     named = sorted(zip(report.outcomes, views, strict=True), key=lambda each: each[1].rank)
@@ -220,8 +234,11 @@ def run_report(report: RunReport, *, verbosity: int = 0) -> Report:
     return Report(
         title="Model performance",
         headline=describe_views(views) if views else "no case",
+        counts=count_views(views) if views else "",
         tone=Tone.BAD if report.errors else views[0].tone if views else Tone.PLAIN,
         opening=tuple(_opening(report, verbosity)),
+        links=tuple(links),
+        findings=tuple(_findings(named)),
         blocks=(
             *(_plan_blocks(report, verbosity) if report.plans else ()),
             *_table_blocks(named, verbosity),
@@ -330,6 +347,15 @@ def _ending_blocks(
     if report.outcomes:
         yield Paragraph((ending, *(() if is_quiet else steps)), on=On.TEXT)
     yield Paragraph(steps, on=On.PAGE)
+
+
+def _findings(named: Sequence[Named]) -> Iterator[Section]:
+    """Yield the cases that need attention, each with the command that accepts it."""
+    shown = views_with_findings([view for _, view in named])
+    for outcome, view in named:
+        if any(view is each for each in shown):
+            wording = recording_with(outcome.accept)
+            yield case_finding(view, describe_outcome(outcome), wording, _advice(outcome))
 
 
 def _notes(named: Sequence[Named], verbosity: int) -> Iterator[Line]:

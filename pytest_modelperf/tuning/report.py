@@ -5,27 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.page_data import (
     ModelRow,
-    case_entry,
     format_share,
-    model_entry,
     models_table,
     run_table,
-    side_entry,
-    whole_page,
 )
-from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
+    Bar,
+    Bars,
     Code,
-    Drawn,
     Failure,
     Line,
     On,
@@ -48,56 +41,13 @@ from pytest_modelperf.tuning.records import (
     REFUSED,
     Confirmation,
     SideCosts,
-    Tried,
     TunedCase,
     Tuning,
 )
 
-
-def tuning_data(tuning: Tuning) -> Entry:
-    name = tuning.model.name
-    engine = "" if tuning.engine is None else tuning.engine.label
-    model = model_entry(
-        name,
-        sides=[side_entry("", name, engine)],
-        points=[[]],
-        cases=[_case_entry(tuning, case) for case in tuning.cases],
-    )
-    return whole_page([model])
-
-
-def _case_entry(tuning: Tuning, case: TunedCase) -> Entry:
-    entry = case_entry(case.id, case.id, case.case, word="", ran=[None], types=[], layers=[])
-    winner = None if case.winner is None else case.winner.name
-    return {
-        **entry,
-        "tuning": {
-            "tried": [_tried_entry(each, winner) for each in case.fastest_first],
-            "least_gain": tuning.least_gain,
-        },
-    }
-
-
-def _tried_entry(tried: Tried, winner: str | None) -> Entry:
-    speedup = tried.speedup
-    return {
-        "name": tried.name,
-        "word": tried.word,
-        "speedup": None if speedup is None else [speedup.value, speedup.low, speedup.high],
-        "is_winner": tried.name == winner,
-    }
-
-
 # -- a tuning as a report
 
 
-_FOLDER = Path(__file__).with_name("html")
-_DRAWINGS = Drawings(
-    parts=(Drawing("tuning", "Speedups"),),
-    styles=(_FOLDER / "tuning.css",),
-    scripts=(_FOLDER / "tuning.js",),
-    needs_plotly=False,
-)
 # The least width of a name in a table that is cut.
 _LEAST_NAME = 24
 _NS_PER_MS = 1e6
@@ -132,6 +82,7 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
             *(Line(text=text, on=On.PAGE) for text in _answers(tuning)),
         ),
         blocks=(
+            *(_speedup_bars(case) for case in tuning.cases[:1]),
             Rows(_cases_table(tuning), tuple(map(_tone, tuning.cases)), on=On.PAGE),
             *(_section(tuning, case) for case in tuning.cases),
         ),
@@ -141,7 +92,6 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
             run_table([machine], rule, made),
         ),
         sheet=option_sheet(tuning),
-        drawn=Drawn(_DRAWINGS, partial(tuning_data, tuning)),
     )
 
 
@@ -166,6 +116,33 @@ def _answers(tuning: Tuning) -> Iterator[str]:
         if case.failure is None:
             name = f"{case.id}: " if len(tuning.cases) > 1 else ""
             yield f"{name}{next(_answer_lines(case, tuning.confidence)).text}"
+
+
+def _speedup_bars(case: TunedCase) -> Bars:
+    """Return the speedup of each set of options that ran, with a mark at no gain."""
+    best = None if case.winner is None else case.winner.name
+    ran = [(tried, tried.speedup) for tried in case.fastest_first if tried.speedup is not None]
+    whole = max((max(ratio.value, ratio.high or 0.0, 1.0) for _, ratio in ran), default=1.0)
+    bars = tuple(
+        Bar(
+            title=tried.name,
+            word=tried.word,
+            note="the best" if tried.name == best else "",
+            texts=("", _format_speedup(ratio)),
+            lengths=(None, ratio.value / whole),
+            interval=_interval_of(ratio, whole),
+            allowed=1.0 / whole,
+            tone=_TONES.get(tried.word, Tone.PLAIN),
+        )
+        for tried, ratio in ran
+    )
+    return Bars(bars=bars)
+
+
+def _interval_of(ratio: Ratio, whole: float) -> tuple[float, float] | None:
+    if ratio.low is None or ratio.high is None:
+        return None
+    return ratio.low / whole, ratio.high / whole
 
 
 def _tone(case: TunedCase) -> Tone:
@@ -226,6 +203,8 @@ def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[ReportBlock]:
     if case.failure is not None:
         yield Failure(describe_failure(case))
         return
+    if case is not tuning.cases[0]:
+        yield _speedup_bars(case)
     yield Rows(
         _tried_table(case, tuning.least_gain),
         tuple(_TONES.get(tried.word, Tone.PLAIN) for tried in case.fastest_first),

@@ -61,7 +61,10 @@ _Value = TypeVar("_Value", int, float)
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
-    parts=(Drawing("whatif", "What if"),),
+    parts=(
+        Drawing("speedups", "Speedups", leads=True),
+        Drawing("whatif", "Layer types and layers"),
+    ),
     styles=(*CASE_DRAWINGS.styles, _FOLDER / "whatif.css"),
     scripts=(*CASE_DRAWINGS.scripts, _FOLDER / "whatif_levels.js", _FOLDER / "whatif.js"),
     of_case=("whatif",),

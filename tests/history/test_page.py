@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from pytest_modelperf.history.page_data import LOG_UNIT, history_data
 from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, Shift, Step, Tag
 from pytest_modelperf.history.report import history_report
-from pytest_modelperf.history.repository import find_commit_url, find_run_url
+from pytest_modelperf.history.repository import find_commit_url, find_links, find_run_url
 from pytest_modelperf.report.html.render import dump_data, pack, render_page
+from pytest_modelperf.report.model import Link
+from pytest_modelperf.text.site import page_url
 from tests.history.lines import make_line
 from tests.history.test_command import write_lines
 from tests.support.command import run
@@ -119,8 +121,8 @@ def test_a_step_leads_to_the_page_of_its_run_if_that_is_on_the_web(
     assert shared["cases"][0].get("runs") == ("0,0,0,0" if is_link else None)
     page = Markup(render_page(history_report(history)))
     tags = [dict(attributes) for tag, attributes in page.tags if tag == "a"]
-    links = [tag["href"] for tag in tags if "target" in tag]
-    assert links == ([address] if is_link else [])
+    links = {tag["href"] for tag in tags if "target" in tag} - {page_url("html-report")}
+    assert links == ({address} if is_link else set())
     assert {tag["rel"] for tag in tags if "target" in tag} <= {"noopener noreferrer"}
 
 
@@ -144,6 +146,33 @@ def test_a_step_leads_to_the_page_of_its_run_if_that_is_on_the_web(
 )
 def test_services_tell_the_page_of_a_run(environment: dict[str, str], address: str | None) -> None:
     assert find_run_url(environment) == address
+
+
+@pytest.mark.parametrize(
+    ("environment", "link"),
+    [
+        (
+            {
+                "GITHUB_SERVER_URL": "https://github.com",
+                "GITHUB_REPOSITORY": "acme/models",
+                "GITHUB_REF": "refs/pull/12/merge",
+            },
+            Link("pull request 12", "https://github.com/acme/models/pull/12"),
+        ),
+        (
+            {
+                "CI_MERGE_REQUEST_PROJECT_URL": "https://gitlab.com/a/b",
+                "CI_MERGE_REQUEST_IID": "5",
+            },
+            Link("merge request 5", "https://gitlab.com/a/b/-/merge_requests/5"),
+        ),
+    ],
+)
+def test_the_links_of_a_run_lead_to_its_request(
+    environment: dict[str, str], link: Link, tmp_path: Path
+) -> None:
+    assert find_links(tmp_path, environment) == (link,)
+    assert find_links(tmp_path, {"GITHUB_REF": "refs/heads/main"}) == ()
 
 
 def test_what_is_unknown_is_told_as_such() -> None:
@@ -180,7 +209,7 @@ def test_the_page_says_in_words_what_the_terminal_does() -> None:
         "000000002 (2026-01-02) and 000000003 (2026-01-03), whose verdict was regressed: " + REASON,
         "model case history points since change steps since v1.0 machine",
         "models/encoder.onnx b1-c1 ▁▁██ 4 2026-01-01 +10.5 % (+9.7 … +11.3 %) 1 +10.5 % ",
-        "other b1-c1 openvino ▅▅▅ 3 2026-01-01 +0.0 % (-0.7 … +0.7 %) 0 - linux-x86_64-2c",
+        "other b1-c1 openvino ▅▅▅ 3 2026-01-01 +0.0 % (\N{MINUS SIGN}0.7 … +0.7 %) 0 - linux-x86",
         "line 3 skipped",
         "earlier points are left out: 7",
         "last tag v1.0",

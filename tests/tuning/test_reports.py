@@ -19,12 +19,13 @@ from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Bars
 from pytest_modelperf.report.page import PageStyle, TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.pasted import dump_tuning, engine_options_table, session_code
 from pytest_modelperf.tuning.records import Tried, Tuning, TuningLimits
-from pytest_modelperf.tuning.report import tuning_data, tuning_report
+from pytest_modelperf.tuning.report import tuning_report
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
 
@@ -177,14 +178,13 @@ def test_the_page_says_without_scripts_what_the_terminal_says() -> None:
         assert text in page
 
 
-def test_the_scripts_get_every_set_with_its_interval_the_fastest_first() -> None:
-    data: Any = tuning_data(make_tuning())
-    (model,) = data["models"]
-    tried: list[dict[str, Any]] = model["cases"][0]["tuning"]["tried"]
-    assert [each["speedup"] for each in tried] == [
-        [1.9, 1.8, 2.0], [1.4, 1.3, 1.5], [0.8, 0.75, 0.86], None, None,
-    ]  # fmt: skip
-    assert [each["is_winner"] for each in tried] == [False, True, False, False, False]
+def test_the_page_has_a_bar_for_every_set_that_ran_the_fastest_first() -> None:
+    bars = tuning_report(make_tuning()).blocks[0]
+    assert isinstance(bars, Bars)
+    assert [bar.texts[1] for bar in bars.bars] == ["x1.90", "x1.40", "x0.80"]
+    assert bars.bars[0].interval == pytest.approx((0.9, 1.0))
+    assert bars.bars[0].allowed == pytest.approx(0.5)
+    assert [bar.note for bar in bars.bars] == ["", "the best", ""]
 
 
 def test_no_name_steers_a_terminal_or_a_page() -> None:

@@ -347,16 +347,19 @@ def worst_view(views: Sequence[CaseView]) -> CaseView | None:
     return None if worst is None or is_quiet(worst.compared) else worst
 
 
-def describe_views(views: Sequence[CaseView]) -> str:
-    """Return `2 of 4 regressed, 2 passed; worst: b8-c2 +11.8 %, reason: 12 fusions lost`."""
+def count_views(views: Sequence[CaseView]) -> str:
+    """Return `2 of 4 regressed, 2 passed`, the worst first."""
     counts = Counter(view.word for view in views)
     first, *others = sorted(counts, key=SEVERITY.index)
     if others:
         text = f"{counts[first]:,} of {len(views):,} {first}"
-        text += "".join(f", {counts[word]:,} {word}" for word in others)
-    else:
-        text = first if len(views) == 1 else f"all {len(views):,} {first}"
-    worst = worst_view(views)
+        return text + "".join(f", {counts[word]:,} {word}" for word in others)
+    return first if len(views) == 1 else f"all {len(views):,} {first}"
+
+
+def describe_views(views: Sequence[CaseView]) -> str:
+    """Return `2 of 4 regressed, 2 passed; worst: b8-c2 +11.8 %, reason: 12 fusions lost`."""
+    text, worst = count_views(views), worst_view(views)
     if worst is None or worst.tone not in {Tone.BAD, Tone.UNSURE}:
         return text
     name = "" if len(views) == 1 else f"worst: {worst.name}"

@@ -16,6 +16,8 @@
   // Curves are drawn before they come into view.
   const MARGIN = "400px";
   const PRINTED_CARDS = 60;
+  // So few curves need no index above them.
+  const FEW = 6;
   const LEGEND = [
     ["line", "cost relative to the first run"],
     ["band", "its interval at 99 %"],
@@ -227,6 +229,8 @@
     }
 
     draw(root) {
+      const table = scrollBox("Cases", this.#table.table);
+      const isIndex = this.#cards.size > FEW;
       root.replaceChildren(
         el("div", { class: "toolbar sticky-toolbar" }, ...this.#filters(),
           toggle("Cases", AMOUNTS, amount(), (id) => this.#choose({ cases: id })),
@@ -235,12 +239,13 @@
             this.#redraw();
           })),
         this.#count,
-        scrollBox("Cases", this.#table.table),
+        ...(isIndex ? [table] : []),
         el("ul", { class: "legend" }, ...legend(this.#shared).map(([kind, meaning]) =>
           el("li", {}, el("span", { class: `key history-key key-${kind}`, "aria-hidden": "true" }),
             meaning))),
         note("Point at a curve to read its runs; the arrow keys, Home and End move from run to run."),
         this.#printNote, this.#none, this.#grid,
+        ...(isIndex ? [] : [table]),
       );
       this.#table.setColumns(columns(this.#shared, (entry) => this.#jump(entry)));
       this.#widths.observe(this.#grid);

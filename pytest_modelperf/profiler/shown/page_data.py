@@ -321,6 +321,7 @@ CASE_DRAWINGS = Drawings(
     scripts=tuple(
         _FOLDER / f"{name}.js"
         for name in (
+            "pairs",
             "points",
             "chart",
             "time",
@@ -354,11 +355,16 @@ class CaseAdditions(Struct, frozen=True):
 
 
 def case_drawn(
-    data: Callable[[], Mapping[str, Any]], additions: CaseAdditions | None = None
+    data: Callable[[], Mapping[str, Any]],
+    additions: CaseAdditions | None = None,
+    leading: str | None = None,
 ) -> Drawn:
-    """Return the charts of cases, including those that were added."""
+    """Return the charts of cases, including those that were added.
+
+    The `leading` part is above the overview.
+    """
     if additions is None or not additions.entries:
-        return Drawn(CASE_DRAWINGS, data)
+        return Drawn(CASE_DRAWINGS if leading is None else CASE_DRAWINGS.led_by(leading), data)
     return Drawn(CASE_DRAWINGS.plus(additions.drawings), partial(_with_entries, data, additions))
 
 

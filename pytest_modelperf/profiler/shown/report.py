@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from pytest_modelperf.profiler.shown.conditions import (
     noise_of,
     unmeasured_reasons,
 )
+from pytest_modelperf.profiler.shown.operator_kinds import kind_of
 from pytest_modelperf.profiler.shown.page_data import (
     CaseAdditions,
     ModelRow,
@@ -58,6 +60,7 @@ from pytest_modelperf.report.model import (
     ReportBlock,
     Rows,
     Section,
+    ShareOfWhole,
     Sheet,
     Tile,
     Tone,
@@ -71,9 +74,14 @@ from pytest_modelperf.text.units import (
     format_ms,
     format_rate,
     format_shape,
+    format_share,
     percent,
 )
+from pytest_modelperf.text.words import count_of
 
+# A bar with more parts would have names that nobody reads.
+_MAX_SHARES = 6
+_LEAST_SHARE = 0.005
 # `fused` and `runs-in` refer to layers by their ids.
 _FINDS_FUSED = ("id", "runs-in")
 _NO_ADDITIONS = CaseAdditions()
@@ -99,6 +107,10 @@ def profile_report(
         headline=failed,
         tone=Tone.BAD if failed else Tone.PLAIN,
         opening=tuple(_where(profile, described)),
+        findings=tuple(
+            Section(title="not measured", tone=Tone.BAD, blocks=(Failure(text),))
+            for text in unmeasured_reasons(cases)
+        ),
         tiles=tuple(_all_tiles(cases)),
         blocks=(
             *_measured_blocks(cases),
@@ -131,8 +143,8 @@ def _where(profile: Profile, engines: Sequence[str]) -> Iterator[Line]:
     if all(case.outcome is Outcome.STATIC and case.measured is None for case in profile.cases):
         return
     if profile.machine is not None:
-        yield Line(text=describe_machine_line(profile.machine), on=On.TEXT)
-    yield from (Line(text=text, on=On.TEXT) for text in engines)
+        yield Line(text=describe_machine_line(profile.machine))
+    yield from (Line(text=text) for text in engines)
 
 
 def layer_sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
@@ -163,7 +175,7 @@ def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
         choices = tuple(Choice(0, place) for place in measured)
         yield Rows(performance_table(cases), (), choices, on=On.MARKDOWN | On.PAGE)
         yield Rows(performance_table(cases, has_tail=has_several), on=On.TERMINAL)
-    yield from map(Failure, unmeasured_reasons(cases))
+    yield from (Failure(text, on=On.TEXT) for text in unmeasured_reasons(cases))
     if measured:
         yield Rows(latency_table(cases), may_turn=True, is_detail=has_several)
     for case in cases:
@@ -261,7 +273,32 @@ def _all_tiles(cases: Sequence[CaseProfile]) -> Iterator[CaseTiles]:
     for place, case in enumerate(cases):
         tiles = tuple(_tiles(case))
         if tiles:
-            yield CaseTiles(Choice(0, place), tiles)
+            whole = "where the time goes" if case.has_layer_times else "where the MACs go"
+            yield CaseTiles(Choice(0, place), tiles, tuple(_shares(case)), whole)
+
+
+def _shares(case: CaseProfile) -> Iterator[ShareOfWhole]:
+    """Yield the share of each type of layers, the largest first, and of all others together."""
+    is_timed = case.has_layer_times
+    parts = {
+        op: (kind.ns if is_timed else kind.macs) or 0.0 for op, kind in case.layer_types.items()
+    }
+    whole = math.fsum(parts.values())
+    ordered = sorted(parts, key=parts.__getitem__, reverse=True)
+    large = [op for op in ordered[:_MAX_SHARES] if whole and parts[op] / whole >= _LEAST_SHARE]
+    for op in large:
+        kind = kind_of(op, is_layer=case.layer_types[op].count > 0)
+        yield _share(op, parts[op], whole, kind["id"], is_timed=is_timed)
+    others = [op for op in ordered if op not in large and parts[op] > 0]
+    if large and others:
+        rest = math.fsum(parts[op] for op in others)
+        name = count_of(len(others), "other type")
+        yield _share(name, rest, whole, "other", is_timed=is_timed)
+
+
+def _share(name: str, part: float, whole: float, kind: str, *, is_timed: bool) -> ShareOfWhole:
+    figure = f"{format_ms(part)} ms" if is_timed else format_count(round(part))
+    return ShareOfWhole(name, part / whole, f"{figure}, {format_share(part, whole)}", kind)
 
 
 def _tiles(case: CaseProfile) -> Iterator[Tile]:
@@ -275,6 +312,8 @@ def _tiles(case: CaseProfile) -> Iterator[Tile]:
     if static is not None:
         least = "at least " if static.coverage < 1 else ""
         yield Tile("MACs", format_count(static.macs), least.strip())
+        if case.measured is None:
+            yield Tile("FLOPs", format_count(static.flops), least.strip())
         yield Tile("params", format_count(static.params), format_bytes(static.weight_bytes))
     if case.measured is not None and case.measured.peak_rss_bytes is not None:
         yield Tile("peak memory", format_bytes(case.measured.peak_rss_bytes), "of the process")

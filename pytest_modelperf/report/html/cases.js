@@ -25,7 +25,7 @@ modelperf.cases = (() => {
       if (isChosen(row)) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
     }
-    const tiles = all("dl");
+    const tiles = all("div");
     if (tiles.some(isChosen)) tiles.forEach((each) => { each.hidden = !isChosen(each); });
     open(all("details").find(isChosen) ?? null);
   }
@@ -60,7 +60,7 @@ modelperf.cases = (() => {
 
   // Without data to choose from, the links of rows lead to their sections.
   page.addEventListener("casechange", () => {
-    for (const row of all("tr")) {
+    for (const row of [...all("tr"), ...all("a")]) {
       row.addEventListener("click", (event) => {
         if (event.ctrlKey || event.metaKey) return;
         event.preventDefault();
@@ -75,6 +75,19 @@ modelperf.cases = (() => {
       });
     }
   }, { once: true });
+
+  // -- the commands to copy
+
+  for (const button of document.querySelectorAll(".copy")) {
+    const code = button.previousElementSibling;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      getSelection().selectAllChildren(code);
+      // Not every browser lets a file use the clipboard: then the command is chosen, ready for keys.
+      await navigator.clipboard?.writeText(code.textContent).catch(() => {});
+      button.textContent = "copied";
+    });
+  }
 
   // -- the list of the parts: only those that are there, and which of them is being read
 
@@ -93,6 +106,8 @@ modelperf.cases = (() => {
 
   function mark() {
     const current = links.find((link) => inView.has(partOf(link)));
+    if (!current) return;
+    current.scrollIntoView({ block: "nearest", inline: "nearest" });
     for (const link of links) {
       if (link === current) link.setAttribute("aria-current", "location");
       else link.removeAttribute("aria-current");

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 _OWN = Path(__file__).parent
 
@@ -39,6 +40,11 @@ class Drawings(Struct, frozen=True):
     scripts: tuple[Path, ...] = ()
     needs_plotly: bool = True
     of_case: tuple[str, ...] = ()
+
+    def led_by(self, part: str) -> Drawings:
+        """Return these parts, of which that with this id is above the overview."""
+        parts = (replace(each, leads=each.leads or each.id == part) for each in self.parts)
+        return replace(self, parts=tuple(parts))
 
     def plus(self, others: Drawings) -> Drawings:
         """Return these parts and then the others, whose scripts may use what these define."""

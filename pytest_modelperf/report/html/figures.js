@@ -10,6 +10,17 @@ modelperf.figures = (() => {
   const latest = (values) => known(values).at(-1) ?? null;
   const sum = (values) => known(values).reduce((total, value) => total + value, 0);
 
+  // The items by their keys, in the order in which the keys first come.
+  function groupBy(items, keyOf) {
+    const groups = new Map();
+    for (const item of items) {
+      const key = keyOf(item);
+      if (groups.has(key)) groups.get(key).push(item);
+      else groups.set(key, [item]);
+    }
+    return groups;
+  }
+
   // Four digits, however large or small: 6.708, 61.31, 1204.
   function number(value) {
     if (!isKnown(value)) return UNKNOWN;
@@ -96,7 +107,7 @@ modelperf.figures = (() => {
 
   modelperf.format = { ms: number, number, count, percent, interval };
   return {
-    isKnown, known, largest, latest, sum, decimalsFor, msText, timeText, changeText, shareText,
+    isKnown, known, groupBy, largest, latest, sum, decimalsFor, msText, timeText, changeText, shareText,
     halfWidthText, ratioText, speedupText, wholeText, bytesText, rangeText, isSure, tone,
   };
 })();

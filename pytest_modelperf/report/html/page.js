@@ -20,9 +20,15 @@ const modelperf = (() => {
   // Why parts are not there, where a reader would miss them.
   const absent = new Map();
   // What is chosen of a model, and means nothing to another one.
-  const OF_MODEL = { case: null, a: null, b: null, threshold: null, without: null };
+  const OF_MODEL = {
+    case: null, a: null, b: null, threshold: null, without: null, filter: null, layer: null,
+  };
   let choices = new URLSearchParams();
   const view = { data: null, model: null, case: null, sides: [] };
+  // What the parts draw: the view, or two of its cases as one.
+  let drawnView = view;
+  // The cases of other pages that a reader dropped onto this one.
+  const dropped = [];
 
   // An element. Texts never become markup: children are nodes, or strings taken as text.
   function el(tag, options = {}, ...children) {
@@ -109,6 +115,15 @@ const modelperf = (() => {
         (model) => change({ ...OF_MODEL, model })));
       shown.push(`${label.toLowerCase()} `, el("bdi", { text: view.model.name }));
     }
+    const others = othersOf(view);
+    if (others.length) {
+      const isPair = view.sides.length > 1;
+      const none = ["", isPair ? "before" : "nothing"];
+      const value = others.some(({ id }) => id === chosen("a")) ? chosen("a") : "";
+      const options = [none, ...others.map(({ id, name }) => [id, name])];
+      const label = isPair ? "A" : "Compare with";
+      pickers.push(picker(label, options, value, (id) => change({ a: id || null })));
+    }
     if (view.model.cases.length > 1) {
       const cases = view.model.cases.map((item) => [item.id, caseTitle(item)]);
       pickers.push(picker("Case", cases, view.case.id, (id) =>
@@ -118,6 +133,49 @@ const modelperf = (() => {
     }
     refill(document.querySelector("#controls .pickers"), pickers);
     sayOnPaper(shown);
+  }
+
+  // The cases that the chosen one can be compared with: those of its model, before if there are two
+  // sides, and those of other pages. A sweep compares its points instead.
+  function othersOf({ data, model, case: b }) {
+    if (!b || !modelperf.pairs) return [];
+    const own = model.cases.length > 1 ? model.cases : [];
+    return [
+      ...own.filter((item) => item !== b).map((item) => ({
+        id: item.id, name: caseTitle(item), side: 0, case: item,
+        unpack: () => unpackCase({ data, model, case: item }),
+      })),
+      ...(model.cases.length ? dropped : []),
+    ];
+  }
+
+  // Takes the cases of a page that a reader drops onto this one.
+  async function takeFile(file) {
+    try {
+      const other = new DOMParser().parseFromString(await file.text(), "text/html");
+      const data = JSON.parse(await unpack("data", other));
+      for (const model of data.models) {
+        const { length } = model.sides;
+        for (const item of model.cases) {
+          const name = [file.name, model.name, item.name].join(", ");
+          const unpackItem = () => unpackCase({ data, model, case: item }, other);
+          const id = `${file.name} ${dropped.length}`;
+          dropped.push({ id, name, side: length - 1, case: item, unpack: unpackItem });
+        }
+      }
+      change({ a: dropped.at(-1)?.id ?? null });
+    } catch {
+      document.getElementById("status").textContent =
+        `${file.name} is not a page of cases: drop a page that modelperf wrote with --html.`;
+    }
+  }
+
+  function listenForFiles() {
+    addEventListener("dragover", (event) => event.preventDefault());
+    addEventListener("drop", async (event) => {
+      event.preventDefault();
+      for (const file of event.dataTransfer.files) await takeFile(file);
+    });
   }
 
   // Paper has no pickers, and shows only the chosen model and case.
@@ -197,6 +255,7 @@ const modelperf = (() => {
     document.getElementById("status").textContent = "";
     try {
       await unpackCase(view);
+      drawnView = await pairedView();
     } catch (error) {
       return parts === waiting ? cannotUnpack(error) : undefined;
     }
@@ -210,6 +269,14 @@ const modelperf = (() => {
     finish();
     page.dataset.state ??= "ready";
     return undefined;
+  }
+
+  async function pairedView() {
+    const a = othersOf(view).find(({ id }) => id === chosen("a"));
+    if (!a || !modelperf.pairs) return view;
+    await a.unpack();
+    const b = { name: caseTitle(view.case), side: view.sides.length - 1, case: view.case };
+    return modelperf.pairs.pairOf(view, a, b);
   }
 
   // Unlike a timer, a message is not held back where the page is in the background.
@@ -239,7 +306,7 @@ const modelperf = (() => {
   }
 
   function finish() {
-    const isNew = view.sides.length > 1 && view.case?.word === "new";
+    const isNew = drawnView === view && view.sides.length > 1 && view.case?.word === "new";
     document.getElementById("absent").textContent = [
       ...(isNew ? ["This case is new, so nothing is known of A, before."] : []),
       ...[...absent].map(([part, why]) => `${part.querySelector("h2").textContent}: ${why}.`),
@@ -254,7 +321,7 @@ const modelperf = (() => {
     absent.delete(root.parentElement);
     if (kind === "draw") root.parentElement.hidden = false;
     try {
-      (item[kind] ?? item.draw)(root, view);
+      (item[kind] ?? item.draw)(root, drawnView);
     } catch (error) {
       // If one part fails, the others are still drawn.
       console.error(error);
@@ -327,8 +394,8 @@ const modelperf = (() => {
     }
   }
 
-  async function unpack(id) {
-    const packed = document.getElementById(id).textContent;
+  async function unpack(id, from = document) {
+    const packed = from.getElementById(id).textContent;
     const text = atob(packed.trim());
     const bytes = new Uint8Array(text.length);
     for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
@@ -337,9 +404,9 @@ const modelperf = (() => {
   }
 
   // Adds to the chosen case what is packed for it alone.
-  async function unpackCase({ data, model, case: shown }) {
+  async function unpackCase({ data, model, case: shown }, from = document) {
     const id = `data-${data.models.indexOf(model)}-${model.cases.indexOf(shown)}`;
-    if (document.getElementById(id)) Object.assign(shown, JSON.parse(await unpack(id)));
+    if (from.getElementById(id)) Object.assign(shown, JSON.parse(await unpack(id, from)));
   }
 
   async function start() {
@@ -380,6 +447,7 @@ const modelperf = (() => {
     });
     addEventListener("beforeprint", () => printing(true));
     addEventListener("afterprint", () => printing(false));
+    if (modelperf.pairs) listenForFiles();
     drawAll();
   }
 
@@ -408,6 +476,6 @@ const modelperf = (() => {
 
   return {
     section, drawSections, say, hide, el, svg, picker, refill, tickBox, toggle, chosen, choose,
-    chooseCase, caseOf, colors, colorOf, unpack, cannotUnpack, UNKNOWN,
+    change, chooseCase, caseOf, colors, colorOf, unpack, cannotUnpack, UNKNOWN,
   };
 })();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -14,11 +15,15 @@ from typing import Any
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
-from pytest_modelperf.report.model import Drawn, Report
+from pytest_modelperf.report.model import Drawn, Link, Report
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.site import page_url
 from pytest_modelperf.text.version import __version__
 
 _TEMPLATE = Path(__file__).with_name("template.html")
+# The sign of a number, which no letter or digit is in front of.
+_HYPHEN = re.compile(r"(?<![^\s(])-(?=[0-9])")
+_DOCS = Link("how to read this page", page_url("html-report"))
 
 
 @cache
@@ -49,12 +54,14 @@ def render_page(report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["typeset"] = typeset
     drawn = report.drawn or _NO_CHARTS
     drawings = drawn.drawings
     shared, packed_cases = _pack_cases(drawn.data(), drawings.of_case)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(
         report=report,
+        page_links=(*report.links, _DOCS),
         parts=drawings.parts,
         version=__version__,
         # Text of this package, which needs no escaping.
@@ -64,6 +71,11 @@ def render_page(report: Report) -> str:
         data=pack(dump_data(shared)),
         packed_cases=packed_cases,
     )
+
+
+def typeset(text: str) -> str:
+    """Return the text with the signs that the charts have: a minus and an arrow."""
+    return _HYPHEN.sub("\N{MINUS SIGN}", text).replace(" -> ", " → ")
 
 
 def _pack_cases(

@@ -3,7 +3,7 @@
 modelperf.tables = (() => {
   "use strict";
 
-  const { el } = modelperf;
+  const { choose, chosen, el } = modelperf;
   const { changeText, isKnown, rangeText, shareText, tone, wholeText } = modelperf.figures;
 
   const MARGIN_ROWS = 12;
@@ -33,8 +33,15 @@ modelperf.tables = (() => {
     return keyed.map(({ row }) => row);
   }
 
+  // A text that a spreadsheet would run as a formula begins with an apostrophe.
+  function csvCell(value) {
+    const text = typeof value === "string" ? value.replace(/^[=+\-@\t\r]/, "'$&") : String(value ?? "");
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  }
+
   // Columns with `read` sort: text ascending first, numbers descending. `cell` makes the cell of a
-  // row. `select` returns the rows to show, and `lineOf` may make their lines in another way.
+  // row. `select` returns the rows to show, and `lineOf` may make their lines in another way. The
+  // address keeps how the table is sorted under the name `kept`.
   class SortableTable {
     table;
     columns = [];
@@ -42,9 +49,12 @@ modelperf.tables = (() => {
     lineOf;
     #sort;
     #select;
+    #kept;
 
-    constructor({ sort, select, lineOf = (row) => this.line(row), ...attributes }) {
-      this.#sort = sort;
+    constructor({ sort, select, kept, lineOf = (row) => this.line(row), ...attributes }) {
+      this.#kept = kept;
+      const [, id, way] = /^(.+)\.(up|down)$/.exec((kept && chosen(kept)) ?? "") ?? [];
+      this.#sort = id ? { id, isDescending: way === "down" } : sort;
       this.#select = select;
       this.lineOf = lineOf;
       this.table = el("table", attributes);
@@ -64,13 +74,30 @@ modelperf.tables = (() => {
     }
 
     update() {
+      this.show(this.#sorted());
+    }
+
+    #sorted() {
       const column = this.columns.find(({ id }) => id === this.#sort.id);
       const rows = this.#select();
-      this.show(column ? sortedBy(rows, column.read, this.#sort.isDescending) : rows);
+      return column?.read ? sortedBy(rows, column.read, this.#sort.isDescending) : rows;
     }
 
     show(rows) {
       this.body.replaceChildren(...rows.map((row, index) => this.lineOf(row, index)));
+    }
+
+    // A button that saves the rows that are shown, with plain values, as a file.
+    csvButton(name) {
+      const save = () => {
+        const read = this.columns.filter((column) => column.read);
+        const rows = this.#sorted().map((row) => read.map((column) => column.read(row)));
+        const lines = [read.map(({ title }) => title), ...rows].map((row) => row.map(csvCell).join());
+        const file = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+        el("a", { href: file, download: `${name}.csv` }).click();
+        setTimeout(() => URL.revokeObjectURL(file));
+      };
+      return el("button", { type: "button", text: "CSV", title: `Save as ${name}.csv`, on: { click: save } });
     }
 
     line(row, attributes = {}, columns = this.columns) {
@@ -91,6 +118,7 @@ modelperf.tables = (() => {
     #sortBy({ id, isText }) {
       const isDescending = this.#sort.id === id ? !this.#sort.isDescending : !isText;
       this.#sort = { id, isDescending };
+      if (this.#kept) choose({ [this.#kept]: `${id}.${isDescending ? "down" : "up"}` });
       this.#markSorted();
       this.update();
     }

@@ -3,7 +3,7 @@
   "use strict";
 
   const { UNKNOWN, choose, el, hide, picker, section, toggle } = modelperf;
-  const { chartBox, drawBars, logAxis, tooltip } = modelperf.charts;
+  const { chartBox, chartPart, drawBars, logAxis, tooltip } = modelperf.charts;
   const { decimalsFor, halfWidthText, isKnown, known, largest, speedupText, timeText, wholeText } =
     modelperf.figures;
   const { LayerFilters, kindMark } = modelperf.layers;
@@ -156,7 +156,9 @@
       });
       this.#rows.reserve(entry.layers.length);
       this.element =
-        el("div", { class: "whatif-layers" }, this.#filters.element, this.#rows.element);
+        el("div", { class: "whatif-layers" },
+          el("div", { class: "kernels-tools" }, this.#filters.element, this.#rows.csvButton("layers")),
+          this.#rows.element);
     }
 
     show(choice) {
@@ -228,8 +230,6 @@
 
   class WhatIf {
     #entry;
-    #speedups = chartBox(
-      "How many times as fast each level is; the same figures are in the overview.");
     #remarks = el("div", { "aria-live": "polite" });
     #printNote = el("p", { class: "print-note" });
     #types = null;
@@ -253,13 +253,11 @@
         ...headed("Layer types", this.#types, "The layer types have no times."),
         ...headed("Layers", this.#layers, "The layers have no times."),
       ];
-      if (hasSpeedups(this.#entry)) parts.unshift(this.#speedups);
       root.replaceChildren(...parts);
       this.#update();
     }
 
     repaint() {
-      if (hasSpeedups(this.#entry)) drawSpeedups(this.#speedups, this.#entry);
       this.#types?.repaint();
     }
 
@@ -273,7 +271,6 @@
       const [, title] = summaries(this.#entry).find(([id]) => id === choice.summary);
       this.#printNote.textContent = `Summary: ${title}, times as ${choice.view}.`;
       this.#remarks.replaceChildren(...remarks(this.#entry, choice).map(note));
-      if (hasSpeedups(this.#entry)) drawSpeedups(this.#speedups, this.#entry);
       this.#types?.show(choice);
       this.#layers?.show(choice);
     }
@@ -281,6 +278,14 @@
 
   const headed = (heading, part, whyNot) =>
     [el("h3", { text: heading }), part ? part.element : note(whyNot)];
+
+  chartPart("speedups", ({ case: chosen }) => {
+    const entry = chosen?.whatif;
+    if (!entry || !hasSpeedups(entry)) return null;
+    const chart = chartBox(
+      "How many times as fast each level is; the same figures are in the overview.");
+    return { parts: [chart], draw: () => drawSpeedups(chart, entry) };
+  });
 
   // The parts that show the chosen case.
   let shown = null;

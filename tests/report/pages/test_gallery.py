@@ -10,7 +10,7 @@ from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import without_charts
 from tests.support.checkout import ROOT
 
-CHARTLESS = {"doctor.html"}
+CHARTLESS = {"doctor.html", "tune.html"}
 STORED = sorted((ROOT / "docs" / "gallery").glob(f"*{SUFFIX}"))
 
 

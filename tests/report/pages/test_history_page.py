@@ -35,6 +35,10 @@ SAME = make_case([0.0] * 3, steps=(), machine="linux-aarch64-4c", engine="openvi
 HISTORY = make_history(SLOWER, FASTER, SAME, tag=Tag("v1.0", commit_of(1), FIRST_DAY))
 
 
+# At this width a curve has next to no room for dates.
+NARROW = {"width": 600, "height": 900}
+
+
 @pytest.fixture
 def open_history(open_page: OpenPage) -> OpenHistory:
     """Opens the page of a history, with the options of `open_page`."""
@@ -195,7 +199,7 @@ def with_date(point: HistoryPoint, date: dt.datetime) -> HistoryPoint:
 def test_the_labels_of_the_dates_differ_and_do_not_touch(
     open_history: OpenHistory, seconds: tuple[float, ...], ends: tuple[str, str], axis: str
 ) -> None:
-    page = open_history(make_history(case_at(*seconds)), fragment=f"axis={axis}")
+    page = open_history(make_history(case_at(*seconds)), fragment=f"axis={axis}", viewport=NARROW)
     shown = card(page, 0).locator(".history-date")
     labels = shown.all_text_contents()
     assert len(labels) == len(set(labels))
@@ -217,7 +221,7 @@ def test_runs_of_one_day_that_are_side_by_side_are_told_apart_or_share_a_label(
 ) -> None:
     """A label that needs the year has no room for the minute."""
     case = case_at(0, *(gap + 60 * run for run in range(20)))
-    page = open_history(make_history(case), fragment="axis=run")
+    page = open_history(make_history(case), fragment="axis=run", viewport=NARROW)
     assert card(page, 0).locator(".history-date").all_text_contents() == expected
 
 

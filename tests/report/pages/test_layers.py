@@ -479,11 +479,15 @@ def test_what_has_no_layers_is_left_out_and_said_once(open_data: OpenData) -> No
     assert not any(page.locator(f"#{id_}").is_visible() for id_ in SECTIONS)
 
 
-def test_another_case_has_its_own_layers(open_data: OpenData) -> None:
+def test_another_case_has_its_own_layers_and_keeps_the_filter(open_data: OpenData) -> None:
     data = sample_data.comparison()
     page = open_data(data, draws=False)
-    page.get_by_label("any field contains").fill("block1")
+    search = page.get_by_label("any field contains")
+    search.fill("block1")
     pick(page, "Case", "b8-c2")
+    assert search.input_value() == "block1"
+    assert len(shown_depths(page)) < len(data["models"][0]["cases"][1]["layers"])
+    search.fill("")
     layers = data["models"][0]["cases"][1]["layers"]
     expected = in_order(layers, delta, is_descending=True)
     assert shown_depths(page) == [layer["depth"] for layer in expected]

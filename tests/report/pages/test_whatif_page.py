@@ -62,7 +62,7 @@ def chart(page: Page, index: int, what: str = "data") -> Any:  # noqa: ANN401  #
     """What Plotly was given to draw."""
     wait_until_drawn(page)
     return page.evaluate(
-        "([index, what]) => document.querySelectorAll('#whatif .plot')[index][what]", [index, what]
+        "([index, what]) => document.querySelectorAll('main .plot')[index][what]", [index, what]
     )
 
 
@@ -424,7 +424,7 @@ def test_without_times_of_layers_the_levels_are_all_there_is(open_whatif: OpenWh
     text = page.locator("#whatif").inner_text()
     assert "The layer types have no times." in text
     assert "The layers have no times." in text
-    assert page.locator("#whatif .plot").count() == 1
+    assert page.locator("main .plot").count() == 1
     choose(page, "Pruned 0.9")
     assert page.locator("#whatif table").count() == 0
 

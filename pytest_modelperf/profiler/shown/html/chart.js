@@ -4,6 +4,7 @@
 
   const { UNKNOWN, choose, chooseCase, colors, drawSections, el, format, picker, tickBox } =
     modelperf;
+  const { groupBy } = modelperf.figures;
   const { axisEnd, chartBox, errorBars, figure, look, plot, short, title, tooltip } =
     modelperf.charts;
   const { SortableTable, nameText, numberCell } = modelperf.tables;
@@ -60,8 +61,8 @@
     parts.spots.replaceChildren(...spots.map((spot, side) =>
       el("p", { text: describeSpot(spot, model.sides[side], limit) })));
     modelperf.refill(parts.choice, [
-      pointPicker("A", shown[0], both.a),
-      isSweep(model) ? pointPicker("B", shown.at(-1), both.b) : ""]);
+      pointPicker(model, "A", shown[0], both.a),
+      isSweep(model) ? pointPicker(model, "B", shown.at(-1), both.b) : ""]);
     parts.pair.replaceChildren(...pairTable(model, both));
   }
 
@@ -104,12 +105,11 @@
     update();
   });
 
-  function pointPicker(label, points, point) {
+  function pointPicker(model, label, points, point) {
     const options = points.filter(isMeasured).map(({ id }) => [id, id]);
     if (!options.length) return "";
     return picker(label, options, point.id, (id) => {
-      choose({ [label.toLowerCase()]: id });
-      pointsChanged();
+      choosePointOf(model, label.toLowerCase(), id);
     });
   }
 
@@ -121,8 +121,14 @@
       const place = model.cases.findIndex((item) => item.id === id);
       return chooseCase(data.models.indexOf(model), place);
     }
+    return choosePointOf(model, key, id);
+  }
+
+  // The points of a sweep have no layers; other points are cases, of which all parts show A and B.
+  function choosePointOf(model, key, id) {
+    if (!isSweep(model)) return modelperf.change({ [key]: id });
     choose({ [key]: id });
-    pointsChanged();
+    return pointsChanged();
   }
 
   function hint(model) {
@@ -162,11 +168,8 @@
   // Points that differ only in one thing, in its order.
   function lines(points) {
     const [along, across] = variesInBatch(points) ? ["batch", "streams"] : ["streams", "batch"];
-    const groups = new Map();
-    for (const point of points.filter(isMeasured)) {
-      const key = JSON.stringify([point.cores, point[across], point.dims]);
-      groups.set(key, [...(groups.get(key) ?? []), point]);
-    }
+    const groups = groupBy(points.filter(isMeasured), (point) =>
+      JSON.stringify([point.cores, point[across], point.dims]));
     return [...groups.values()].map((line) => line.sort((one, other) => one[along] - other[along]));
   }
 
@@ -392,7 +395,7 @@
       const made = new SortableTable({ sort: { id: null }, select: () => points });
       made.setColumns(columns);
       modelperf.cases.alignFigures(made.table);
-      return [el("h4", { text: title(model.sides[side]) }),
+      return [el("h4", {}, `${title(model.sides[side])} `, made.csvButton("configurations")),
         el("div", { class: "scroll", tabindex: "0" }, made.table)];
     });
     return el("details", {}, el("summary", { text: "All points as a table" }), tables.flat());

@@ -7,7 +7,7 @@
   const {
     changeText, decimalsFor, isKnown, isSure, rangeText, sum, timeText, wholeText,
   } = modelperf.figures;
-  const { namesOf, searchedText } = modelperf.layers;
+  const { alikeLength, namesOf, searchedText } = modelperf.layers;
   const { KernelDetails } = modelperf.kernels;
   const { Places, STATES } = modelperf.graphPlaces;
   const { GraphView } = modelperf.graphView;
@@ -25,6 +25,7 @@
     #open = new Set();
     #decimals;
     #texts;
+    #modules;
     #places;
     #window;
     #details;
@@ -41,6 +42,9 @@
       this.#isPair = hasTwo(view);
       this.#decimals = decimalsFor(graph.total);
       this.#texts = graph.type.map((_, box) => this.#searched(box));
+      const names = graph.type.map((_, box) => this.#nameOf(box));
+      const alike = alikeLength(names.filter(Boolean));
+      this.#modules = names.map((name) => moduleOf(name.slice(alike)));
       this.#window = new GraphView(
         "graph of the kernels", (item) => this.#look(item), (item) => this.#press(item), HINT,
       );
@@ -164,6 +168,7 @@
 
     // How an item or the frame of a part looks.
     #look(item) {
+      if ("module" in item) return { text: item.module, title: item.module, tone: "module" };
       if ("part" in item) return this.#lookOfPart(this.#graph.parts[item.part]);
       return item.boxes ? this.#lookOfFold(item) : this.#lookOfBox(item);
     }
@@ -221,7 +226,7 @@
 
     #place(stays = null) {
       const from = stays?.item;
-      this.#places = new Places(this.#graph, this.#open, this.#isApart);
+      this.#places = new Places(this.#graph, this.#open, this.#isApart, this.#modules);
       const to = stays && this.#places.itemOf(stays.box, this.#isApart ? from.side : null);
       this.#current = to ?? null;
       this.#window.mark(this.#current);
@@ -350,6 +355,7 @@
         : [];
       this.#window.highlight(new Set(this.#matches));
       const count = this.#matches.length;
+      if (count) this.#goTo(this.#matches[0]);
       this.#count.textContent = words.length
         ? `${wholeText(count)} found${count ? ", Enter shows the next" : ""}` : "";
     }
@@ -362,6 +368,12 @@
       this.#goTo(this.#matches[next]);
       this.#count.textContent = `${next + 1} of ${wholeText(count)}`;
     }
+  }
+
+  // The module at the start of a name: `model.22` of `model.22/cv2/Conv`.
+  function moduleOf(name) {
+    const [module, ...others] = name.split(/[/:]+|\.(?=\D)/).filter(Boolean);
+    return others.length ? module : null;
   }
 
   function nearest(items, { x }) {

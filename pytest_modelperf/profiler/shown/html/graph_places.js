@@ -42,8 +42,9 @@ modelperf.graphPlaces = (() => {
     // The item that shows a box, by side.
     #shown = [];
 
-    // `open` has the stretches that are not folded; `isApart` draws each side by itself.
-    constructor(graph, open, isApart) {
+    // `open` has the stretches that are not folded; `isApart` draws each side by itself. `modules`
+    // has the name of the module that each box is of, or null.
+    constructor(graph, open, isApart, modules) {
       const { lineOfRow, folds, count } = linesOf(graph, open);
       const lanes = Math.max(most(graph.lane), most(graph.way)) + 1;
       this.lines = Array.from({ length: count }, () => []);
@@ -51,7 +52,10 @@ modelperf.graphPlaces = (() => {
         this.#placeSide(graph, side, { lineOfRow, folds, left: side ? lanes : 0 });
       }
       const places = this.#closeLanes(lanes);
-      for (const shown of this.#shown) this.#frame(graph, shown);
+      for (const shown of this.#shown) {
+        this.#frame("module", modules, shown.map((item) => (item?.boxes ? null : item)), 14);
+        this.#frame("part", graph.part, shown, 9);
+      }
       this.width = most([...places.values()]) + BOX.width;
       this.height = count * ROW - (ROW - BOX.height);
     }
@@ -121,21 +125,27 @@ modelperf.graphPlaces = (() => {
       });
     }
 
-    #frame(graph, shown) {
+    // A frame around the boxes of each group. One that others are in, too, has no frame as a module.
+    #frame(kind, groups, shown, margin) {
       const found = new Map();
-      graph.part.forEach((part, box) => {
+      groups.forEach((group, box) => {
         const item = shown[box];
-        if (part === null || !item) return;
+        if (group === null || !item) return;
         const { x, y } = item;
-        const [left, top, right, bottom] = found.get(part) ?? [x, y, x, y];
-        found.set(part, [
+        const [left, top, right, bottom] = found.get(group) ?? [x, y, x, y];
+        found.set(group, [
           Math.min(left, x), Math.min(top, y), Math.max(right, x), Math.max(bottom, y),
         ]);
       });
-      for (const [part, [left, top, right, bottom]] of found) {
+      for (const [group, [left, top, right, bottom]] of found) {
+        const isOther = ({ x, y, box }) => x >= left && x <= right && y >= top && y <= bottom &&
+          groups[box] !== group;
+        if (kind === "module" && (top === bottom || this.items.some(isOther))) continue;
         const [width, height] = [right - left + BOX.width, bottom - top + BOX.height];
-        this.frames.push(
-          { part, x: left - 9, y: top - 9, width: width + 18, height: height + 18 });
+        this.frames.push({
+          [kind]: group, x: left - margin, y: top - margin,
+          width: width + 2 * margin, height: height + 2 * margin,
+        });
       }
     }
   }

@@ -8,6 +8,8 @@ modelperf.graphView = (() => {
   const ZOOM = { least: 0.02, most: 2.5 };
   // Below this scale texts cannot be read, and are not drawn.
   const READABLE = 0.4;
+  // At this scale the smallest text has 11 pixels.
+  const LEGIBLE = 0.96;
   const MARGIN = 24;
   // How many characters fit into a line of a box: its title with the figure, and its name.
   const TEXT = { title: 25, name: 29 };
@@ -72,11 +74,11 @@ modelperf.graphView = (() => {
       this.#render();
     }
 
-    // The whole width in view, as long as texts can be read; the top or a given item in the middle.
+    // The whole width in view, as long as texts are easy to read; the top or a given item in the middle.
     fit(item = null) {
       const { width } = this.#size();
       const whole = (width - 2 * MARGIN) / Math.max(1, this.#places.width);
-      this.#scale = Math.max(0.6, Math.min(1, whole));
+      this.#scale = Math.max(LEGIBLE, Math.min(1, whole));
       this.centre(item ?? this.#places.items[0]);
       this.#y = item ? Math.min(this.#y, MARGIN) : MARGIN;
       if (whole >= this.#scale) this.#x = (width - this.#places.width * this.#scale) / 2;

@@ -5,9 +5,9 @@
 
   const { choose, chosen, el, format, toggle } = modelperf;
   const { sideIndexes, sideLabel } = modelperf.charts;
-  const { bytesText, decimalsFor, isKnown, shareText, timeText } = modelperf.figures;
+  const { bytesText, decimalsFor, groupBy, isKnown, shareText, timeText } = modelperf.figures;
   const { IcicleChart, made, sumOf } = modelperf.icicle;
-  const { legend } = modelperf.layers;
+  const { alikeLength, legend } = modelperf.layers;
 
   const SIZES = [
     { id: "ms", title: "time" },
@@ -19,31 +19,35 @@
 
   // The parts of a case for one side; what has no value is in none.
   function treeOf(view, layers, side, size) {
-    const types = new Map();
-    for (const layer of layers) {
-      if (!(layer[size.id]?.[side] > 0)) continue;
-      types.set(layer.type, [...(types.get(layer.type) ?? []), layer]);
-    }
+    const alike = alikeLength(layers.filter(({ is_layer: isLayer }) => isLayer)
+      .map(({ names }) => names[side]).filter(Boolean));
+    const costly = layers.filter((layer) => layer[size.id]?.[side] > 0);
+    const types = groupBy(costly, ({ type }) => type);
     const parts = [...types].map(([type, members]) => {
       const { kind } = members[0];
-      const leaves = members.map((layer) => layerPart(layer, side, size, kind));
+      const leaves = members.map((layer) =>
+        layerPart(layer, side, size, kind, layer.is_layer ? alike : 0));
       return made(type, sumOf(leaves), kind, leaves);
     });
     return made(view.model.name, sumOf(parts), { id: "whole" }, parts);
   }
 
-  function layerPart(layer, side, size, kind) {
+  // What names begin with alike is left out of them.
+  function layerPart(layer, side, size, kind, alike) {
     const value = layer[size.id][side];
     const kernel = kernelOf(layer, side);
     const leaves = kernel ? [made(kernel, value, kind, [], layer)] : [];
-    return made(layer.names[side] ?? layer.type, value, kind, leaves, layer);
+    const name = layer.names[side]?.slice(alike) ?? layer.type;
+    return made(name, value, kind, leaves, layer);
   }
 
   function kernelOf(layer, side) {
     if (layer.runs_in[side]) return `in ${layer.runs_in[side]}`;
     const others = layer.fused[side]?.length ?? 0;
     const kernel = layer.kernels[side];
-    return kernel && others ? `${kernel} + ${others} fused` : kernel;
+    // One that is named as its layer, or by a number alone, says nothing more.
+    const isSame = [layer.names[side], layer.type].includes(kernel) || /^\d+$/.test(kernel);
+    return kernel && others ? `${kernel} + ${others} fused` : isSame ? null : kernel;
   }
 
   function chartOf(whole, size) {
@@ -97,7 +101,7 @@
       }
       const whole = treeOf(view, layers, side, size);
       const chart = chartOf(whole, size);
-      toolbar.append(chart.back);
+      toolbar.append(chart.back, chart.search);
       const note = el("p", { class: "hint", text: noteOf(layers, side, size) });
       body.replaceChildren(...chart.parts, legend(whole.parts.map(({ kind }) => kind)), note);
     };

@@ -43,6 +43,7 @@ modelperf.icicle = (() => {
     #back;
     // The drawn parts of each level, and the button of each.
     #levels = [];
+    #sought = "";
 
     constructor(whole, options) {
       this.#whole = whole;
@@ -60,6 +61,23 @@ modelperf.icicle = (() => {
     // The button that leads back to the whole.
     get back() {
       return this.#back;
+    }
+
+    // A box to type a part of a name in, which makes the parts without it pale.
+    get search() {
+      return el("input", {
+        type: "search", placeholder: "name", "aria-label": "find parts", size: 14,
+        on: { input: ({ target }) => this.#find(target.value.trim().toLowerCase()) },
+      });
+    }
+
+    #find(text) {
+      this.#sought = text;
+      const has = (part) =>
+        part.title.toLowerCase().includes(text) || part.parts.concat(part.shown ?? []).some(has);
+      for (const { part, button } of this.#levels.flat()) {
+        button.classList.toggle("pale", text !== "" && !has(part));
+      }
     }
 
     // What it says of a part, and the chart.
@@ -81,6 +99,7 @@ modelperf.icicle = (() => {
       this.#chart.replaceChildren(...this.#levels.flat().map(({ button }) => button));
       this.#levels[0][0].button.tabIndex = 0;
       this.#back.hidden = this.#top === this.#whole;
+      this.#find(this.#sought);
       this.#say(this.#top);
     }
 

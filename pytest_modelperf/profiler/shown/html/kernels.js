@@ -19,15 +19,17 @@ modelperf.kernels = (() => {
   function kernelColumns(view, decimals, shown) {
     const { layers } = view.case;
     const two = hasTwo(view);
+    const [delta, ...others] = two ? comparingColumns(view, decimals) : [];
     const all = [
       { id: "depth", title: "#", width: "place", isFixed: true, note: "position in the graph",
         read: ({ depth }) => depth, cell: placeCell },
       { id: "name", title: "name", width: "name", isFixed: true, isText: true,
         read: (layer) => namesOf(layer)[0], cell: nameCell },
+      ...(delta ? [delta] : []),
       { id: "type", title: "type", width: "type", isText: true, read: ({ type }) => type,
         cell: ({ type, kind }) => textCell(type, kindMark(kind)) },
       ...sideIndexes(view).flatMap((side) => sideColumns(view, side, decimals, shown)),
-      ...(two ? comparingColumns(view, decimals) : []),
+      ...others,
       figure("macs", "MACs", format.count, { isOptional: two }),
       figure("params", "params", format.count, { isOptional: two }),
       figure("flops", "FLOPs", format.count),
@@ -324,7 +326,7 @@ modelperf.kernels = (() => {
       const hasTimes = totals.some((total) => total > 0);
       const first = hasTwo(view) ? "delta" : "ms-0";
       this.#rows = new RowWindow("layers", "No layer is like that.", {
-        isGrid: true,
+        isGrid: true, kept: "sort",
         sort: { id: hasTimes ? first : "depth", isDescending: hasTimes },
         select: () => this.#filters.select(),
         lineOf: (layer, index) => this.#line(layer, index),
@@ -354,7 +356,8 @@ modelperf.kernels = (() => {
       this.#table.addEventListener("keydown", (event) => this.#onKey(event));
       this.#rows.body.addEventListener("click", (event) => this.#onClick(event));
       this.element = el("div", {},
-        el("div", { class: "kernels-tools" }, this.#filters.element, this.#picker.element),
+        el("div", { class: "kernels-tools" }, this.#filters.element, this.#picker.element,
+          this.#rows.csvButton("layers")),
         el("div", { class: "kernels-both" }, this.#rows.element, this.#details.element));
       this.#showColumns();
     }
@@ -421,8 +424,15 @@ modelperf.kernels = (() => {
     }
 
     #openRow(layer) {
+      choose({ layer: namesOf(layer)[0] });
       this.#details.show(layer);
       this.#moveTo(layer);
+    }
+
+    // Opens the layer that the address names.
+    openChosen() {
+      const layer = this.#rows.shown.find((each) => namesOf(each)[0] === chosen("layer"));
+      if (layer) this.#openRow(layer);
     }
 
     #openNamed(name, side) {
@@ -432,6 +442,7 @@ modelperf.kernels = (() => {
 
     #close() {
       if (!this.#details.isOpen) return;
+      choose({ layer: null });
       this.#details.hide();
       this.#table.focus({ preventScroll: true });
     }
@@ -445,7 +456,8 @@ modelperf.kernels = (() => {
       kernels = null;
       if (!view.case?.layers.length) return modelperf.hide(root);
       kernels = new KernelTable(view);
-      return root.replaceChildren(kernels.element);
+      root.replaceChildren(kernels.element);
+      return kernels.openChosen();
     },
     // Nothing to redraw: no colours are set here.
     redraw: () => {},

@@ -2,7 +2,7 @@
 modelperf.layers = (() => {
   "use strict";
 
-  const { el, tickBox } = modelperf;
+  const { choose, chosen, el, tickBox } = modelperf;
   const { isKnown, known, wholeText } = modelperf.figures;
 
   const IN_ANOTHER = "in another kernel";
@@ -32,6 +32,16 @@ modelperf.layers = (() => {
     return names.length ? names : [layer.type];
   }
 
+  // The length of what all names begin with, up to a separator of their parts.
+  function alikeLength(names) {
+    const [first = ""] = names;
+    const differs = (at) => names.some((name) => name[at] !== first[at]);
+    let end = names.length > 1 ? 0 : first.length;
+    while (end < first.length && !differs(end)) end += 1;
+    const alike = first.slice(0, end);
+    return alike.search(first.includes("/") ? /\/[^/]*$/ : /[.:][^.:]*$/) + 1;
+  }
+
   const texts = new WeakMap();
 
   // All texts of a layer, and of those in its kernel: they are found there by each of their names.
@@ -45,19 +55,32 @@ modelperf.layers = (() => {
   }
 
   const emptyFilter = () => ({
-    text: "", types: new Set(), precisions: new Set(), limits: new Map(), onlyDifferences: false,
-    transition: null,
+    text: "", types: [], precisions: [], limits: {}, onlyDifferences: false, transition: [],
   });
+
+  // The filter that the address keeps, as far as it is one: an address may have any text.
+  function keptFilter() {
+    const kept = [];
+    try {
+      kept.push(...Object.entries(JSON.parse(chosen("filter") ?? "{}")));
+    } catch {
+      // Then nothing is kept.
+    }
+    const empty = emptyFilter();
+    const fits = ([key, value]) => key in empty && isKnown(value) &&
+      typeof value === typeof empty[key] && Array.isArray(value) === Array.isArray(empty[key]);
+    return { ...empty, ...Object.fromEntries(kept.filter(fits)) };
+  }
 
   function matches(layer, filter, measures) {
     const { types, precisions, transition } = filter;
     const { places } = layer;
     return (!filter.text || searchedText(layer).includes(filter.text)) &&
-      (!types.size || types.has(layer.type)) &&
-      (!precisions.size || places.some((place) => precisions.has(place))) &&
+      (!types.length || types.includes(layer.type)) &&
+      (!precisions.length || places.some((place) => precisions.includes(place))) &&
       (!filter.onlyDifferences || layer.differs) &&
-      (!transition || transition.every((place, side) => places[side] === place)) &&
-      measures.every(({ id, read }) => isWithin(read(layer), filter.limits.get(id)));
+      transition.every((place, side) => places[side] === place) &&
+      measures.every(({ id, read }) => isWithin(read(layer), filter.limits[id]));
   }
 
   function isWithin(value, limit) {
@@ -69,7 +92,7 @@ modelperf.layers = (() => {
   // By the text of any field, type, precision, numbers and, for a pair, difference.
   class LayerFilters {
     element = el("div", { class: "filters" });
-    filter = emptyFilter();
+    filter = keptFilter();
     #layers;
     #measures;
     #isPair;
@@ -80,7 +103,11 @@ modelperf.layers = (() => {
       this.#layers = layers;
       this.#measures = measures;
       this.#isPair = isPair;
-      this.#onChange = onChange;
+      this.#onChange = () => {
+        const text = JSON.stringify(this.filter);
+        choose({ filter: text === JSON.stringify(emptyFilter()) ? null : text });
+        onChange();
+      };
       this.#build();
     }
 
@@ -135,7 +162,7 @@ modelperf.layers = (() => {
     }
 
     #numbers() {
-      const [list, say] = choices("numbers", () => this.filter.limits.size || "");
+      const [list, say] = choices("numbers", () => Object.keys(this.filter.limits).length || "");
       list.lastChild.append(...this.#measures.map((measure) => el("div", { class: "limits" },
         el("span", { text: measure.title }),
         ...["least", "most"].map((bound) => this.#bound(measure, bound, say)))));
@@ -146,9 +173,8 @@ modelperf.layers = (() => {
       const { limits } = this.filter;
       const read = () => {
         const value = Number.isNaN(box.valueAsNumber) ? null : box.valueAsNumber;
-        const limit = { ...limits.get(id), [bound]: value };
-        if (known(Object.values(limit)).length) limits.set(id, limit);
-        else limits.delete(id);
+        limits[id] = { ...limits[id], [bound]: value };
+        if (!known(Object.values(limits[id])).length) delete limits[id];
         say();
         this.#onChange();
       };
@@ -156,7 +182,7 @@ modelperf.layers = (() => {
         type: "number", step: "any", placeholder: `at ${bound}`, on: { input: read },
         "aria-label": `${title} at ${bound}`,
       });
-      box.value = limits.get(id)?.[bound] ?? "";
+      box.value = limits[id]?.[bound] ?? "";
       return box;
     }
 
@@ -166,11 +192,11 @@ modelperf.layers = (() => {
         (isOn) => this.#change({ onlyDifferences: isOn }));
       tick.title =
         "runs on one side only, has other parameters (names apart), or its time surely changed";
-      if (!transition) return [tick];
+      if (!transition.length) return [tick];
       const chip = {
         type: "button", class: "chip", title: "show all precisions again",
         text: `${transition.join(" → ")}  ×`,
-        on: { click: () => this.replace({ ...this.filter, transition: null }) },
+        on: { click: () => this.replace({ ...this.filter, transition: [] }) },
       };
       return [tick, el("button", chip)];
     }
@@ -190,15 +216,15 @@ modelperf.layers = (() => {
   // A list with several choices.
   function manyOf(title, counts, chosen, onChange) {
     const [list, say] = choices(title, () =>
-      (chosen.size <= 2 ? [...chosen].join(", ") : `${chosen.size} chosen`));
+      (chosen.length <= 2 ? chosen.join(", ") : `${chosen.length} chosen`));
     list.lastChild.append(...counts.map(([value, count]) => {
       const change = (isOn) => {
-        if (isOn) chosen.add(value);
-        else chosen.delete(value);
+        if (isOn) chosen.push(value);
+        else chosen.splice(chosen.indexOf(value), 1);
         say();
         onChange();
       };
-      const label = tickBox(value, chosen.has(value), change, { value });
+      const label = tickBox(value, chosen.includes(value), change, { value });
       label.append(el("small", { text: wholeText(count) }));
       return label;
     }));
@@ -246,6 +272,6 @@ modelperf.layers = (() => {
   });
 
   return {
-    IN_ANOTHER, kindMark, kindColor, legend, namesOf, searchedText, LayerFilters, ColumnPicker,
+    IN_ANOTHER, alikeLength, kindMark, kindColor, legend, namesOf, searchedText, LayerFilters, ColumnPicker,
   };
 })();

@@ -58,7 +58,7 @@
   const barsOfSide = ({ model, case: chosen }, index) => ({
     latency: (chosen?.latency[index]?.percentiles ?? []).map(({ name, ms, low, high }) =>
       bar(name, ms, isKnown(low) && isKnown(high) ? [low, high] : null)),
-    throughput: model.cases.map(({ name, latency }) =>
+    throughput: (chosen?.is_pair ? [chosen] : model.cases).map(({ name, latency }) =>
       bar(name, latency[index]?.items_per_second, latency[index]?.items_per_second_interval)),
   });
 

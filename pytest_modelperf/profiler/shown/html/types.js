@@ -7,13 +7,17 @@
     barMarker, chartBox, chartPart, drawBars, hasTwo, sideIndexes, sideLabel, sideTag, tooltip,
   } = modelperf.charts;
   const {
-    decimalsFor, isKnown, known, largest, latest, msText, shareText, sum, timeText, wholeText,
+    decimalsFor, isKnown, isSure, known, largest, latest, msText, shareText, sum, timeText, wholeText,
   } = modelperf.figures;
   const { kindMark } = modelperf.layers;
   const { SortableTable, changeCell, nameText, note, numberCell, scrollBox, shareCell, sortedBy } =
     modelperf.tables;
 
   const TICK_NOTE = "in the distribution";
+  // Fewer lines are not worth a button.
+  const MANY_STILL = 3;
+  const isStill = ({ explains, change_interval_ms: interval }) =>
+    isKnown(explains) && Math.abs(explains) < 0.01 && !isSure(interval);
 
   // `cell` makes the cell of a side; if a column is of both, its cell spans their lines.
   const columnsOf = (decimals) => [
@@ -54,6 +58,7 @@
     #decimals;
     #ticked;
     #boxes = new Map();
+    #lines = [];
     #chart = chartBox();
     #emptyChart = note("No type is ticked.");
 
@@ -64,9 +69,23 @@
       const totals = sideIndexes(view).map((side) => sum(this.#types.map(({ ms }) => ms[side])));
       this.#decimals = decimalsFor(largest(totals));
       this.#ticked = new Set(this.#types);
-      const box = scrollBox("layer types", this.#table());
+      const box = el("div", {}, scrollBox("layer types", this.#table()), this.#unfold());
       this.parts = this.#hasTimes ? [el("div", { class: "types-both" }, box, el("figure",
         { class: "types-chart" }, this.#allOrNone(), this.#chart, this.#emptyChart))] : [box];
+    }
+
+    // A button that shows the types that explain next to nothing of a difference.
+    #unfold() {
+      const still = this.#types.filter((type) => isStill(type));
+      if (still.length < MANY_STILL) return null;
+      const lines = this.#lines.filter(({ dataset }) =>
+        still.some(({ type }) => type === dataset.type));
+      for (const line of lines) line.classList.add("still");
+      const text = `${still.length} types that hardly changed`;
+      return el("button", { type: "button", text, on: { click: ({ target }) => {
+        for (const line of lines) line.classList.remove("still");
+        target.remove();
+      } } });
     }
 
     #table() {
@@ -80,6 +99,7 @@
         (!needsTimes || this.#hasTimes) && (!needsTwo || two));
       // A type has a line for each side, which sorting keeps together.
       const bodies = new Map(this.#types.map((type) => [type, this.#body(type, columns)]));
+      this.#lines = [...bodies.values()];
       const table = new SortableTable({
         class: "types-table",
         sort: { id: this.#hasTimes ? "ms" : "macs", isDescending: true },

@@ -1,0 +1,133 @@
+// Any two cases as one with two sides, A and B, which all parts of the page then show: cases of one
+// model, or of the pages that a reader drops onto this one.
+modelperf.pairs = (() => {
+  "use strict";
+
+  const { groupBy, isKnown, known, sum } = modelperf.figures;
+  const NOT_THERE = "not there";
+  const NOT_EXECUTED = "not executed";
+  // The facts of a layer that each side has.
+  const OF_SIDES = [
+    "numbers", "names", "ids", "states", "ms", "half_widths", "precisions", "providers", "kernels",
+    "macs", "flops", "memory", "gmacs", "params", "sparsity", "patterns", "effective_macs",
+    "inputs", "outputs", "weights", "fused", "runs_in", "why_no_time", "places",
+  ];
+  const OF_TYPES = ["counts", "precisions", "precision_texts", "ms", "shares", "macs", "params"];
+  const NAMES = ["weight", "kernel"];
+
+  const difference = ([before, after]) =>
+    (isKnown(before) && isKnown(after) ? after - before : null);
+
+  // The rows of A and B with equal keys, in the order of B; those of A alone come last.
+  function matched(ofA, ofB, keyOf) {
+    const left = groupBy(ofA, (row) => keyOf(row, 0));
+    const both = ofB.map((row) => [left.get(keyOf(row, 1))?.shift() ?? null, row]);
+    return [...both, ...[...left.values()].flat().map((row) => [row, null])];
+  }
+
+  // The facts of both, each taken from its own side; a fact that neither has is left out.
+  function sided(keys, [a, b], [sideA, sideB]) {
+    const has = keys.filter((key) => a?.[key] || b?.[key]);
+    return Object.fromEntries(has.map((key) =>
+      [key, [a?.[key]?.[sideA] ?? null, b?.[key]?.[sideB] ?? null]]));
+  }
+
+  function layerOf(pair, sides, depth) {
+    const [a, b] = pair;
+    const layer = { ...(b ?? a), ...sided(OF_SIDES, pair, sides), depth };
+    pair.forEach((own, at) => {
+      if (own) return;
+      layer.states[at] = NOT_THERE;
+      layer.why_no_time[at] = NOT_EXECUTED;
+      layer.places[at] = NOT_EXECUTED;
+    });
+    if (!layer.is_layer) layer.places = [];
+    const delta = difference(layer.ms);
+    // The sides were measured apart, so their errors add up as squares.
+    const errors = layer.ms.map((ms, at) => ms * layer.half_widths[at]);
+    const isBounded = delta !== null && known(layer.half_widths).length === 2;
+    const error = isBounded ? Math.hypot(...errors) : null;
+    const bounds = isBounded ? [delta - error, delta + error] : null;
+    const parameters = parametersOf(pair, sides);
+    return {
+      ...layer, parameters, delta_ms: delta, change_ms: delta, change_interval_ms: bounds,
+      explains: null, ratio: delta !== null && layer.ms[0] ? layer.ms[1] / layer.ms[0] : null,
+      differs: !a || !b || layer.states[0] !== layer.states[1] ||
+        (bounds !== null && (bounds[0] > 0 || bounds[1] < 0)) ||
+        parameters.some((each) => each.is_different && !NAMES.includes(each.name)),
+    };
+  }
+
+  function parametersOf(pair, sides) {
+    const [ofA, ofB] = pair.map((layer) => layer?.parameters ?? []);
+    return matched(ofA, ofB, ({ name }) => name).map((both) => {
+      const { values } = sided(["values"], both, sides);
+      return { name: (both[1] ?? both[0]).name, values, is_different: values[0] !== values[1] };
+    });
+  }
+
+  function typesOf(ofA, ofB, sides) {
+    const types = matched(ofA, ofB, ({ type }) => type).map((both) => {
+      const type = { ...(both[1] ?? both[0]), ...sided(OF_TYPES, both, sides) };
+      const change = known(type.ms).length ? (type.ms[1] ?? 0) - (type.ms[0] ?? 0) : null;
+      return { ...type, change_ms: change, change_interval_ms: null };
+    });
+    const whole = sum(types.map(({ change_ms: change }) => change));
+    return types
+      .map((type) => ({ ...type, explains: whole ? (type.change_ms ?? 0) / whole : null }))
+      .sort((one, other) => Math.abs(other.change_ms ?? 0) - Math.abs(one.change_ms ?? 0));
+  }
+
+  function precisionsOf(ofA, ofB, sides, layers) {
+    const rows = matched(ofA.rows, ofB.rows, ({ place }) => place).map((both) => ({
+      place: (both[1] ?? both[0]).place, ...sided(["counts", "ms", "shares"], both, sides),
+    }));
+    const found = groupBy(layers.filter(({ is_layer: isLayer }) => isLayer),
+      ({ places }) => JSON.stringify(places));
+    const transitions = [...found].map(([places, members]) => {
+      const [before, after] = JSON.parse(places);
+      const changes = known(members.map(({ delta_ms: delta }) => delta));
+      return { before, after, count: members.length, change_ms: changes.length ? sum(changes) : null };
+    });
+    return { rows, transitions };
+  }
+
+  // The graph of B with the times of A, if both run the same kernels.
+  function graphOf(a, b, [sideA, sideB], layerAt) {
+    const typesOfGraph = ({ types, type }) => JSON.stringify(type?.map((at) => types[at]));
+    if (!a?.type || !b?.type || a.unit !== b.unit || typesOfGraph(a) !== typesOfGraph(b)) {
+      return { reason: "A and B run other kernels, so there is no graph of both." };
+    }
+    const values = [a.values[sideA], b.values[sideB]];
+    const figure = values[0].map((value, at) => difference([value, values[1][at]]));
+    return {
+      ...b, values, figure, most: Math.max(0, ...known(figure).map(Math.abs)),
+      total: Math.max(...values.map(sum)), layer: b.layer.map(layerAt),
+      is_still: figure.map(() => 0), part: b.part.map(() => null), parts: [],
+    };
+  }
+
+  // What a page shows of the case `b` compared with `a`; each has its side.
+  function pairOf(view, a, b) {
+    const sides = [a.side, b.side];
+    const [ofA, ofB] = [a, b].map(({ case: { layers }, side }) =>
+      layers.filter(({ states }) => states[side] !== NOT_THERE));
+    const layers = matched(ofA, ofB, ({ names, type }, at) => names[sides[at]] ?? type)
+      .map((pair, depth) => layerOf(pair, sides, depth));
+    const placeOf = new Map(ofB.map((layer, at) => [layer, at]));
+    const layerAt = (at) => placeOf.get(b.case.layers[at]) ?? null;
+    return {
+      ...view,
+      sides: ["A", "B"].map((label, at) => ({ label, name: [a, b][at].name, engine: "" })),
+      case: {
+        ...b.case, ...sided(["latency", "rounds"], [a.case, b.case], sides), layers,
+        types: typesOf(a.case.types, b.case.types, sides),
+        precisions: precisionsOf(a.case.precisions, b.case.precisions, sides, layers),
+        graph: graphOf(a.case.graph, b.case.graph, sides, layerAt),
+        calls: [], roofline: undefined, is_pair: true,
+      },
+    };
+  }
+
+  return { pairOf };
+})();

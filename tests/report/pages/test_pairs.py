@@ -1,0 +1,90 @@
+"""Any two cases as A and B: all parts of the page show them, and files may bring more cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.report.pages import sample_data
+from tests.report.pages.browser import pick, wait_until_drawn
+from tests.report.pages.conftest import OpenData, chart_of, render_data, without_charts
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+UNKNOWN = "\N{EN DASH}"
+DROP = """async ([name, text]) => {
+  const files = new DataTransfer();
+  files.items.add(new File([text], name));
+  dispatchEvent(new DragEvent("drop", { dataTransfer: files, cancelable: true }));
+  await new Promise((done) => setTimeout(done, 100));
+}"""
+
+
+def _alone(case_id: str, ms: float) -> sample_data.Data:
+    data = sample_data.profile()
+    case: sample_data.Data = data["models"][0]["cases"][0]
+    case.update(id=case_id, name=case_id)
+    for row in (*case["layers"], *case["types"]):
+        row["ms"] = [None if each is None else each * ms for each in row["ms"]]
+    return case
+
+
+def _profile(*cases: sample_data.Data) -> sample_data.Data:
+    data = sample_data.profile()
+    data["models"][0]["cases"] = list(cases)
+    return data
+
+
+def _deltas(page: Page) -> list[str]:
+    return page.locator("#kernels .change span").all_inner_texts()
+
+
+def test_two_cases_of_a_profile_are_compared_in_all_parts(open_data: OpenData) -> None:
+    page = open_data(_profile(_alone("b1-c2", 1.0), _alone("b1-c1", 3.0)), draws=False)
+    assert page.locator("#kernels .change").count() == 0
+    pick(page, "Compare with", "b1-c1")
+    deltas = _deltas(page)
+    assert {text[0] for text in deltas if text != UNKNOWN} == {"\N{MINUS SIGN}"}
+    assert page.locator("#types .side").all_inner_texts()[:2] == ["A", "B"]
+    assert len(chart_of(page, "depth")["data"]) >= 2
+    assert page.evaluate("location.hash") == "#a=b1-c1"
+    pick(page, "Compare with", "")
+    assert page.locator("#kernels .change").count() == 0
+
+
+def test_a_page_that_is_dropped_brings_its_cases(open_data: OpenData) -> None:
+    page = open_data(_profile(_alone("b1-c2", 1.0)), draws=False)
+    other = without_charts(render_data(_profile(_alone("b1-c2", 0.5))))
+    page.evaluate(DROP, ["faster.html", other])
+    wait_until_drawn(page)
+    assert all(not text.startswith("\N{MINUS SIGN}") for text in _deltas(page))
+    assert "faster.html" in page.locator(".pickers").inner_text()
+
+
+def test_a_file_that_is_no_page_is_said_to_be_none(open_data: OpenData) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    page.evaluate(DROP, ["notes.txt", "hello"])
+    assert "notes.txt is not a page of cases" in page.locator("#status").inner_text()
+
+
+def test_the_address_keeps_the_order_the_filter_and_the_layer(open_data: OpenData) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    page.locator("#kernels thead").get_by_role("button", name="type").click()
+    page.get_by_label("any field contains").fill("conv")
+    page.locator("#kernels tbody tr[id]").nth(1).click()
+    texts = page.locator("#kernels .kernels-table tbody").inner_text()
+    title = page.locator("#kernels .layer-details h3").inner_text()
+    page.reload()
+    wait_until_drawn(page)
+    assert page.locator("#kernels .kernels-table tbody").inner_text() == texts
+    assert page.locator("#kernels .layer-details h3").inner_text() == title
+
+
+def test_a_table_is_saved_as_csv_with_plain_values(open_data: OpenData) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    with page.expect_download() as found:
+        page.locator("#kernels").get_by_role("button", name="CSV").click()
+    lines = found.value.path().read_text("utf-8").splitlines()
+    assert lines[0].startswith("#,name,type,ms")
+    layers = page.evaluate("document.querySelector('#kernels .kernels-table').ariaRowCount")
+    assert len(lines) == int(layers)
