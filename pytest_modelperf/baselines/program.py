@@ -69,7 +69,11 @@ class CallWork(Struct, frozen=True, kw_only=True):
 
 
 class SeenModel(Struct, frozen=True, kw_only=True):
-    """A model that a program loaded. `path` is relative to the project if it is inside."""
+    """A model that a program loaded.
+
+    `path` is relative to the project, or begins with ~ in the home folder. It is None for a model
+    of a distribution, and for one that each run makes.
+    """
 
     name: str
     path: str | None

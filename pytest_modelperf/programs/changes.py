@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.files.opened import installed_version
 from pytest_modelperf.text.escaping import printable
 
+# The home folder in the stored path of a model.
+HOME = "~"
 _PIECE_BYTES = 1 << 20
 # Only files up to this size are read whole, because only text files need a look at their line ends.
 _MAX_TEXT_BYTES = 16 << 20
@@ -84,11 +87,16 @@ def _model_changes(seen: ProgramSources, top: Path) -> Iterator[str]:
         if model.path is None or model.sha256 is None or model.path in seen.files:
             continue
         # Joining an absolute path drops the top folder.
-        path = top / model.path
-        if not path.exists():
+        path = top / _expand_home(model.path)
+        if not path.is_file():
             yield f"{printable(model.name)} is gone: it was {printable(model.path)}"
         elif not _is_same_model(path, model):
             yield f"{printable(model.name)} changed"
+
+
+def _expand_home(place: str) -> str:
+    is_below_home = place.startswith(f"{HOME}/")
+    return os.path.expanduser(place) if is_below_home else place  # noqa: PTH111  # a user may have none
 
 
 def _is_same_model(path: Path, model: SeenModel) -> bool:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ from pytest_modelperf.environments.records import Environment
 from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.files.git import FETCH_SECONDS, ask_git
-from pytest_modelperf.programs.changes import file_has_digest
+from pytest_modelperf.programs.changes import HOME, file_has_digest
 from pytest_modelperf.programs.commits import ignored_files
 from pytest_modelperf.revisions.commits import is_lfs_pointer
 from pytest_modelperf.text.escaping import printable
@@ -66,6 +67,23 @@ class SideTree:
         """Return a path relative to this side's tree, with slashes, or None if it is elsewhere."""
         found = self._place(_real(path), self.tree)
         return None if found is None else PurePath(found).as_posix()
+
+    def model_place(self, path: str) -> str | None:
+        """Return where a later run finds a model: in the tree, below the home folder or elsewhere.
+
+        Return None for a model of a distribution, whose version counts, and for a temporary one,
+        which each run makes again. A cache in the home folder has the same place for every user.
+        """
+        place, real = self.place(path), _real(path)
+        is_temporary = _is_below(real, _real(tempfile.gettempdir()))
+        if place is not None or is_temporary or _PACKAGES & set(PurePath(real).parts):
+            return place
+        home = os.path.expanduser(HOME)  # noqa: PTH111  # a user may have none
+        # The links of a cache may lead to another file tomorrow.
+        plain = os.path.abspath(path)  # noqa: PTH100  # the same
+        if home != HOME and _is_below(plain, home):
+            plain = f"{HOME}/{os.path.relpath(plain, home)}"
+        return PurePath(plain).as_posix()
 
     def _place(self, real: str, top: str) -> str | None:
         if not _is_below(real, top) or any(_is_below(real, each) for each in self._prefixes):

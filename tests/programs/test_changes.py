@@ -92,6 +92,19 @@ def test_models_outside_of_the_project_are_compared(top: Path, tmp_path: Path) -
     assert changes(seen, top) == [f"rec.onnx is gone: it was {path.as_posix()}"]
 
 
+def test_a_model_in_the_home_folder_is_compared_for_every_user(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    seen = seen_of(FILES, models=(seen_model("rec.onnx", "~/rec.onnx", b"one"),))
+    assert changes(seen, top) == ["rec.onnx is gone: it was ~/rec.onnx"]
+    (tmp_path / "rec.onnx").write_bytes(b"one")
+    assert changes(seen, top) == []
+    (tmp_path / "rec.onnx").write_bytes(b"two")
+    assert changes(seen, top) == ["rec.onnx changed"]
+
+
 def test_external_data_belongs_to_its_model(top: Path) -> None:
     proto = parse(MODEL, weights={"w": ones(16, 8)})
     weight = proto.graph.initializer[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,27 @@ def test_links_are_followed(tmp_path: Path, tree: SideTree) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "work")
     assert tree.mapped(str(tmp_path / "link" / "a")) == str(tmp_path / "older" / "a")
+
+
+@pytest.mark.parametrize(
+    ("place", "stored"),
+    [
+        ("older/models/a.onnx", "models/a.onnx"),
+        ("home/.cache/hub/a.onnx", "~/.cache/hub/a.onnx"),
+        ("home/env/lib/site-packages/reader/a.onnx", None),
+        ("temporary/exported/a.onnx", None),
+        ("data/a.onnx", "{}/data/a.onnx"),
+    ],
+)
+def test_a_later_run_finds_the_model_of_a_program(
+    place: str,
+    stored: str | None,
+    tree: SideTree,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    expected = None if stored is None else stored.format(tmp_path.as_posix())
+    assert tree.model_place(str(tmp_path / place)) == expected
