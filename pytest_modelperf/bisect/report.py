@@ -284,10 +284,7 @@ def _step_table(bisect: Bisect) -> Table:
             Column("commit" if is_commits else "version", is_text=True, least=10),
             lambda step: short_name(step.version),
         ),
-        (
-            Column("answer", is_text=True, least=12, is_verdict=True),
-            lambda step: step.answer.value,
-        ),
+        (Column("answer", is_text=True, least=12, is_verdict=True), lambda step: step.answer.value),
         (Column("against", is_text=True, least=10), lambda step: short_name(step.against)),
         *figures,
         (Column("time"), lambda step: f"{step.seconds:.0f} s"),

@@ -62,10 +62,7 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
     package: str | None = None
 
     def run(
-        self,
-        extensions: Extensions,
-        watch: Watch = lambda _: None,
-        run_duet: RunDuet | None = None,
+        self, extensions: Extensions, watch: Watch = lambda _: None, run_duet: RunDuet | None = None
     ) -> Bisect:
         """Find the versions between both ends that made the model worse."""
 

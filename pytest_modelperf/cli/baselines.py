@@ -22,10 +22,7 @@ _INCOMPLETE = 2
 
 @click.command(cls=GroupedCommand, short_help="List recorded baselines, and what changed in them.")
 @project_folder_option(
-    "--dir",
-    "folder",
-    of="baselines",
-    default="baseline_dir of [tool.modelperf], or baselines",
+    "--dir", "folder", of="baselines", default="baseline_dir of [tool.modelperf], or baselines"
 )
 @click.option(
     "--diff",

@@ -185,10 +185,7 @@ def _show(report: Report) -> None:
 
 
 def _survey(
-    project: Project,
-    places: Sequence[Path],
-    origins: Sequence[ModelOrigin],
-    progress: ProgressLine,
+    project: Project, places: Sequence[Path], origins: Sequence[ModelOrigin], progress: ProgressLine
 ) -> Survey:
     from pytest_modelperf.init.surveying import NamedOrigin, survey_project
     from pytest_modelperf.profiler.sampling.setup import Setup

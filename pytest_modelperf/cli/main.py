@@ -265,9 +265,7 @@ class _Group(click.Group):
 
 
 @click.group(
-    cls=_Group,
-    commands=_Commands(),
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Group, commands=_Commands(), context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, prog_name="modelperf")
 def main() -> None:

@@ -350,11 +350,7 @@ class FolderOptions(Struct, frozen=True):
 
 def _output_option(kind: str, of_file: str) -> Option:
     return option_of(
-        HelpGroup.OUTPUT,
-        f"--{kind}",
-        f"{kind}_file",
-        metavar="F",
-        help=f"{of_file}; - for stdout.",
+        HelpGroup.OUTPUT, f"--{kind}", f"{kind}_file", metavar="F", help=f"{of_file}; - for stdout."
     )
 
 

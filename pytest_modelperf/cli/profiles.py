@@ -99,9 +99,7 @@ class ActionOptions(Struct, frozen=True):
 @setting_option(BATCH_SIZE, help="batch sizes for flops")
 @setting_option(CORES, help="core counts for the roofline of --show flops")
 @setting_option(
-    ENGINE,
-    default=ENGINE.default,
-    help="engine whose peaks the roofline of --show flops uses",
+    ENGINE, default=ENGINE.default, help="engine whose peaks the roofline of --show flops uses"
 )
 @model_options
 @generation_options

@@ -114,9 +114,7 @@ class ViewOptions(Struct, frozen=True):
     help="Quantize weights and activations: int8-dynamic, int8-static, or int8 for both.",
 )
 @click.option(
-    "--precision",
-    metavar="NAME[,NAME...]",
-    help="Let the engine compute in bf16, f16 or f32.",
+    "--precision", metavar="NAME[,NAME...]", help="Let the engine compute in bf16, f16 or f32."
 )
 @click.option(
     "--estimate",
@@ -133,9 +131,7 @@ class ViewOptions(Struct, frozen=True):
 @size_options
 @model_options
 @setting_option(INPUT_FILE, more="Static INT8 is calibrated with them.")
-@measuring_options(
-    of_seconds="the longest that the rounds of a variant may take at each case",
-)
+@measuring_options(of_seconds="the longest that the rounds of a variant may take at each case")
 @cluster_options
 @top_option
 @option_of(

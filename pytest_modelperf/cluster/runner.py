@@ -282,11 +282,7 @@ class Runner:
             version=__version__,
         )
         future = self._client.submit(
-            *task_of(order),
-            key=key,
-            pure=False,
-            resources={RESOURCE: 1},
-            workers=running.allowed,
+            *task_of(order), key=key, pure=False, resources={RESOURCE: 1}, workers=running.allowed
         )
         running.answer = asyncio.ensure_future(_answer_of(future))
         try:

@@ -313,11 +313,7 @@ class History(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-HISTORY = JsonDocument(
-    History,
-    "metric tag=tag.name cases notes",
-    cases=CASE_HISTORY,
-)
+HISTORY = JsonDocument(History, "metric tag=tag.name cases notes", cases=CASE_HISTORY)
 
 
 def shift_since(first: HistoryPoint, point: HistoryPoint) -> Shift:

@@ -118,10 +118,7 @@ def _read_chains(
 
 
 def _read_file(
-    file: HistoryFile,
-    query: HistoryQuery,
-    most_points: int | None,
-    hasher: Hasher | None,
+    file: HistoryFile, query: HistoryQuery, most_points: int | None, hasher: Hasher | None
 ) -> FoundCases:
     """Return the cases, with all of their points or the last ones."""
     chains = _read_chains(file, query.metric, hasher)

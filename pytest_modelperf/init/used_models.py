@@ -86,8 +86,7 @@ def _path_of_bytes(session: SessionRuns, project: Project, search: ModelSearch) 
             return inner
     size = format_bytes(session.size)
     return Remark(
-        f"a model in memory, {size}",
-        "no file of the project has these bytes: save them to one",
+        f"a model in memory, {size}", "no file of the project has these bytes: save them to one"
     )
 
 

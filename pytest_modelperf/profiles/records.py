@@ -113,11 +113,7 @@ class ProfileList(Struct, frozen=True, kw_only=True):
         return None if self.older is None or named.is_flops else named.name in self.older
 
 
-PROFILE_LIST = JsonDocument(
-    ProfileList,
-    "model profiles unusable",
-    profiles=LISTED_PROFILE,
-)
+PROFILE_LIST = JsonDocument(ProfileList, "model profiles unusable", profiles=LISTED_PROFILE)
 
 
 class DifferentCondition(Struct, frozen=True, kw_only=True):

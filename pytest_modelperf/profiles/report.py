@@ -13,12 +13,7 @@ from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiler.shown.tables.layers import LayerView, describe_model
 from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, WorkAndTime
-from pytest_modelperf.profiles.report_pairs import (
-    describe_kept,
-    engines_of,
-    ms_of,
-    pairs_page,
-)
+from pytest_modelperf.profiles.report_pairs import describe_kept, engines_of, ms_of, pairs_page
 from pytest_modelperf.profiles.side_by_side import BesideFirst, roofline_command
 from pytest_modelperf.report.model import (
     Code,
@@ -229,10 +224,7 @@ def named_report(
     return replace(
         report,
         title=f"{named.profile.model.name}: {named.name}",
-        opening=(
-            *([Line(text=older, tone=Tone.UNSURE)] if is_older else []),
-            *report.opening,
-        ),
+        opening=(*([Line(text=older, tone=Tone.UNSURE)] if is_older else []), *report.opening),
         blocks=(*report.blocks, *missing),
         closing=tuple(Line(text=note, tone=Tone.UNSURE) for note in notes),
     )

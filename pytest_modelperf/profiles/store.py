@@ -301,10 +301,7 @@ def count_flops(model: str, request: ProfileRequest, operators: Operators) -> Na
 
 
 def list_profiles(
-    store: ProfileStore,
-    request: ProfileRequest,
-    operators: Operators,
-    wording: Wording,
+    store: ProfileStore, request: ProfileRequest, operators: Operators, wording: Wording
 ) -> ProfileList:
     """Return the counts and the kept profiles, with the reasons of unusable ones.
 

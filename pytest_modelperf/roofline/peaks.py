@@ -411,9 +411,7 @@ class _Bench(Struct):
         answers = self.worker.ask(
             "layers",
             f"while {MEASURING}",
-            models=[
-                {"model": loaded.path, "folder": None, "feed": loaded.feed, "beside": None},
-            ],
+            models=[{"model": loaded.path, "folder": None, "feed": loaded.feed, "beside": None}],
             threads=self.cores,
             options=dict(self.setup.options),
             warmup_ns=self.block_ns,

@@ -155,10 +155,7 @@ _LAYER: FilledColumn[LayerRoof] = (
     Column("layer", is_name=True, least=12),
     lambda roof: roof.name or roof.id,
 )
-_TYPE: FilledColumn[LayerRoof] = (
-    Column("type", is_name=True, least=8),
-    lambda roof: roof.op_type,
-)
+_TYPE: FilledColumn[LayerRoof] = (Column("type", is_name=True, least=8), lambda roof: roof.op_type)
 _BOUND: FilledColumn[LayerRoof] = (Column("bound", is_text=True), lambda roof: roof.bound.value)
 _ROOF: FilledColumn[LayerRoof] = (
     Column("roof"),

@@ -250,11 +250,7 @@ KINDS: Mapping[str, Kind] = {
         nothing=(),
     ),
     "pairs": Kind(
-        readers.read_pairs,
-        "Mapping[str, str]",
-        "Mapping[str, object]",
-        _PAIRS,
-        parse=parse_pairs,
+        readers.read_pairs, "Mapping[str, str]", "Mapping[str, object]", _PAIRS, parse=parse_pairs
     ),
     "path": Kind(readers.read_path, "Path", "str | PathLike[str]", _TEXT),
     "place": Kind(readers.read_place, "str", "str", _TEXT),

@@ -55,12 +55,7 @@ def _table(properties: Mapping[str, JsonSchema]) -> Mapping[str, object]:
         f"^{key.replace('_', '-')}$": value for key, value in properties.items() if "_" in key
     }
     patterns = {"patternProperties": with_hyphens} if with_hyphens else {}
-    return {
-        "type": "object",
-        "properties": properties,
-        **patterns,
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, **patterns, "additionalProperties": False}
 
 
 def _properties(settings: Iterable[Setting]) -> Mapping[str, JsonSchema]:

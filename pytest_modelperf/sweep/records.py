@@ -15,14 +15,7 @@ from pytest_modelperf.comparing.changes import Interval
 from pytest_modelperf.comparing.records import COMPARISON, Comparison
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, LATENCY, EngineFacts
-from pytest_modelperf.profiler.records import (
-    PROFILE,
-    Case,
-    CaseState,
-    ModelFacts,
-    Outcome,
-    Profile,
-)
+from pytest_modelperf.profiler.records import PROFILE, Case, CaseState, ModelFacts, Outcome, Profile
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.report.notebook import Shown
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
@@ -194,10 +187,7 @@ CHANGE_RATIO = JsonObject(
     interval=Interval,
 )
 CHANGE = JsonObject(
-    PointChange,
-    "id latency throughput",
-    latency=CHANGE_RATIO,
-    throughput=CHANGE_RATIO,
+    PointChange, "id latency throughput", latency=CHANGE_RATIO, throughput=CHANGE_RATIO
 )
 
 

@@ -105,10 +105,7 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
         title=" → ".join(name_models([side.model for side in sweep.sides])),
         headline=FAILED if sweep.has_failed else "",
         tone=Tone.BAD if sweep.has_failed else Tone.PLAIN,
-        opening=(
-            *starmap(_model_line, labelled),
-            *_best_lines(sweep),
-        ),
+        opening=(*starmap(_model_line, labelled), *_best_lines(sweep)),
         blocks=(
             *measured_blocks(sweep),
             *_failures(sweep),
@@ -390,9 +387,7 @@ def sweep_data(sweep: Sweep) -> Entry:
         " → ".join(names),
         sides=[
             side_entry(
-                "" if is_one else label,
-                name,
-                "" if side.engine is None else side.engine.label,
+                "" if is_one else label, name, "" if side.engine is None else side.engine.label
             )
             for label, name, side in zip(LABELS, names, sweep.sides, strict=False)
         ],

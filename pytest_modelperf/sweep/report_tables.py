@@ -13,13 +13,7 @@ from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import LABELS
 from pytest_modelperf.profiler.shown.tables.cases import format_percentile
 from pytest_modelperf.report.model import ReportBlock, Rows, Tone
-from pytest_modelperf.report.tables import (
-    Column,
-    FilledColumn,
-    Table,
-    drop_blank_columns,
-    table_of,
-)
+from pytest_modelperf.report.tables import Column, FilledColumn, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.records import (
     Configuration,

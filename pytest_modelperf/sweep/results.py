@@ -260,6 +260,5 @@ def _shortened(setup: Setup, share: float) -> Setup:
     """Return the setup with this share of its time, in which loading counts as in the passes."""
     policy = setup.policy
     return replace(
-        setup,
-        policy=replace(policy, max_seconds=share * policy.max_seconds, load_share=LOAD_SHARE),
+        setup, policy=replace(policy, max_seconds=share * policy.max_seconds, load_share=LOAD_SHARE)
     )

@@ -15,10 +15,7 @@ from pytest_modelperf.baselines.document import store_static
 from pytest_modelperf.baselines.recording import TwinKeeper
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
 from pytest_modelperf.comparing.budgets import Budget
-from pytest_modelperf.comparing.engine_change import (
-    installed_builds,
-    requirement_of,
-)
+from pytest_modelperf.comparing.engine_change import installed_builds, requirement_of
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import CaseComparison, Measure
 from pytest_modelperf.comparing.short_runs import Slowdowns
@@ -237,11 +234,7 @@ class BoundCheck(Struct, frozen=True):
 
     @classmethod
     def bind(
-        cls,
-        context: CheckContext,
-        check: CaseCheck,
-        watch: Watch,
-        file: ModelFile | None = None,
+        cls, context: CheckContext, check: CaseCheck, watch: Watch, file: ModelFile | None = None
     ) -> BoundCheck:
         """Bind the model of a check, which is read unless its `file` was opened before."""
         file = file or open_model(check.graph)

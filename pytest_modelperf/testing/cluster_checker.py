@@ -37,12 +37,7 @@ from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.spec.run_definitions import CLUSTER, UpdateMode
 from pytest_modelperf.testing.budget_figures import require_measured
-from pytest_modelperf.testing.case_check import (
-    CaseCheck,
-    CheckContext,
-    CheckOf,
-    baseline_of_case,
-)
+from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf, baseline_of_case
 from pytest_modelperf.testing.checking import Checked, Checker, compare_request
 from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
@@ -268,11 +263,7 @@ class ClusterChecker(Struct, frozen=True):
     # -- jobs
 
     def _carry_out(
-        self,
-        asked: SentRequest[_Result],
-        title: str,
-        names: Sequence[str],
-        kind: type[_Result],
+        self, asked: SentRequest[_Result], title: str, names: Sequence[str], kind: type[_Result]
     ) -> _Result:
         """Run a request on one of these machines. Its name is the model's name and the title."""
         job = self._job(asked, title, names)

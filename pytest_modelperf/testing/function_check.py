@@ -26,11 +26,7 @@ from pytest_modelperf.testing.budgets import (
 )
 from pytest_modelperf.testing.case_budgets import NOTHING_RAN, with_run
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
-from pytest_modelperf.testing.outcomes import (
-    NO_OLDER_VERSION,
-    NOTHING_JUDGED,
-    NOTHING_RECORDED,
-)
+from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, NOTHING_JUDGED, NOTHING_RECORDED
 
 _MEMORY = "peak_memory_mb"
 

@@ -27,12 +27,7 @@ from pytest_modelperf.testing.ending import (
     in_github,
     path_in_repository,
 )
-from pytest_modelperf.testing.items import (
-    OnnxItem,
-    UnreadableItem,
-    check_item,
-    find_late_case,
-)
+from pytest_modelperf.testing.items import OnnxItem, UnreadableItem, check_item, find_late_case
 from pytest_modelperf.testing.left_out import file_above, files_above
 from pytest_modelperf.testing.markers import (
     FindModel,

@@ -64,10 +64,7 @@ def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
     if takes_longer and profile is not None and profile.measured is not None:
         comparison = with_times(comparison, profile.measured, bound.gate)
     return CaseResult(
-        comparison,
-        profile or bound.counted,
-        before=compared.before,
-        observed=compared.observed,
+        comparison, profile or bound.counted, before=compared.before, observed=compared.observed
     )
 
 

@@ -142,9 +142,7 @@ class LateModels:
         from pytest_modelperf.obtaining.making import Making
 
         making = Making(
-            root=self._settings.root,
-            session=self._session,
-            uses_kept=not self._settings.no_cache,
+            root=self._settings.root, session=self._session, uses_kept=not self._settings.no_cache
         )
         made = making.make(origin, name)
         return FoundModel(made.path, _kept_note(origin) if made.is_kept else None)

@@ -117,10 +117,7 @@ def check_of(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramC
         place=place,
         baselines=settings.baseline_dir,
         setup=settings.setup(
-            extensions,
-            PYTHON_WORDING,
-            spec=settings.gateway_spec,
-            is_stretched=not has_seconds,
+            extensions, PYTHON_WORDING, spec=settings.gateway_spec, is_stretched=not has_seconds
         ),
         machine=describe_machine().key,
         today=dt.datetime.now(dt.timezone.utc).date().isoformat(),

@@ -16,13 +16,7 @@ from pytest_modelperf.text.escaping import encodable, encoding_of, printable_lin
 
 # The options with which no test runs, by the names under which pytest stores them. If a plugin is
 # off, its options do not exist.
-_WITHOUT_TESTS = (
-    "collectonly",
-    "setuponly",
-    "showfixtures",
-    "show_fixtures_per_test",
-    "cacheshow",
-)
+_WITHOUT_TESTS = ("collectonly", "setuponly", "showfixtures", "show_fixtures_per_test", "cacheshow")
 
 
 def ini_keys(config: pytest.Config) -> Mapping[str, Any]:

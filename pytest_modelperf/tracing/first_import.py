@@ -27,10 +27,7 @@ class AskingFinder(importlib.abc.MetaPathFinder):
         self._asking: set[int] = set()
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         thread = get_ident()
         # Another finder may also ask all finders, including this one.

@@ -103,10 +103,7 @@ class OperatorPlacer:
     """The placement of a profile's inferences in the calls of its session, on the trace's clock."""
 
     def __init__(
-        self,
-        calls: Mapping[int, Calls],
-        begun_ns: int,
-        new_id: Callable[[], int],
+        self, calls: Mapping[int, Calls], begun_ns: int, new_id: Callable[[], int]
     ) -> None:
         self.placed = 0
         # Inferences of the profile without a recorded call.

@@ -79,9 +79,7 @@ def read_logs(logs: Iterable[str]) -> tuple[SessionRuns, ...]:
             options=dict(session.options),
             inferences=tuple(
                 InferenceSizes(
-                    None if inputs.sizes is None else dict(inputs.sizes),
-                    dict(inputs.values),
-                    count,
+                    None if inputs.sizes is None else dict(inputs.sizes), dict(inputs.values), count
                 )
                 for inputs, count in found.most_common()
             ),

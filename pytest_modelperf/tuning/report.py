@@ -52,11 +52,7 @@ from pytest_modelperf.tuning.records import (
 _LEAST_NAME = 24
 _NS_PER_MS = 1e6
 _SHEET_COLUMNS = ("case", "options", "speedup", "speedup_low", "speedup_high", "rounds", "standing")
-_TONES = {
-    Standing.FASTER.value: Tone.GOOD,
-    Standing.SLOWER.value: Tone.BAD,
-    REFUSED: Tone.BAD,
-}
+_TONES = {Standing.FASTER.value: Tone.GOOD, Standing.SLOWER.value: Tone.BAD, REFUSED: Tone.BAD}
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:

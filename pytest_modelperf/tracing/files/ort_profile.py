@@ -383,10 +383,7 @@ class _Reading:
             if told is not None and told != self._memory:
                 self._memory = told
                 yield Counter(
-                    name=_MEMORY,
-                    at_ns=operator.end_ns,
-                    values=memory_values(told),
-                    process=process,
+                    name=_MEMORY, at_ns=operator.end_ns, values=memory_values(told), process=process
                 )
 
 
