@@ -91,8 +91,6 @@ class _WorkJudge(Struct, frozen=True):
 
 
 class _TimeJudge(Struct, frozen=True):
-    """A judge that decides by the time of a call, whatever its work."""
-
     check: ProgramCheck
     compare: CompareCommits
 
@@ -138,7 +136,6 @@ def _compared(question: Question, check: ProgramCheck, compare: CompareCommits) 
 
 
 def _without_work_limits(case: CaseComparison) -> CaseComparison:
-    """Return the comparison with the figures of its work shown and not judged."""
     metrics = (
         replace(metric, allowed=None, gated=False) if metric.name in WORK_METRICS else metric
         for metric in case.metrics

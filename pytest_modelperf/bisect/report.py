@@ -141,7 +141,6 @@ _WORSE = {
 
 
 def _describe_answer(bisect: Bisect) -> str:
-    """Return the answer as a sentence."""
     search = bisect.search
     if search.regressions:
         names = ", ".join(map(_culprit, search.regressions))
@@ -173,7 +172,6 @@ def _is_timed(bisect: Bisect) -> bool:
 
 
 def _doubts(bisect: Bisect, wording: Wording) -> Iterator[str]:
-    """Yield advice that would decide inconclusive ends."""
     comparison = bisect.search.ends.comparison
     is_open = bisect.search.verdict is Verdict.INCONCLUSIVE and not _is_of_outputs(bisect)
     doubt = None if comparison is None or not is_open else describe_doubt(comparison, wording)
@@ -187,7 +185,6 @@ def _culprit(found: Regression) -> str:
 
 
 def _describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
-    """Describe a regression: where it is, how large, and how certain."""
     # The work of two neighbours says the same as that of each and the good end.
     if not found.after.is_of_work or found.pair in {None, found.after} or found.is_gradual:
         before = (
@@ -219,7 +216,6 @@ def _describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
 
 
 def _describe_step(step: BisectStep, bisect: Bisect) -> str:
-    """Describe how a version differs from the one that it was compared with."""
     new, old = short_name(step.version), short_name(step.against)
     change = describe_change(step)
     if _is_of_outputs(bisect) and not step.is_same_model:
@@ -261,7 +257,6 @@ def _found_tiles(found: Regression, bisect: Bisect) -> Iterator[Tile]:
 
 
 def _split_change(step: BisectStep) -> tuple[str, str]:
-    """Return the change, and its interval."""
     if step.is_of_work and step.metric is not None:
         return _format_work(step.metric), ""
     change, _, interval = describe_change(step).partition(" (")
@@ -341,7 +336,6 @@ def _rounds(step: BisectStep) -> int | None:
 
 
 def _sheet(bisect: Bisect) -> Sheet:
-    """Return a row for each step."""
     rows = []
     for number, step in enumerate(bisect.search.steps, 1):
         timed = None if step.timed is None else step.metric
@@ -375,7 +369,6 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[Section]:
 
 
 def _next_commands(bisect: Bisect) -> Iterator[tuple[str, str]]:
-    """Yield each purpose and the command for it."""
     found = bisect.search.regressions
     for pair in shown_pairs(bisect):
         if bisect.range.kind is RangeKind.COMMITS and found:

@@ -124,7 +124,6 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
 def _compare_outputs(
     duet: CompareRequest, question: Question, extensions: Extensions, watch: Watch
 ) -> Comparison:
-    """Compare the outputs of one inference of each version on this machine."""
     with duet.opened_sides(extensions, watch) as (good, other):
         return compare_outputs_of(
             good,

@@ -107,8 +107,6 @@ def find_regressions(
 
 
 class _Halving(Struct):
-    """One search between two versions, which adds its steps to those before."""
-
     versions: Sequence[Version]
     judge: Judge
     rule: SearchRule

@@ -70,7 +70,6 @@ def read_commits(text: str) -> tuple[str, str]:
 
 
 def _require_range(good: Commit, bad: Commit) -> None:
-    """Raise UsageError unless the good commit comes before the bad one."""
     if good.sha == bad.sha:
         raise UsageError(
             f"the range begins and ends with the commit {good.sha[:_SHORT]}: give a commit that is "
@@ -85,7 +84,6 @@ def _require_range(good: Commit, bad: Commit) -> None:
 
 
 def _changes(good: Commit, bad: Commit, files: list[str]) -> Iterator[Version]:
-    """Yield the commits that changed one of these files (all commits if empty), oldest first."""
     listed = bad.ask(
         *_LOG, "-z", "--reverse", "--first-parent", "--topo-order", "--format=%H %s",
         f"{good.sha}..{bad.sha}", "--", *files,
@@ -188,7 +186,6 @@ def releases_between(
 
 
 def _find_pip() -> list[str]:
-    """Return the command of this Python's pip, or of the one that uv runs."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-I", "-m", "pip"]
     uv = shutil.which("uv")

@@ -236,7 +236,6 @@ def _bisect_test(
     measuring: MeasuringSettings,
     outputs: OutputOptions,
 ) -> None:
-    """Search the commits of the program of a test."""
     from pytest_modelperf.cli.programs import TypedLimits, bisect_program
     from pytest_modelperf.comparing.limits import read_tolerances
 
@@ -296,7 +295,6 @@ def _find_range(
 
 
 def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
-    """Show and write the report, and end with the exit status."""
     from pytest_modelperf.bisect.records import BISECT
     from pytest_modelperf.bisect.report import bisect_report
 

@@ -177,7 +177,6 @@ def _compare_test(  # noqa: PLR0913, PLR0917  # all options for a test
     measuring: MeasuringSettings,
     outputs: OutputOptions,
 ) -> None:
-    """Compare two versions of the program of a test."""
     from pytest_modelperf.cli.programs import TypedLimits, compare_program
 
     if other is not None:
@@ -238,7 +237,6 @@ def _write_comparison(
     is_here: bool,
     is_shown: bool,
 ) -> None:
-    """Show and write the report. A page names this machine if both models ran on it."""
     from pytest_modelperf.comparing.records import COMPARISON
     from pytest_modelperf.comparing.report import comparison_report
     from pytest_modelperf.profiler.machine.describe import describe_machine

@@ -176,7 +176,6 @@ def init(  # noqa: PLR0913  # each is the answer to a question
 
 
 def _show(report: Report) -> None:
-    """Show a part of the setup, separated from the previous part."""
     from pytest_modelperf.report.render import render_report
 
     if not report.subject:

@@ -56,8 +56,6 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Failure(click.ClickException):
-    """An error of this package, shown the way click shows its own."""
-
     def __init__(self, error: ModelPerfError, text: str | None = None) -> None:
         # Names in the text are already escaped; typed values may not be.
         super().__init__(printable_lines(text or error.worded(COMMAND_WORDING)))

@@ -153,8 +153,6 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
 
 
 class _Shown(Struct, frozen=True):
-    """The terminal and the files that a report goes to, and its most layers, with 0 for all."""
-
     outputs: OutputOptions
     is_shown: bool
     top: int
@@ -166,7 +164,6 @@ class _Shown(Struct, frozen=True):
 def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, shown: _Shown
 ) -> None:
-    """Show the list, and end with exit status 2 if a profile could not be listed."""
     from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.report import profile_list_report
     from pytest_modelperf.profiles.store import list_profiles
@@ -244,7 +241,6 @@ def _compare(store: ProfileStore, names: tuple[str, str], shown: _Shown) -> None
 
 
 def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
-    """Remove all of these profiles, or none if one is missing."""
     unique = tuple(dict.fromkeys(names))
     store.check_there(unique)
     for name in unique:

@@ -116,7 +116,6 @@ def bisect_program(
 
 
 def _find(test: str, limits: TypedLimits, progress: Watch) -> NamedProgram:
-    """Return the program of a test, with the limits that the user typed."""
     from pytest_modelperf.testing.named_program import find_program
 
     seconds = limits.max_seconds

@@ -112,7 +112,6 @@ def _reads(setting: Setting) -> Callable[[click.Context, click.Parameter, object
 
 
 def _help(setting: Setting, own: str | None, more: str, default: str, *, has_note: bool) -> str:
-    """Return the help of an option: a sentence, and the default."""
     clause = setting.typed_help if own is None else own
     if has_note:
         clause = f"{clause}; {setting.note}"

@@ -82,7 +82,6 @@ def _running_loop() -> Iterator[tornado.ioloop.IOLoop]:
 
 
 async def _cancel_others() -> None:
-    """Cancel all other tasks of this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

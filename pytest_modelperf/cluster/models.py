@@ -92,7 +92,6 @@ class ModelCache(Struct, frozen=True):
                 total -= size
 
     def _try_remove(self, entry: Path) -> bool:
-        """Remove an entry if no process uses it, and return whether it was removed."""
         with _held(entry / _LOCK, is_shared=False) as is_held:
             if not is_held:
                 return False

@@ -27,8 +27,6 @@ class ClusterPlace(Struct, frozen=True):
 
 
 class _SchedulerFile(Struct, frozen=True):
-    """The fields of a scheduler file that are needed here."""
-
     address: str
 
 

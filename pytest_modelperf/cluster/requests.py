@@ -137,8 +137,6 @@ def run_request(text: str, context: JobContext) -> str:
 
 
 def _with_sources(request: Any, source_of: Callable[[Any], object]) -> Any:  # noqa: ANN401  # of any class
-    """Replace the source of each model in a request."""
-
     def changed(value: object) -> object:
         if isinstance(value, ModelRun):
             return replace(value, source=source_of(value.source))

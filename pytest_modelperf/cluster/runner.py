@@ -191,7 +191,6 @@ class Runner:
         await self._require(demand, self.machines)
 
     async def _require(self, demand: NeededSoftware, machines: Sequence[Machine]) -> None:
-        """Raise ClusterError if a machine that the demand concerns has other software."""
         used = [machine for machine in machines if demand.concerns(machine)]
         ours = with_builds(describe_machine().packages)
         require_equal_versions(used, ours, demand.engine)
@@ -258,7 +257,6 @@ class Runner:
                 return text
 
     async def _run(self, job: Job, allowed: Sequence[str]) -> str:
-        """Run a job on the allowed machine that Dask chooses, and return its text."""
         if self._gone is not None:
             raise self._gone
         if not allowed:
@@ -353,7 +351,6 @@ class Runner:
             self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
 
     async def _find_machines(self, addresses: list[str] | None, tries: int = _MOST_ASKED) -> None:
-        """Ask all or new machines for their descriptions. Raise ClusterError for other software."""
         loop = asyncio.get_running_loop()
         told = loop.call_later(_QUIET_S, self._warn, _SILENT.format(printable(self._cluster)))
         try:

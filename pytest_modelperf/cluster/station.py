@@ -56,8 +56,6 @@ _WATCHES = ("profile", "profile-cycle")
 
 
 class _Arrival(Struct):
-    """A model that a job waits for. `error` says why it did not arrive."""
-
     model: IncomingModel
     is_over: threading.Event = field(default_factory=threading.Event)
     has_moved: threading.Event = field(default_factory=threading.Event)
@@ -123,7 +121,6 @@ class Station:
             yield kept
 
     def _receive(self, content: ModelContent, key: str, topic: str) -> None:
-        """Ask the client for a model, and wait until it is in the cache."""
         try:
             self._await(_Arrival(self._cache.receive(content)), key, topic)
         except OSError as error:

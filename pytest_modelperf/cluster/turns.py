@@ -18,8 +18,6 @@ PATIENCE_S = 60.0
 
 
 class _Need(Struct, frozen=True):
-    """The names of the machines that a job may run on, and the cores that it needs."""
-
     names: Names
     cores: int
 

@@ -51,7 +51,6 @@ def serve(
 
 
 def _way_to(scheduler: str) -> str:
-    """Return the address of the network interface that leads to the scheduler."""
     try:
         found: str = get_ip(get_address_host(scheduler))
     except ValueError as error:

@@ -174,7 +174,6 @@ class HistoryBranch(Struct, frozen=True):
         return self._ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0
 
     def _store(self, folder: Path, contents: Collection[bytes]) -> list[str]:
-        """Store these contents in git, and return their names there."""
         paths = [folder / f"{index}" for index, _ in enumerate(contents)]
         for path, content in zip(paths, contents, strict=True):
             path.write_bytes(content)
@@ -183,7 +182,6 @@ class HistoryBranch(Struct, frozen=True):
             return self._require(*command, source=source).output.decode("ascii").split()
 
     def _identity(self) -> list[str]:
-        """Return options that name an author if the settings of git do not."""
         options = []
         for key, value in _FALLBACK_IDENTITY.items():
             if self._ask("config", "--get", key).code:
@@ -200,7 +198,6 @@ class HistoryBranch(Struct, frozen=True):
         output: IO[bytes] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> GitAnswer:
-        """Return the answer of a command that can only fail if the repository is broken or full."""
         answer = ask_git(
             self.folder, *arguments, source=source, output=output, seconds=FETCH_SECONDS,
             variables=variables,

@@ -110,7 +110,6 @@ class ChainOfCase(Struct, frozen=True, dict=True):
 
     @cached_property
     def _variances_from_first(self) -> Sequence[float]:
-        """The variances of the links between the first point's baseline and each baseline."""
         return self.levels.linked.variances_from(self.levels.baselines[0])
 
 

@@ -111,7 +111,6 @@ def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
 
 
 def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> BencherMetric:
-    """Return the cost at one point with its interval, which an exact count lacks."""
     if metric.is_exact:
         return BencherMetric(value=round(math.exp(point.level)))
     shift = shift_since(case.first, point)
@@ -120,7 +119,6 @@ def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> Ben
 
 
 def _names(history: History) -> list[str]:
-    """Return a name for each series, with its machine if there are several."""
     has_one_machine = len({case.machine for case in history.cases}) == 1
     return [*map(_name if has_one_machine else _describe_series, history.cases)]
 

@@ -100,8 +100,6 @@ _Index: TypeAlias = dict[str, int]
 
 
 class _Shared(Struct):
-    """The facts that points of all cases share."""
-
     commits: _Index = field(default_factory=dict)
     verdicts: _Index = field(default_factory=dict)
     baselines: _Index = field(default_factory=dict)
@@ -176,7 +174,6 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
 
 
 def _new_reasons(case: CaseHistory) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the place and the reasons of each point whose reasons differ from those before."""
     told: tuple[str, ...] = ()
     for index, point in enumerate(case.points):
         if point.reasons != told:
@@ -216,7 +213,6 @@ def _in_units(logarithm: float) -> int:
 
 
 def _differences(numbers: Iterable[int]) -> Iterator[int]:
-    """Return the first number, then the difference of each number from the one before."""
     return (after - before for before, after in pairwise([0, *numbers]))
 
 

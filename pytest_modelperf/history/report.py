@@ -145,7 +145,6 @@ def _headline(history: History) -> str:
 
 
 def _describe(history: History) -> str:
-    """Return how many points there are, or why there are none."""
     cases, title = history.cases, metric_title(history.metric)
     if cases:
         points = count_of(sum(case.count for case in cases), "point")

@@ -56,8 +56,6 @@ class _LineSchema(Struct):
 
 
 class _SkippedLines(Struct):
-    """The numbers of the lines that cannot be read, by the reason."""
-
     by_reason: dict[str, list[int]] = field(default_factory=lambda: {_BROKEN: [], _NEWER: []})
 
     def add(self, number: int, reason: str) -> None:
@@ -148,7 +146,6 @@ class HistoryFile(Struct):
                 yield data
 
     def _blocks(self, hasher: Hasher | None) -> Iterator[bytes]:
-        """Yield the content in blocks of whole lines. A line that is too long ends a block."""
         with self._opened() as file:
             rest = b""
             while data := file.read(_READ_BYTES):
@@ -166,7 +163,6 @@ class HistoryFile(Struct):
                 yield rest
 
     def _count_lines(self, size: int) -> int:
-        """Return the number of line breaks in the first `size` bytes."""
         count = 0
         for block in self._blocks(None):
             if size <= 0:
@@ -177,7 +173,6 @@ class HistoryFile(Struct):
 
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:
-        """Open the file for reading. Raise UsageError if it cannot be read."""
         try:
             handle = FILES.open(self.path, os.O_RDONLY)
             with FileIO(handle, "rb") as file:
@@ -377,7 +372,6 @@ class HistoryIndex(Struct):
         return msgspec.msgpack.decode(content, type=_Entry).found
 
     def _keep(self, path: Path, content: bytes) -> None:
-        """Write the entry in one step."""
         if self.problems:
             return
         try:
@@ -408,7 +402,6 @@ def _key(content: bytes, conditions: bytes) -> bytes:
 
 
 def _read_entry(path: Path) -> _Entry | None:
-    """Return the entry, or None if there is none that can be read."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=_Entry)
     except (OSError, msgspec.DecodeError):

@@ -120,7 +120,6 @@ def _read_chains(
 def _read_file(
     file: HistoryFile, query: HistoryQuery, most_points: int | None, hasher: Hasher | None
 ) -> FoundCases:
-    """Return the cases, with all of their points or the last ones."""
     chains = _read_chains(file, query.metric, hasher)
     made = (
         summarize_case(file, case, engine, chain, query, most_points=most_points)
@@ -135,7 +134,6 @@ def _read_file(
 
 
 def _require(kind: str, name: str | None, known: Iterable[str]) -> None:
-    """Raise UsageError for a name that no file has."""
     if name is not None and name not in known:
         named = shorten_list([*map(printable, sorted(known))], _MOST_NAMED)
         raise UsageError(

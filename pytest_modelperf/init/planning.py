@@ -197,7 +197,6 @@ def _table(lines: str) -> Table:
 
 
 def _checked(before: str, after: str, tables: Mapping[str, str]) -> str | None:
-    """Return the new text if it means the old one plus the tables, and has each old line."""
     try:
         found = tomllib.loads(after)
     except tomllib.TOMLDecodeError:

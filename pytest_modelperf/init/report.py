@@ -159,7 +159,6 @@ def _models_table(survey: Survey) -> Table:
 
 
 def _used_table(survey: Survey) -> Table:
-    """Make a row for each model, and one for each further size that gets a case."""
     rows = []
     for path, used in survey.used.items():
         state = "there" if path in survey.declared else "new"
@@ -182,7 +181,6 @@ def _used_table(survey: Survey) -> Table:
 
 
 def _describe_sizes(found: FoundSizes) -> str:
-    """Return the sizes of a table in one cell."""
     dims = (
         f"{each.name}={each.size}{' (a guess)' if each.is_guess else ''}" for each in found.dims
     )

@@ -321,7 +321,6 @@ def _is_declared(path: str, tables: ModelTables) -> bool:
 
 
 def _lines(found: FoundSizes) -> str:
-    """Return the keys of a table, below the reason for each size."""
     keys = list(table_lines(found))
     reasons = [f"# {printable(line)}" for line in reason_lines(found)] if keys else []
     if found.guessed:
@@ -412,7 +411,6 @@ def _find_repository(start: Path) -> Path | None:
 
 
 def _default_branch(repository: Path) -> str:
-    """Return the default branch of the remote, or the present branch without a remote."""
     head = _ask(repository, "symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD")
     if head:
         return head.partition("/")[2]
@@ -420,7 +418,6 @@ def _default_branch(repository: Path) -> str:
 
 
 def _ask(folder: Path, *arguments: str) -> str:
-    """Return git's answer, empty if there is none, as without git."""
     try:
         answer = ask_git(folder, *arguments)
     except UsageError:

@@ -46,7 +46,6 @@ def survey_used(survey: Survey, sessions: Sequence[SessionRuns]) -> Survey:
 
 
 def _read(path: Path, runs: Sequence[SessionRuns]) -> UsedModel | str:
-    """Return what was used of a model, or why it gets no table."""
     if not any(run.count for run in runs):
         return "the program loaded it, but ran no inference"
     try:
@@ -58,7 +57,6 @@ def _read(path: Path, runs: Sequence[SessionRuns]) -> UsedModel | str:
 
 
 def _path_of(session: SessionRuns, project: Project, search: ModelSearch) -> str | Remark:
-    """Return the path in the project of a session's model, or why it has none."""
     if session.model is None:
         return _path_of_bytes(session, project, search)
     for models in (search.models, [remark.path for remark in search.remarks]):
@@ -79,7 +77,6 @@ def _remark(inner: str, search: ModelSearch) -> Remark:
 
 
 def _path_of_bytes(session: SessionRuns, project: Project, search: ModelSearch) -> str | Remark:
-    """Return the file of the project that a model in memory was read from."""
     for inner in search.models:
         path = project.root / inner
         if path.stat().st_size == session.size and _digest(path) == session.sha256:

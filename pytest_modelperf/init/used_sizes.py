@@ -128,7 +128,6 @@ def used_lines(used: UsedModel, program: str) -> str:
 
 
 def _case(declared: Sequence[DeclaredInput], shapes: Shapes, count: int, model: str) -> UsedCase:
-    """Return the sizes that give the inputs these shapes."""
     batch = find_batch(declared)
     places = batch.places if batch else ()
     batch_size: int | None = None
@@ -183,7 +182,6 @@ def _chosen(seen: Sequence[UsedCase]) -> tuple[UsedCase, ...]:
 def _values(
     declared: Sequence[DeclaredInput], runs: Sequence[SessionRuns], cases: Sequence[UsedCase]
 ) -> Iterator[str]:
-    """Yield the inputs of one number that was the same in each inference."""
     known = [each.values for run in runs for each in run.inferences]
     for each in declared:
         values = {own.get(each.name) for own in known}

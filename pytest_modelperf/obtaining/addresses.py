@@ -145,7 +145,6 @@ def _from_hub(repository: str, name: str, revision: str) -> str:
 
 @contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Keep messages about downloads out of the output of a test run."""
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:

@@ -128,7 +128,6 @@ class Making(Struct, frozen=True, kw_only=True):
         return MadeModel(made, is_kept=False)
 
     def _files(self, opened: OpenedFiles, own: str | None, value: object) -> set[str]:
-        """Return the files that the model depends on: data, and modules not in distributions."""
         returned = [os.path.abspath(value)] if isinstance(value, str | os.PathLike) else []  # noqa: PTH100
         read = (*module_files(), *opened.paths, *returned)
         return {*filter(self._may_matter, read), *([] if own is None else [own])}
@@ -145,7 +144,6 @@ class Making(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def _importing(self) -> Iterator[None]:
-        """Allow imports from the folder of the project."""
         added = str(self.root)
         sys.path.insert(0, added)
         try:
@@ -156,10 +154,6 @@ class Making(Struct, frozen=True, kw_only=True):
 
 
 def _find(name: str) -> Callable[[], object]:
-    """Return the function with a name.
-
-    Raises UsageError if there is none.
-    """
     shown = printable(name)
     found: object = find_named(
         name,

@@ -53,7 +53,6 @@ def _read_rooflines(
     profile: Profile,
     file: DocumentFile,
 ) -> dict[str, Roofline]:
-    """Return the rooflines of the cases that have one, by the ids of the cases."""
     rooflines = {}
     for index, (kept, case) in enumerate(zip(found.cases, profile.cases, strict=True)):
         if kept.roofline is None:

@@ -91,7 +91,6 @@ def _first_command(found: ProfileList) -> str:
 
 
 def _profiles_table(found: ProfileList) -> Table:
-    """Make a row for each case of each profile, the counts first."""
     columns = (
         Column("profile", is_name=True, least=_LEAST_NAME),
         Column("date", is_text=True, least=len("always there")),
@@ -128,7 +127,6 @@ def _has_few_inferences(named: NamedProfile) -> bool:
 
 
 def _profile_rows(named: NamedProfile, found: ProfileList) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a profile. Only the first has its name and date."""
     mark = f" {_OLDER}" if named.name in (found.older or ()) else ""
     date = ("always there", "")
     if named.date is not None:
@@ -231,7 +229,6 @@ def named_report(
 
 
 def _missing_rooflines(named: NamedProfile) -> Iterator[ReportBlock]:
-    """Yield why cases have no roofline, and the command that keeps a profile with one."""
     without = [
         case
         for case in named.profile.cases

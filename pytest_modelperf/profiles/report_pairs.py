@@ -182,7 +182,6 @@ class _Row(NamedTuple):
 
 
 def _cases_table(pairs: Sequence[SideBySide]) -> Table:
-    """Make a row for each case that both profiles of a pair have."""
     names: list[FilledColumn[_Row]] = [
         (Column("profiles", is_name=True), lambda row: _names(row.pair))
     ]
@@ -275,14 +274,12 @@ def _layers_section(pair: CasePair, top: int | None) -> Section:
 
 
 def _types_table(pair: CasePair) -> Table:
-    """Return each operator's time in both, without the caption on explained changes."""
     whole = CaseComparison(pair.after.case, (), pair.layer_types)
     table = without_column(type_difference_table(whole), INTERVAL)
     return replace(table, caption="")
 
 
 def _layers_table(pair: CasePair, top: int | None) -> Table:
-    """Return the layers whose times differ most, in either direction."""
     decimals = max(table_decimals(layer_total_ns(case)) for case in (pair.before, pair.after))
     shown = pair.layers[:top]
     more = len(pair.layers) - len(shown)

@@ -96,7 +96,6 @@ def put_beside_first(kept: Sequence[NamedProfile]) -> BesideFirst:
 
 
 def _try_beside(first: NamedProfile, other: NamedProfile) -> SideBySide | str:
-    """Put both side by side, or return why that is not possible."""
     try:
         return put_side_by_side(first, other)
     except UsageError as error:
@@ -334,7 +333,6 @@ def _both_sizes(before: Case, now: Case) -> list[str]:
 
 
 def _both_engines(pair: CasePair) -> str:
-    """Return the options that choose the engine of each side, and what differs of one engine."""
     old, new = _engine_words(pair.before), _engine_words(pair.after)
     return " ".join(
         [
@@ -353,13 +351,11 @@ def _both_engines(pair: CasePair) -> str:
 
 
 def _is_other_version(pair: CasePair) -> bool:
-    """Whether one engine ran both cases with the same options, in two versions."""
     old, new = _engine_words(pair.before), _engine_words(pair.after)
     return (old.name, old.options) == (new.name, new.options)
 
 
 def _engine_words(case: CaseProfile) -> EngineFacts:
-    """Return the engine of a case that ran, as both cases of a pair did."""
     if case.measured is None:
         raise ValueError("one case of the pair did not run")
     return case.measured.engine

@@ -338,7 +338,6 @@ class _Products(Struct):
 
 
 def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
-    """Find the products of all quick sizes, in all precisions that the engine computes in."""
     found = _Products()
     refusal: MeasureError | None = None
     for written in effort.precisions:
@@ -376,8 +375,6 @@ class _Loaded(Struct, frozen=True):
 
 
 class _Block(Struct, frozen=True):
-    """The mean time of a run, and the work of its kernels."""
-
     mean_ns: float
     kernels: tuple[KernelWork, ...]
 
@@ -430,5 +427,4 @@ class _Bench(Struct):
         return block.kernels
 
     def kernels_of(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
-        """Return the kernels of the model in its quietest block."""
         return self.quietest[loaded.feed].kernels

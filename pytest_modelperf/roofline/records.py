@@ -351,7 +351,6 @@ def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
 
 
 def _place(peaks: Peaks, kernels: Iterable[KernelWork]) -> Roofline:
-    """Place kernels under their roofs, ordered by gain, or as they come without times."""
     roofs: list[LayerRoof] = []
     unplaced: dict[str, int] = defaultdict(int)
     for each in kernels:
@@ -383,7 +382,6 @@ def _place(peaks: Peaks, kernels: Iterable[KernelWork]) -> Roofline:
 
 
 def _readers(layers: Sequence[StaticLayer]) -> Mapping[str, frozenset[int]]:
-    """Return the indexes of the layers that read each tensor."""
     found: dict[str, set[int]] = {}
     for index, layer in enumerate(layers):
         for name in layer.reads or ():

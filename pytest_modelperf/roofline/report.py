@@ -73,7 +73,6 @@ def _tiles(roofline: Roofline, decimals: int) -> Iterator[tuple[str, str, str]]:
 
 
 def _layer_lines(roof: LayerRoof, decimals: int) -> list[str]:
-    """Return the lines about a layer's point in the chart."""
     least, rate = format_ms(roof.least_ns, decimals), _giga_or_nothing(roof.attainable_per_second)
     name, bound = f"{roof.name or roof.id} ({roof.op_type})", f"{roof.bound.value} is the bound"
     if roof.ns is None:
@@ -120,7 +119,6 @@ def roofline_additions(rooflines: Mapping[str, Roofline], top: int | None = None
 
 
 def _blocks(roofline: Roofline, top: int | None) -> Iterator[ReportBlock]:
-    """Yield the blocks of a text, which a page replaces by drawings."""
     lines = tuple(Line(text=text) for text in _peak_lines(roofline.peaks))
     yield Paragraph(lines, on=On.TEXT)
     yield Rows(_roofline_table(roofline, top), on=On.TEXT)
@@ -231,7 +229,6 @@ def _ms(ns: float | None, decimals: int) -> str:
 
 
 def _share(roof: LayerRoof) -> str:
-    """Return the share of the roof, or `>100 %` above the roof."""
     if roof.is_beyond:
         return ">100 %"
     return "" if roof.share is None else format_share(roof.share, 1.0)
@@ -279,6 +276,5 @@ def _giga(rate: float | None) -> str:
 
 
 def _size(nbytes: int) -> str:
-    """Return a rounded size: `128 MiB`."""
     mebibytes = nbytes / (1 << 20)
     return f"{mebibytes:.0f} MiB" if round(mebibytes) else format_bytes(nbytes)

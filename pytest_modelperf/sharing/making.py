@@ -150,7 +150,6 @@ def _make(model: PreparedModel, *, is_anonymous: bool) -> _Made:
 
 
 def _check_machine(setup: Setup, cores: int, watch: Watch) -> Checkup:
-    """Measure how noisy this machine is, with the small network of the doctor."""
     policy = replace(
         DUET_POLICY,
         max_seconds=min(_CHECKUP_SECONDS, setup.policy.max_seconds),

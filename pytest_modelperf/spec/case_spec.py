@@ -115,7 +115,6 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
         )
 
     def _read_mixture(self, declared: DeclaredWorkload) -> Mixture:
-        """Read the workload, or raise UsageError if another setting gives the inputs too."""
         others = {
             "input_file": self.input_file is not None,
             "prompt": bool(self.prompts),

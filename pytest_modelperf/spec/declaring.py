@@ -82,7 +82,6 @@ def read_spec(
 def _with_model(
     spec: CaseSpec, where: str, find: Callable[[str], Path], *, may_be_late: bool
 ) -> CaseSpec:
-    """Set the path of the model, or the origin of one that does not exist yet."""
     model = spec.model
     if callable(model) and spec.baseline is not None and spec.engine != "callable":
         # A measured function cannot have a baseline, so this function returns a model.

@@ -166,7 +166,6 @@ def _flat(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, object
 
 
 def _named(table: Mapping[Any, object], where: str) -> Iterator[tuple[str, object]]:
-    """Yield the keys and values of a table, or raise UsageError for a key that is not text."""
     for key, value in table.items():
         if not isinstance(key, str):
             raise _wrong(key, where, "names that are texts")

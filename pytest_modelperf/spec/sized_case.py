@@ -93,7 +93,6 @@ class SizedCase(Struct, frozen=True):
 
 
 def _place(source: object) -> object:
-    """Return the real path of a file, and anything else unchanged."""
     return os.path.realpath(source) if isinstance(source, str | os.PathLike) else source
 
 
@@ -201,7 +200,6 @@ def _combined(
 
 
 def _require_no_baseline(spec: CaseSpec) -> None:
-    """Raise UsageError for settings about a baseline, which a function does not have."""
     given = {
         "baseline": spec.baseline,
         "tolerance": spec.tolerances,
@@ -252,7 +250,6 @@ def _require_no_items(spec: CaseSpec) -> None:
 
 
 def _require_phases(spec: CaseSpec, phases: Sequence[Phase]) -> None:
-    """Raise UsageError for a budget or tolerance of a phase that no case has."""
     words = {b.word: b.figure.phase for b in spec.budgets if b.figure.phase is not None}
     for word, _ in () if spec.tolerances is None else spec.tolerances.phases:
         words[word] = PHASE_WORDS[word]
@@ -266,7 +263,6 @@ def _require_phases(spec: CaseSpec, phases: Sequence[Phase]) -> None:
 
 
 def _batch_sizes(spec: CaseSpec, model: TestedModel, request: ProfileRequest) -> tuple[int, ...]:
-    """Return the batch size of each combination of a given batch size and dimensions."""
     from pytest_modelperf.profiler.request import batch_sizes_of
 
     if callable(model) or is_function(spec, model):

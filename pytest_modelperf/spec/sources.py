@@ -318,12 +318,10 @@ class _Given(NamedTuple):
     place: str
 
     def value(self, setting: Setting) -> Any:  # noqa: ANN401  # what its kind reads
-        """Return the value of the first source that has one, and check those of the others too."""
         values = self._values(setting)
         return values[0] if values else read_default(setting)
 
     def has(self, setting: Setting) -> bool:
-        """Whether any source gives a value."""
         return bool(self._values(setting))
 
     def _values(self, setting: Setting) -> Sequence[Any]:
@@ -343,7 +341,6 @@ class _Given(NamedTuple):
 
     @property
     def engine_options(self) -> Mapping[str, str]:
-        """The options of the engine. Those in files are ignored if another engine is typed."""
         is_typed = _is_typed(self.command_line.get(run.ENGINE_OPTION.key))
         in_files = self._replace(command_line={})
         is_theirs = self.value(run.ENGINE) == in_files.value(run.ENGINE)
@@ -366,7 +363,6 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
 
 
 def _read_gateways(machines: object, place: str) -> Mapping[str, str]:
-    """Read the gateways of machines by their names."""
     if not isinstance(machines, Mapping):
         raise UsageError(
             f"{place} takes a gateway for each machine, such as "

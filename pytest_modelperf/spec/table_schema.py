@@ -50,7 +50,6 @@ def table_schema() -> Mapping[str, object]:
 
 
 def _table(properties: Mapping[str, JsonSchema]) -> Mapping[str, object]:
-    """Return the schema of a table with these keys, with hyphens or underscores."""
     with_hyphens = {
         f"^{key.replace('_', '-')}$": value for key, value in properties.items() if "_" in key
     }

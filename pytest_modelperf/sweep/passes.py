@@ -165,7 +165,6 @@ class _Workers(Struct):
                     stack.push(own)
 
     def rig(self, key: SideConfiguration) -> Rig:
-        """Return the model of a side at one case, in its worker."""
         case = key.configuration.case
         known = self._rigs.get((key.side, case))
         if known is None:
@@ -193,7 +192,6 @@ class _Workers(Struct):
         return self._workers[place][0]
 
     def end(self, key: SideConfiguration) -> None:
-        """End the worker in which this configuration failed."""
         place = self._place(key)
         _, stack = self._workers.pop(place, (None, ExitStack()))
         stack.close()

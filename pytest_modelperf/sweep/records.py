@@ -266,6 +266,5 @@ def _throughput(point: SweepPoint) -> float:
 
 
 def _overlap(one: SweepPoint, other: SweepPoint) -> bool:
-    """Whether the intervals of both throughputs overlap, or one is unknown."""
     a, b = (None if p.throughput is None else p.throughput.interval for p in (one, other))
     return a is None or b is None or (a[0] <= b[1] and b[0] <= a[1])

@@ -136,7 +136,6 @@ def _model_line(label: str, side: SweepSide) -> Line:
 
 
 def _closing(sweep: Sweep) -> Iterator[Line]:
-    """Yield how it was measured, and notes."""
     if not sweep.has_failed:
         yield Line(word="how", text=_method(sweep))
     if sweep.machine is not None:
@@ -169,7 +168,6 @@ def _method(sweep: Sweep) -> str:
 
 
 def _failures(sweep: Sweep) -> Iterator[ReportBlock]:
-    """Yield the configurations without a result, grouped by their reasons."""
     for text in unmeasured_reasons(sweep):
         yield Failure(text)
 
@@ -190,7 +188,6 @@ def unmeasured_reasons(sweep: Sweep) -> Iterator[str]:
 
 
 def _outcome_word(point: SweepPoint) -> str:
-    """Return `measured`, `skipped` or `failed`."""
     if point.latency is not None:
         return "measured"
     return (point.outcome or Outcome.FAILED).value
@@ -211,7 +208,6 @@ def _best_lines(sweep: Sweep) -> Iterator[Line]:
 
 
 def _best_of(sweep: Sweep, side: SweepSide, label: str) -> Iterator[Line]:
-    """Yield the best of a side, its equals, and those that may be within the threshold."""
     spot = side.spot
     whom = f" for {label}" if label else ""
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
@@ -263,7 +259,6 @@ def _describe(point: SweepPoint) -> str:
 
 
 def _change_at_best(sweep: Sweep) -> Iterator[Line]:
-    """Compare B with A, if both models are best at the same configuration."""
     bests = {side.spot.best for side in sweep.sides}
     if len(sweep.sides) == 1 or len(bests) > 1:
         return
@@ -320,7 +315,6 @@ def _compared_section(case: CaseComparison, comparison: Comparison, wording: Wor
 
 
 def _profiled_blocks(profiled: CaseProfile) -> Iterator[ReportBlock]:
-    """Yield the layers of the best, or why it has none."""
     measured = profiled.measured
     if measured is None:
         yield Failure(f"{profiled.outcome.value}: {profiled.reason}")

@@ -66,7 +66,6 @@ def measured_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
 
 
 def _side_rows(side: SweepSide, title: str, caption: str) -> Rows:
-    """Make a row for each measured configuration of a model."""
     points = [point for point in ordered_points(side.points) if point.latency is not None]
     table = table_of(
         title,

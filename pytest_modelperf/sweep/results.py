@@ -137,7 +137,6 @@ def _scaled(point: SweepPoint, factor: float, rate_factor: float) -> SweepPoint:
 
 
 def _rates(key: SideConfiguration, rounds: Sequence[Round]) -> list[float]:
-    """Return the items per second, round by round."""
     return [key.configuration.case.batch_size * made.block.per_second for made in rounds]
 
 

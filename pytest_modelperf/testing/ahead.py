@@ -92,7 +92,6 @@ def _settle_group(
     watch: Callable[[Progress], None],
     cache: SettledCache | None,
 ) -> Mapping[str, tuple[CaseCheck, SettledCheck]]:
-    """Settle cases with the same number of cores, `places` of them at the same time."""
     settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
 
     def tell(done: int, step: str) -> None:

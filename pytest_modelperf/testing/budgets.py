@@ -130,7 +130,6 @@ def few_rounds_note(budgets: Sequence[Budget], measured: Measurement | None) -> 
 
 
 def _slowest_note(budgets: Sequence[Budget], measured: Measurement | None) -> str | None:
-    """Return a note on what the slowest inference says about others, if a budget limits it."""
     if measured is None or not any(budget.figure.metric == SLOWEST for budget in budgets):
         return None
     samples = sum(len(made.times_ns) for made in measured.rounds)
@@ -170,7 +169,6 @@ def _static(budget: Budget, figures: LimitedFigures) -> Metric:
 
 
 def _exact(budget: Budget, found: _Figure) -> Metric:
-    """Judge a figure without an interval. It is inconclusive if unknown or only a bound."""
     if found.value is None:
         verdict = Verdict.INCONCLUSIVE
     elif found.value > budget.limit:
@@ -269,7 +267,6 @@ def _of_items(budget: Budget, times_ns: Sequence[Sequence[int]], level: float) -
 def _with_needs(
     metric: Metric, decision: BudgetDecision, rounds: Sequence[Sequence[int]]
 ) -> Metric:
-    """Add the number of samples and rounds that would decide the figure."""
     needed = decision.samples_needed
     if needed is None:
         return metric
@@ -282,7 +279,6 @@ def _with_needs(
 
 
 def _of_growth(budget: Budget, growth: Growth | None) -> Metric:
-    """Judge the growth of memory. It is unknown if no separate process measured it."""
     if growth is None:
         return _exact(budget, _Figure(None))
     answer = compare_with_limit(growth.low, growth.high, budget.limit)
@@ -296,7 +292,6 @@ def _metric(
     found: tuple[float | None, float | None, float | None],
     confidence: float,
 ) -> Metric:
-    """Make a metric of a value and the ends of its interval."""
     value, low, high = found
     return Metric(
         budget.figure.metric,
@@ -318,5 +313,4 @@ def _limit_ns(budget: Budget, batch_size: int) -> float:
 
 
 def _rate(batch_size: int, value: float) -> float:
-    """Convert a latency in nanoseconds to items per second, or the reverse."""
     return batch_size * _NS_PER_S / value if value else 0.0

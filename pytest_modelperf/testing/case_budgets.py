@@ -191,7 +191,6 @@ def improvement_metric(budgets: Sequence[Budget], compared: CaseComparison) -> M
 
 
 def _judge_improvement(metric: Metric, least: float, *, is_exact: bool) -> Metric:
-    """Judge the improvement of one figure. It is too large only if its whole interval is."""
     ratio = metric.ratio
     low, high = (ratio, ratio) if is_exact else metric.interval or (None, None)
     verdict = Verdict.INCONCLUSIVE
@@ -278,7 +277,6 @@ def _limited_figures(
 
 
 def _improvement(bound: BoundCheck, result: CaseResult) -> Metric | None:
-    """Judge the improvement over the baseline, unless this run records improved cases."""
     context = bound.context
     if context.against is not None or context.update is UpdateMode.IMPROVED:
         return None
@@ -286,7 +284,6 @@ def _improvement(bound: BoundCheck, result: CaseResult) -> Metric | None:
 
 
 def _insert(judged: tuple[Metric, ...], metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
-    """Insert the metrics of budgets before the counts that are only shown."""
     is_shown = [not m.gated and not m.name.startswith("latency") for m in judged]
     place = is_shown.index(True) if True in is_shown else len(judged)
     return (*judged[:place], *metrics, *judged[place:])

@@ -190,7 +190,6 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     @cached_property
     def _machines(self) -> dict[str, MachineFacts]:
-        """The machines that were reached, by their gateways."""
         return {}
 
     def baseline(self, name: str, machine: str) -> Baseline | None:
@@ -293,7 +292,6 @@ class BoundCheck(Struct, frozen=True):
 
     @property
     def _installed_requirements(self) -> list[str]:
-        """The requirements of the engine that is installed here, one for each build of it."""
         builds = installed_builds(self.check.setup.engine.name)
         return [f"{package}=={version}" for package, version in builds.items()]
 

@@ -61,7 +61,6 @@ def record_check(bound: BoundCheck, *, runs_for_budgets: bool) -> CaseResult:
 
 
 def _merge(profiles: Sequence[CaseProfile]) -> CaseProfile:
-    """Merge the measurements of one case by several processes into one profile."""
     known = [profile.measured for profile in profiles if profile.measured is not None]
     rounds = tuple(made for measured in known for made in measured.rounds)
     first = profiles[0]
@@ -180,7 +179,6 @@ class Checker(Struct, frozen=True):
         return is_compared and is_plain and not is_recorded and not check.is_bound_here
 
     def _with_limits_here(self, check: CaseCheck) -> CaseCheck:
-        """Set the budgets of the check to the limits for its machine."""
         if not any(budget.by_machine for budget in check.budgets):
             return check
         key = self.context.machine_of(check.setup).key
@@ -210,7 +208,6 @@ class Checker(Struct, frozen=True):
         return compare_request(before, after).run(context.extensions, context.watch).cases[0]
 
     def _count_both(self, before: CaseCheck, after: CaseCheck) -> tuple[CaseProfile, CaseProfile]:
-        """Return the static profiles of two models at the same sizes."""
         if before.is_function or after.is_function:
             return self.count(before), self.count(after)
         graphs, operators = (before.graph, after.graph), self.context.extensions.operators
@@ -225,12 +222,10 @@ def compare_request(before: CaseCheck, after: CaseCheck) -> CompareRequest:
 
 
 def _size_of(check: CaseCheck) -> int | None:
-    """Return the size of a model on disk, or None for a function."""
     return None if check.is_function else size_on_disk(open_model(check.graph))
 
 
 def _judge_or_record(bound: BoundCheck) -> CaseResult:
-    """Judge or record a case, as the update mode says."""
     context, name = bound.context, bound.check.baseline
     try:
         machine = bound.machine
@@ -258,7 +253,6 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
 
 
 def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
-    """Add the change of the engine to the checked case, and judge it if the run does so."""
     context, check = bound.context, bound.check
     key = context.machine.key
     stored = None if check.baseline is None else context.baseline(check.baseline, key)

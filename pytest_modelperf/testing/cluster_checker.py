@@ -178,8 +178,6 @@ class ClusterTerms(Struct, frozen=True, kw_only=True):
 
 
 class _Submitted(Struct, frozen=True):
-    """The first check of a test, and the future of its answer."""
-
     check: CaseCheck
     future: Future[str]
 
@@ -323,7 +321,6 @@ class ClusterChecker(Struct, frozen=True):
         return self._older[path]
 
     def _stored(self, check: CaseCheck) -> Baseline | None:
-        """Return the baseline, with the recordings on all kinds of machines."""
         return None if check.baseline is None else self.context.whole_baseline(check.baseline)
 
     def _allowed(self, check: CaseCheck) -> tuple[str, ...]:
@@ -336,7 +333,6 @@ class ClusterChecker(Struct, frozen=True):
         return names_of_kinds(self._allowed(check), kinds, self.cluster.machines)
 
     def _content(self, model: ModelSource) -> ModelContent:
-        """Return the content of a model. If its file has changed, read it again."""
         path = self._path_of(model)
         try:
             state = path.stat()
@@ -358,7 +354,6 @@ class ClusterChecker(Struct, frozen=True):
 
 
 def _without_machine(check: CaseCheck) -> CaseCheck:
-    """Return a check for this process, or raise UsageError if it names a machine."""
     if check.machine is None:
         return check
     if check.is_function:

@@ -266,7 +266,6 @@ class RunEnding(Struct):
     def _without_lost(
         self, outcomes: Sequence[CaseOutcome], lost: Mapping[str, str]
     ) -> list[CaseOutcome]:
-        """Turn each recording whose baseline could not be written into a failure."""
         kept = []
         for outcome in outcomes:
             name = outcome.baseline if outcome.recording is None else outcome.recording.name
@@ -306,7 +305,6 @@ class RunEnding(Struct):
         return [plan_removal(stored, gone) for stored, gone in unused]
 
     def _write(self, plans: Sequence[UpdatePlan], lost: dict[str, str]) -> list[UpdatePlan]:
-        """Write the plans, and return those that were written, with their changes."""
         written = []
         for plan in plans:
             with self._noting_problems(plan.name, lost):
@@ -316,7 +314,6 @@ class RunEnding(Struct):
     def _write_programs(
         self, outcomes: Sequence[CaseOutcome], lost: dict[str, str], notes: list[str]
     ) -> None:
-        """Write the recorded programs, and note those whose file changed."""
         recorded = [(o.baseline, o.program) for o in outcomes if o.program is not None]
         if not recorded:
             return
@@ -336,7 +333,6 @@ class RunEnding(Struct):
     def _find_unused(
         self, outcomes: Sequence[CaseOutcome], known: KnownTests, notes: list[str]
     ) -> _Unused | None:
-        """Return the stored cases without a test, or None if some tests may be unknown."""
         if not _selects_all(self.run.config, known):
             if self.run.settings.prune:
                 notes.append(_NOT_PRUNED)
@@ -358,7 +354,6 @@ class RunEnding(Struct):
         return found
 
     def _unused_programs(self, known: KnownTests) -> tuple[tuple[str, str], ...]:
-        """Return the folders of stored programs whose test is gone, with the ids of the tests."""
         from pytest_modelperf.baselines.program_store import program_names, read_program
 
         root = self.run.settings.baseline_dir
@@ -372,7 +367,6 @@ class RunEnding(Struct):
         return tuple(gone)
 
     def _remove_programs(self, programs: Sequence[tuple[str, str]]) -> Iterator[str]:
-        """Remove the baselines of programs, and yield a note for each."""
         from pytest_modelperf.baselines.program_store import remove_program
 
         for name, test in programs:

@@ -122,7 +122,6 @@ def _machine(machine: MachineFacts | None) -> dict[str, object]:
 
 
 def _benchmark(fullname: str, outcome: CaseOutcome) -> dict[str, object]:
-    """Return the benchmark of a case. Tools match those of two runs by `fullname`."""
     return {
         "group": None,
         "name": _without_folders(fullname),
@@ -263,7 +262,6 @@ def _change(metric: Metric) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: float) -> str:
-    """Format a number with six digits, without an exponent if possible."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 

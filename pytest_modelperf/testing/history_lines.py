@@ -102,7 +102,6 @@ def write_history(
 def _baselines_before(
     settings: RunSettings, outcomes: Iterable[CaseOutcome], plans: Iterable[UpdatePlan]
 ) -> Mapping[str, Baseline | None]:
-    """Return the baselines that the cases were compared with, before this run's updates."""
     store = BaselineStore(settings.baseline_dir)
     before: dict[str, Baseline | None] = {}
     for plan in plans:

@@ -312,7 +312,6 @@ class RunHooks:
                 reporter.write_line(self.cluster.describe())
 
     def _settle_ahead(self, items: Sequence[pytest.Item]) -> None:
-        """Settle all cases that need no measurement together."""
         judges = self.cluster is None and self.settings.runs_beside_baselines
         if judges and any(map(case_of, items)):
             self.run.settle_ahead(items)
@@ -566,7 +565,6 @@ def _has_readable_budgets(item: pytest.Item) -> bool:
 
 
 def _function_key(function: pytest.Function) -> tuple[str, str]:
-    """Return a key that all tests of one function share."""
     parent = "" if function.parent is None else function.parent.nodeid
     return parent, function.originalname
 

@@ -167,7 +167,6 @@ def find_late_case(run: Run, item: pytest.Item) -> None:
 
 
 def _failed(run: Run, item: pytest.Item, message: str) -> BaseException:
-    """Keep the message for the reports, and return the failure of the test."""
     case = case_of(item)
     if case is not None:
         run.note_failure(item, case, message)

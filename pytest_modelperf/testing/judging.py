@@ -115,7 +115,6 @@ def _compare_suspected(bound: BoundCheck, stored: Baseline, why: Suspicion) -> J
 def _settle_by_plan(
     bound: BoundCheck, stored: Baseline, start: StartRig = started_rig
 ) -> JudgedCase | Suspicion | None:
-    """Settle the case by the plan of its baseline, or return None if that is not possible."""
     if bound.context.is_static or bound.check.key in bound.context.unsettled:
         return None
     before, check = _stored_side(bound, stored), bound.check
@@ -144,7 +143,6 @@ def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
 
 
 def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
-    """Compare the counts with the stored ones."""
     case = stored.model.case(bound.case.id)
     missing = find_missing(bound.case, case, bound.model)
     if case is None or missing is not None:
@@ -220,7 +218,6 @@ def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
 
 
 def _bind_before(bound: BoundCheck, before: Side) -> Model:
-    """Bind the model before, or raise an error if it cannot be compared at these sizes."""
     name = f"the older version of {printable(bound.file.name)}"
     try:
         old = bound.bind_older(before.source)
@@ -316,7 +313,6 @@ def _measure_link(bound: BoundCheck, stored: Baseline) -> BaselineLink:
 
 
 def _problem(compared: CaseComparison) -> str | None:
-    """Return the reason why the comparison has no ratio, or None if it has one."""
     if compared.failure is not None:
         return compared.failure
     return compared.reasons[0] if compared.outcome is Verdict.NEW else None

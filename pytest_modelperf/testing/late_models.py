@@ -113,7 +113,6 @@ class LateModels:
         return FoundCase(found_case(replace(case, spec=spec), path, baseline), "; ".join(notes))
 
     def _readable(self, path: Path) -> Path:
-        """Return the file, or convert one in ONNX Runtime's format to ONNX, only once."""
         if path.suffix != ORT_SUFFIX:
             return path
         key = (path, path.stat().st_mtime_ns)

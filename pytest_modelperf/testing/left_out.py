@@ -108,7 +108,6 @@ def _unused(settings: RunSettings, config: pytest.Config) -> str | None:
 def _omitted(
     settings: RunSettings, left_out: Collection[str], skipped: Collection[str]
 ) -> str | None:
-    """Name the models and tests of models that did not run, or return None if there are none."""
     named = [
         f"{why}: {shorten_list([*map(printable, sorted(tests))], _MOST_NAMED)}"
         for why, tests in (
@@ -128,7 +127,6 @@ def _omitted(
 
 
 def _not_found(settings: RunSettings, config: pytest.Config) -> str:
-    """Explain where models and their tests were looked for, as none were found."""
     file = printable(str(settings.root / PYPROJECT))
     where = shorten_list([*map(printable, config.args)], _MOST_NAMED)
     looked = (
@@ -150,7 +148,6 @@ def _not_found(settings: RunSettings, config: pytest.Config) -> str:
 
 
 def _command(settings: RunSettings, *words: str) -> str:
-    """Return the command of such a run, with --modelperf-strict if it was typed."""
     strict = [STRICT.flag] if STRICT.key in settings.typed else []
     return " ".join(["pytest", *words, "--modelperf", *strict])
 

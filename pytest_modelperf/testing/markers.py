@@ -98,7 +98,6 @@ def _own_marks(function: object) -> Sequence[pytest.Mark]:
 
 
 def _fixtures_named(marks: Sequence[pytest.Mark]) -> tuple[str, ...]:
-    """Return the fixtures that these markers name as models and do not use yet."""
     named = [mark.kwargs.get(FIXTURE.word) for mark in marks if mark.name == CASE]
     used = {name for mark in marks if mark.name == "usefixtures" for name in mark.args}
     return tuple(dict.fromkeys(n for n in named if isinstance(n, str) and n not in used))
@@ -164,7 +163,6 @@ def path_below(path: Path, root: Path) -> str | None:
 
 
 def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
-    """Yield the markers with this name and their level, which is 0 for the test itself."""
     chain = list(node.iter_parents())
     for owner, mark in node.iter_markers_with_node(name):
         yield chain.index(owner), mark

@@ -65,7 +65,6 @@ class ModelCollection:
         }
 
     def _add_tables(self, named: Collection[Path]) -> None:
-        """Add pyproject.toml, for the models that are made, fetched or absent."""
         file = self.settings.root / PYPROJECT
         if self.has_late_tables and file.is_file() and not {file, *file.parents} & set(named):
             self.config.args.append(f"{os.curdir}/{PYPROJECT}")
@@ -174,7 +173,6 @@ class ModelCollection:
         return is_ignored
 
     def _may_hold_tests(self, path: Path) -> bool:
-        """Whether a path that pytest does not always skip may contain tests."""
         if not self.opened.isdisjoint((path, *path.parents)):
             return False
         patterns = self.config.getini("python_files")
@@ -259,7 +257,6 @@ def _can_be_given(path: str) -> bool:
 
 
 def _is_meant(item: pytest.Item, path: Path, name: str) -> bool:
-    """Whether an argument with this path and name selects a test."""
     if item.path != path:
         return path in item.path.parents
     if isinstance(item.parent, OnnxFile):

@@ -101,7 +101,6 @@ def name_models_of_tests(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str,
 
 
 def _name_with_case(outcome: CaseOutcome) -> str:
-    """Return the id of the test, followed by the case if the id does not have it."""
     case_id = outcome.comparison.id
     parts = (f"::{case_id}", f"[{case_id}]", f"[{case_id}@")
     has_case = any(part in outcome.test for part in parts)

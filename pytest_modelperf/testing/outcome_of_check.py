@@ -91,7 +91,6 @@ def _engine_options(setup: Setup) -> tuple[str, ...]:
 
 
 def _generation_options(request: ProfileRequest) -> tuple[str, ...]:
-    """Return the options of a command for the same generation."""
     words: list[str] = []
     for each in request.generations:
         words += ["--prompt", str(each.prompt)] if each.prompt else []

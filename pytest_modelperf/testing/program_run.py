@@ -145,7 +145,6 @@ def _of_program(budgets: Sequence[Budget], machine: str) -> Sequence[Budget]:
 def _with_budgets(
     asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget], *, is_recorded: bool
 ) -> CheckedProgram:
-    """Add the verdicts of budgets, and run the program for them if needed."""
     if checked.measured is None and any(each.figure.needs_run for each in budgets):
         checked = replace(measure_program(asked, checked.comparison), recording=checked.recording)
     _require_items(checked, budgets)
@@ -174,7 +173,6 @@ def _with_budgets(
 
 
 def _require_items(checked: CheckedProgram, budgets: Sequence[Budget]) -> None:
-    """Raise UsageError for a budget of items if the calls yield none."""
     for budget in budgets:
         if budget.figure.source is FigureSource.ITEMS and checked.measured is not None:
             times_ns = checked.items.get(budget.figure.metric, ())

@@ -45,7 +45,6 @@ def read_words(given: Mapping[str, object], settings: RunSettings) -> ProgramWor
 
 
 def _tolerances(settings: Tolerances, given: object) -> Tolerances:
-    """Return the tolerances of the call or the run, with another default median for programs."""
     if given is not None:
         found = read_tolerances(given, "modelperf.check: tolerance")
         is_median_given = not isinstance(given, Mapping) or bool({"p50"} & set(given))

@@ -130,7 +130,6 @@ def parameters_of(item: pytest.Item, fixture: str) -> tuple[str, ...]:
 
 
 def _parameter_text(definitions: Sequence[Any], value: object, index: int) -> str:
-    """Return the id of a parameter in its fixture, or a short value, or its index."""
     ids = definitions[-1].ids if definitions else None
     if isinstance(ids, Sequence) and index < len(ids) and ids[index] is not None:
         return str(ids[index])
@@ -160,7 +159,6 @@ class JunitEntries:
 
     @property
     def _xml(self) -> Any:  # noqa: ANN401  # not public
-        """The writer of the XML, or None if no XML is written."""
         return self._config.stash.get(xml_key, None)
 
     def fail(self, tests: Mapping[str, str], properties: Mapping[str, str]) -> None:

@@ -182,7 +182,6 @@ def outcome_report(outcome: CaseOutcome) -> Report:
 
 
 def _whose(outcome: CaseOutcome) -> Iterator[Line]:
-    """Yield a line with the case if the id of the test does not have it."""
     case, model = outcome.comparison, outcome.model
     if case.id not in outcome.test:
         place = "" if model.function_file is None else f" from {model.function_file}"
@@ -270,7 +269,6 @@ def _opening(report: RunReport, verbosity: int) -> Iterator[Line]:
 
 
 def _plan_blocks(report: RunReport, verbosity: int) -> Iterator[ReportBlock]:
-    """Yield the changes of the baselines, and whether they were written."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     lines = [Line(text=describe_writing(report), is_bold=True)]
     if verbosity > _QUIET:
@@ -306,7 +304,6 @@ def _table_blocks(named: Sequence[Named], verbosity: int) -> Iterator[ReportBloc
 
 
 def _generations(named: Sequence[Named]) -> Iterator[ReportBlock]:
-    """Yield the figures of the generations that ran, with both phases on one line each."""
     figures = [
         NamedFigures(view.name, outcome.comparison.case.phase, outcome.generation)
         for outcome, view in named
@@ -359,7 +356,6 @@ def _findings(named: Sequence[Named]) -> Iterator[Section]:
 
 
 def _notes(named: Sequence[Named], verbosity: int) -> Iterator[Line]:
-    """Yield each note once with its cases. Without -v, yield only notes of unjudged cases."""
     found: dict[str, list[str]] = {}
     for outcome, view in named:
         if verbosity >= _VERBOSE or outcome.comparison.is_unjudged:

@@ -259,7 +259,6 @@ class Run(Struct):
         )
 
     def _located(self, item: pytest.Item, budgets: Sequence[Budget]) -> tuple[Budget, ...]:
-        """Resolve the paths of the other models that budgets name."""
         find = FindModel(item.path, self.settings.root)
         return tuple(
             replace(budget, companion=str(find(str(budget.companion))))
@@ -350,7 +349,6 @@ class Run(Struct):
         return checked
 
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
-        """Write a trace of the case, and run it again if its layers were not timed."""
         from pytest_modelperf.files.names import shorten_name
         from pytest_modelperf.profiler.records import Profile
         from pytest_modelperf.tracing.profile_trace import dump_trace
@@ -480,7 +478,6 @@ def _id_to_type(item: pytest.Item) -> str:
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:
-    """Return the parameters of a test by their names."""
     found: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     return found
 

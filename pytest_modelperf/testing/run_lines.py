@@ -96,7 +96,6 @@ def _describe(outcome: CaseOutcome, *, is_short: bool) -> str:
 
 
 def _without_model(line: str, outcome: CaseOutcome) -> str:
-    """Remove the path of the model at the beginning, which the id of the test already has."""
     file, model = outcome.test.partition("::")[0], outcome.model
     for name in filter(None, (file, model.path, model.name)):
         line = line.removeprefix(f"{printable(name)}: ")
@@ -226,7 +225,6 @@ def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, s
 
 
 def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
-    """Yield how much slower baselines are than when they were recorded, if that is much."""
     factors = [
         factor
         for outcome in outcomes
@@ -245,7 +243,6 @@ def _slow_baselines(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]
 
 
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
-    """Yield the judged tails for which cases have too few samples, and how to get more."""
     found = Counter(
         (metric.name, naming(outcome.comparison, [metric], PYTHON_WORDING))
         for outcome in outcomes

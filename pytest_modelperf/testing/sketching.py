@@ -110,7 +110,6 @@ def _judge(bound: BoundCheck, case: StoredCase, comparison: CaseComparison) -> C
 def _find_obstacle(
     case: StoredCase, sketch: OutputSketch, model: PreparedModel, *, has_weights: bool
 ) -> str | None:
-    """Return the reason why outputs cannot be compared, or None if they should be the same."""
     if digest_inputs(model.feeds) != sketch.inputs:
         return "it runs on other inputs than when it was recorded"
     if not has_weights and has_recorded_structure(case, model.file):

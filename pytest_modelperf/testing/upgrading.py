@@ -78,7 +78,6 @@ def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> Judge
 
 
 def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChange) -> JudgedCase:
-    """Compare the same model on both versions in a duet."""
     setup = bound.check.setup
     before = Side(source, bound.setup_with([change.recorded_requirement]))
     model = prepare(bound.bind_older(source))

@@ -85,7 +85,6 @@ def in_table(error: ModelPerfError, path: str = "", *, has_table: bool = False) 
 
 
 def _with_sizes(error: ModelPerfError, wording: Wording, paste: Callable[[FoundSizes], str]) -> str:
-    """Format the error, with sizes to paste if it is about sizes and fitting ones were found."""
     if error.asked is None:
         return error.worded(wording)
     # Imported here, because few runs need it.

@@ -113,7 +113,6 @@ class _Tracing:
 
 
 def _file_of_process(file: Path) -> Path:
-    """Return the named file for its owner, and a file next to it for any other process."""
     process = str(os.getpid())
     if os.environ.get(OWNER) == process:
         return file
@@ -142,7 +141,6 @@ def _end_with_child(recorded: Trace) -> None:
 
 
 def _end(recorded: Trace) -> None:
-    """Write the trace, and report what went wrong or is missing."""
     if not recorded.is_recording:
         return
     from pytest_modelperf.files.interrupts import interrupt_held
@@ -178,7 +176,6 @@ def _keep_exit_status() -> None:
 
 
 def _write(recorded: Trace) -> tuple[str, ...]:
-    """Write the trace, and return what went wrong or is missing."""
     import warnings
 
     from pytest_modelperf.errors import ModelPerfError

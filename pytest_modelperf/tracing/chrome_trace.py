@@ -112,7 +112,6 @@ class TraceWriter:
 
 
 def _encoded(arguments: Mapping[str, Argument]) -> str:
-    """Return the arguments that are not None, each after a comma."""
     values = {key: _safe(value) for key, value in arguments.items() if value is not None}
     return f",{_ENCODER.encode(values)[1:-1]}" if values else ""
 

@@ -19,8 +19,6 @@ from pytest_modelperf.tracing.recorder import Recorder
 
 
 class _Model(Struct, frozen=True):
-    """A model in the form that the module of an engine takes."""
-
     path: Any
     folder: str | None = None
 

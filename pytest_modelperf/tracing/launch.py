@@ -117,10 +117,6 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], example: str) -> int:
-    """Run the command, and return its exit code.
-
-    If a signal ended it, return the negative number of the signal.
-    """
     with _forwarded_signals() as forwarder:
         try:
             # Files that are open for it, such as the /dev/fd/63 of a shell, stay open.
@@ -198,7 +194,6 @@ def _is_in_foreground() -> bool:
 
 
 def _trace_files(target: Path) -> dict[Path, tuple[int, int]]:
-    """Map each trace at or next to the target to its inode and time, which a new trace changes."""
     if not has_folder(target):
         return {}
     name = re.compile(rf"{re.escape(target.stem)}(-\d+)?{re.escape(target.suffix)}")

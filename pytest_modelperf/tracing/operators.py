@@ -82,8 +82,6 @@ class _Clock(Struct):
 
 
 class _Inside:
-    """An inference of a profile, with the operators and counters inside it."""
-
     def __init__(self, inference: Span) -> None:
         self.inference = inference
         self.operators: list[Span] = []
@@ -167,7 +165,6 @@ class OperatorPlacer:
         yield Placed(calls.shapes[place], tuple(moved), timed)
 
     def _find(self, inference: Span, calls: Calls, offset_ns: int) -> int | None:
-        """Return the index of its call: the next on its thread that did not fail before running."""
         start_ns, end_ns = inference.start_ns + offset_ns, inference.end_ns + offset_ns
         at = self._at.get(inference.thread, 0)
         while at < len(calls.ids):
@@ -251,7 +248,6 @@ class _Bound(Struct):
     told: set[int] = field(default_factory=set)
 
     def facts(self, keys: Sequence[OperatorKey]) -> list[Mapping[str, Argument]]:
-        """Return the facts of each operator, in the order in which they ran."""
         # Operators without a name are matched by their order.
         new = list(dict.fromkeys(key for key in keys if key not in self.found))
         kernels = [Kernel(name=key.name, op_type=key.op_type, self_ns=()) for key in new]
@@ -352,7 +348,6 @@ class LayerFacts:
 
 
 def _binding(file: ModelFile, shapes: Shapes) -> Binding:
-    """Bind each input to the shape that the inference had."""
     specs = [
         InputSpec(declared.name, declared.dtype, shapes[declared.name])
         for declared in declared_inputs(file.proto)

@@ -49,7 +49,6 @@ def find_start_ns(measurement: Measurement) -> int | None:
 
 
 def _part_times(made: Round) -> Iterator[tuple[int | None, int | None]]:
-    """Yield the start and end of each part of a round."""
     starts = made.starts
     if starts is None or made.block.starts_ns is None:
         yield None, None
@@ -84,7 +83,6 @@ def round_spans(measurement: Measurement, zero_ns: int, merged: int = 1) -> Iter
 
 
 def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
-    """Return the parts of a round, each starting where the one before ends."""
     block_ns = start_ns + made.load_ns + made.first_ns
     starts_ns = tuple(accumulate(made.times_ns, initial=block_ns))
     return [
@@ -95,7 +93,6 @@ def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
 
 
 def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
-    """Return the parts of a round at the times when they ran."""
     starts, starts_ns = made.starts, made.block.starts_ns
     assert starts is not None, "the caller looked"  # noqa: S101  # for mypy
     assert starts_ns is not None, "the caller looked"  # noqa: S101  # for mypy
@@ -246,7 +243,6 @@ def _write_case(
 
 
 def _other_data(profile: Profile) -> dict[str, object]:
-    """Return the model, the machine, and notes for the reader of the trace."""
     merged = {
         printable(
             case.case.id
@@ -283,7 +279,6 @@ def _other_data(profile: Profile) -> dict[str, object]:
 
 
 def _round_spans(measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
-    """Return the rounds, each before its parts."""
     rounds = round_spans(measurement, zero_ns, _merged(measurement.rounds))
     return tuple(span for made in rounds for span in (made.whole, *made.parts))
 

@@ -62,8 +62,6 @@ class _Thread(threading.local):
 
 
 class _Label:
-    """A label, when and on which thread it was opened, and the label around it."""
-
     __slots__ = ("id", "is_open", "name", "outer", "overlaps", "start_ns", "thread")
 
     def __init__(
@@ -78,7 +76,6 @@ class _Label:
         self.overlaps = False
 
     def is_inside(self, other: _Label) -> bool:
-        """Whether it is the other label, or was opened inside of it."""
         label: _Label | None = self
         while label is not None and label is not other:
             label = label.outer
@@ -227,7 +224,6 @@ class Recorder:
         )
 
     def _label_on(self, thread: int) -> _Label | None:
-        """Return the innermost open label around the running code that this thread opened."""
         label = self._label.get()
         while label is not None and not (label.is_open and label.thread == thread):
             label = label.outer
@@ -391,7 +387,6 @@ class Recorder:
         return kind
 
     def _add_span(self, span: Span) -> None:
-        """Record a span, with its start on the clock of the trace."""
         if self._is_open:
             self.spool.add(write_span(replace(span, start_ns=span.start_ns - self.begun_ns)))
 

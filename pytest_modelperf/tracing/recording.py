@@ -99,8 +99,6 @@ def _layer_facts(model: Path | None, plan: bytes | None) -> LayerFacts | None:
 
 
 class _SessionOperators:
-    """The operators of one session, to be added to a recording."""
-
     def __init__(
         self,
         recorder: Recorder,
@@ -125,7 +123,6 @@ class _SessionOperators:
         self._shared: dict[tuple[int, int], tuple[object, object, Mapping[str, Argument]]] = {}
 
     def add(self) -> Iterator[Note]:
-        """Add the operators, then yield remarks on them."""
         try:
             for path in self._session.profiles:
                 profile = OrtProfile(path, is_early=self._session.is_limited)
@@ -165,7 +162,6 @@ class _SessionOperators:
 
     @property
     def _why_no_layers(self) -> str:
-        """The reason why the layers of the model are not known."""
         model = self._session.model
         if model is not None:
             return f"the layers of {printable(model.name)} cannot be read"
@@ -269,7 +265,6 @@ def _with_label(event: Event, apart: dict[int | None, str]) -> Event:
 
 
 def _lost_spans(spool: Spool) -> Iterator[Note]:
-    """Yield a note if something could not be written into the folder of the recording."""
     spool.flush()
     if spool.problem is not None:
         reason = spool.problem.strerror or str(spool.problem)

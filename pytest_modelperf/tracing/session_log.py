@@ -168,7 +168,6 @@ class _Log:
 
 
 def _single_numbers(feed: Any) -> Values:  # noqa: ANN401  # anything that the runtime takes
-    """Return the values of inputs that are a single number, which may choose a branch."""
     if not isinstance(feed, Mapping):
         return ()
     return tuple(

@@ -24,8 +24,6 @@ Record: TypeAlias = tuple[Any, ...]
 
 
 class _Piece(Struct, frozen=True):
-    """The place of some records in the file."""
-
     offset: int
     length: int
 

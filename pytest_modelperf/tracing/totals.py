@@ -192,7 +192,6 @@ class TraceSummarizer:
             self._names[event.process] = event.name
 
     def _has_failed(self, span: Span) -> bool:
-        """Whether it is an inference that raised an error, or ran inside of one."""
         if span.category is Category.INFERENCE and ERROR in span.arguments:
             self._failed_count += 1
             return True

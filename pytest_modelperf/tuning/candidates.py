@@ -179,7 +179,6 @@ def _provider(engine: str, given: Mapping[str, str]) -> str:
 
 
 def _threads(engine: str, given: Mapping[str, str], cores: int) -> Iterator[OptionSet]:
-    """Yield numbers of threads from the case's cores down by halves, but not the baseline's."""
     key = _PROVIDER_THREADS.get(_provider(engine, given), _THREADS[engine])
     threads = _number(given, key, cores)
     tried = cores

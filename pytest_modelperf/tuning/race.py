@@ -266,7 +266,6 @@ class Duets(Struct):
         return SplitDuet(starter(own, BEFORE), starter(self.against, AFTER))
 
     def _keep_outputs_apart(self, own: OptionSet) -> None:
-        """Read the outputs of both sides, each in its own process."""
         for option_set, side in ((own, BEFORE), (self.against, AFTER)):
             if option_set.name not in self.outputs:
                 with self._started(self.setup_of(option_set), side) as rig:

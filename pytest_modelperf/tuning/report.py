@@ -226,7 +226,6 @@ def refusals_of(case: TunedCase) -> list[str]:
 
 
 def _tried_table(case: TunedCase, least_gain: float) -> Table:
-    """Return a row for each set of options, the fastest first, with those that did not run last."""
     gain = f"{100 * least_gain:g} %"
     caption = (
         f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
@@ -269,7 +268,6 @@ def _answer_lines(case: TunedCase, confidence: float) -> Iterator[Line]:
 
 
 def _describe_gain(case: TunedCase) -> str:
-    """Return the gain that could have been seen, or an empty string if no rounds show one."""
     if case.most_gain is not None:
         are_all = all(t.standing is not None and t.refusal is None for t in case.tried)
         which = "above" if are_all else "that ran and may be recommended"
@@ -305,7 +303,6 @@ def _describe_doubt(each: Confirmation) -> str:
 
 
 def _limit_lines(tuning: Tuning, case: TunedCase) -> Iterator[Line]:
-    """Yield the limits that the baseline itself does not keep."""
     limits = tuning.limits
     now_ms, taken = case.baseline.p50_ms, case.baseline.memory_bytes
     if limits.latency_ms is not None and now_ms is not None and now_ms > limits.latency_ms:
@@ -318,7 +315,6 @@ def _limit_lines(tuning: Tuning, case: TunedCase) -> Iterator[Line]:
 
 
 def _cost_table(case: TunedCase) -> Table | None:
-    """Return the costs of the baseline and of the winner, or None if nothing was measured."""
     sides, names = [case.baseline], ["now"]
     if case.winner_costs is not None:
         sides, names = [*sides, case.winner_costs], [*names, "best"]
@@ -333,7 +329,6 @@ def _cost_table(case: TunedCase) -> Table | None:
 
 
 def _pasted(tuning: Tuning, case: TunedCase) -> Iterator[Code]:
-    """Yield the winner as code and as a table."""
     facts = case.winner_engine
     if case.winner is None or facts is None:
         return
@@ -347,14 +342,12 @@ def _pasted(tuning: Tuning, case: TunedCase) -> Iterator[Code]:
 
 
 def _format_speedup(ratio: Ratio | None) -> str:
-    """Return `x1.31`, or an empty string without a speedup."""
     if ratio is None:
         return ""
     return f"x{ratio.value:.2f}" if ratio.value < 99.5 else f"x{ratio.value:.0f}"
 
 
 def _format_interval(ratio: Ratio | None) -> str:
-    """Return `1.25 … 1.37`, or an empty string without an interval."""
     interval = None if ratio is None else ratio.interval
     return "" if interval is None else "{:.2f} … {:.2f}".format(*interval)
 

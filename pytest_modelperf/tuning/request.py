@@ -88,7 +88,6 @@ class TuningRequest(Struct, frozen=True):
         )
 
     def _sets(self, cores: int) -> tuple[OptionSet, ...]:
-        """Return the sets of options to try on this many cores. Raise a UsageError without any."""
         setup = self.model.setup
         if self.wanted:
             return named_sets(self.wanted, setup.options)

@@ -156,8 +156,6 @@ class Leading(Struct, frozen=True):
 
 
 class _CaseRun(Struct):
-    """The stages of one case, and what they found so far."""
-
     duets: TuningBench
     terms: TuningTerms
     left: Countdown
@@ -184,7 +182,6 @@ class _CaseRun(Struct):
         return run_race(sets, self.duets.visit, rule, left_seconds, self.choose)
 
     def faster(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Return the candidates that are shown faster and may be recommended, the fastest first."""
         found = [
             lane
             for lane in lanes
@@ -254,7 +251,6 @@ class _CaseRun(Struct):
         return () if is_other and self.outputs_vary() else changes
 
     def outputs_vary(self) -> bool:
-        """Whether the baseline itself is known to give other outputs in another process."""
         if self._varies is None:
             base, again = self.duets.outputs[""], None
             try:
@@ -292,7 +288,6 @@ class _CaseRun(Struct):
         return False
 
     def memory_of(self, option_set: OptionSet) -> int | None:
-        """Return the memory that a set of options takes, or None if it could not be measured."""
         name = option_set.name
         if name not in self.memory:
             try:
@@ -369,7 +364,6 @@ class _CaseRun(Struct):
         )
 
     def _uncompared(self) -> Iterator[str]:
-        """Yield a note if the winner's outputs are not known to be those of the baseline."""
         if self.winner is None or self._varies:
             return
         outputs = self.outputs_of(self.winner)
@@ -395,7 +389,6 @@ class _CaseRun(Struct):
 
 
 def _judge_latency(rounds: Sequence[DuetRound], limit_ms: float) -> BudgetAnswer:
-    """Judge whether the median of the first side keeps to the limit."""
     times = [each.before.times_ns for each in rounds]
     return judge_percentile(times, _MEDIAN, limit_ms * 1e6, _LATENCY_LEVEL).answer
 

@@ -65,8 +65,6 @@ _Time: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=_MAX_US)]
 
 
 class _Written(msgspec.Struct, gc=False):
-    """An event of the file."""
-
     name: str
     ph: str
     pid: _Number
@@ -116,7 +114,6 @@ class RecordedTrace:
         self.notes = tuple(_notes(self._about, broken, first))
 
     def _read_about(self) -> Mapping[str, object] | None:
-        """Return the notes after the events, or None if the end of the file is missing."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, io.SEEK_END)
@@ -150,14 +147,11 @@ def _notes(about: Mapping[str, object] | None, broken: int, first: int) -> Itera
 
 
 class _Reading:
-    """The state of reading, by process."""
-
     def __init__(self) -> None:
         self._ids = count(1)
         self._processes: dict[int, _Process] = {}
 
     def add(self, event: _Written) -> tuple[Event, ...] | None:
-        """Return the event, or None if a recording cannot have such an event."""
         if event.ph == "X":
             category = _CATEGORIES.get(event.cat)
             if category is None or event.tid is None:
@@ -195,7 +189,6 @@ class _Process:
         self._running: dict[str, list[tuple[int, int, Span]]] = defaultdict(list)
 
     def add(self, event: _Written, category: Category, thread: int, number: int) -> Span | None:
-        """Return the span, or None if it is out of order or overlaps another only in part."""
         arguments = event.args
         index = arguments.pop("operator_index", None)
         self_ms = arguments.pop("self_ms", None)
@@ -282,7 +275,6 @@ def _is_number(value: object) -> TypeGuard[int]:
 
 
 def _is_argument(value: object) -> TypeGuard[Argument]:
-    """Whether the value can be an argument: a text, a number, or a list of texts."""
     if isinstance(value, list):
         return all(isinstance(text, str) for text in value)
     return isinstance(value, bool | str) or _is_finite(value)

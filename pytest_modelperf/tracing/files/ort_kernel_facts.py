@@ -101,14 +101,11 @@ def _arguments(said: KernelTold) -> Iterator[tuple[str, Argument]]:
 
 
 class _Tensor(Struct, frozen=True):
-    """An input or output of a kernel, as text."""
-
     dtype: str
     shape: str
 
 
 def _tensors(value: object) -> list[_Tensor]:
-    """Return the tensors in the runtime's list of inputs or outputs."""
     entries = value if isinstance(value, list) else []
     return [
         _Tensor(_TYPES.get(str(dtype), str(dtype)), _shape(dims))

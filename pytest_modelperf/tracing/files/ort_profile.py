@@ -184,7 +184,6 @@ class _Reading:
             yield f"not shown: {count_of(number, 'event')} of the kind {printable(kind)!r}."
 
     def add(self, event: RawEvent) -> Iterable[Event]:
-        """Return the spans and counters that this event completes."""
         name, kind = event.name, event.cat
         if kind == "Node":
             if name.endswith(_KERNEL):

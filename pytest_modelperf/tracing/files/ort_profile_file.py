@@ -188,7 +188,6 @@ class ProfileFile:
             )
 
     def _has_own_lines(self) -> bool:
-        """Whether the runtime itself wrote the file, with one event per line."""
         first, _, rest = self._head.lstrip().partition("\n")
         own = rest.lstrip()[: len(_OWN_START)]
         return first.strip() == "[" and bool(own) and _OWN_START.startswith(own)
@@ -275,7 +274,6 @@ def _event_in(line: bytes) -> RawEvent | None:
 
 
 def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
-    """Return the event in a JSON object, or None if it lacks a name, a time or a thread."""
     name, told, at = value.get("name"), value.get("args"), _interval(value)
     if type(name) is not str or at is None:
         return None
@@ -296,7 +294,6 @@ def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
 
 
 def _decoded(decode: _Decode, text: str, at: int = 0) -> tuple[object | None, int]:
-    """Return the value at this place and its end, or None if it is missing or incomplete."""
     try:
         return decode(text, at)
     except (RecursionError, ValueError):

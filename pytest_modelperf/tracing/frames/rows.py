@@ -141,8 +141,6 @@ class _Spans:
 
 
 class _OptionalCounts:
-    """A column of whole numbers, some of them missing."""
-
     def __init__(self) -> None:
         self._values = array("q")
         self._missing = bytearray()
@@ -165,7 +163,6 @@ class _OptionalCounts:
 
 
 def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the inference, the session and the label of each span to the frame."""
     ids = frame["span_id"].to_numpy()
     parents = _rows_of(frame["parent_span_id"].fillna(0).to_numpy(np.int64), ids)
     inference = _nearest(frame, parents, Category.INFERENCE)
@@ -195,10 +192,6 @@ def _only_sessions(frame: pd.DataFrame) -> pd.Series:
 
 
 def _rows_of(wanted: Rows, ids: Rows) -> Rows:
-    """Return the row of each id, or the number of rows for an unknown id.
-
-    No span has the id 0.
-    """
     nowhere = len(ids)
     if not nowhere:
         return np.empty(0, np.int64)

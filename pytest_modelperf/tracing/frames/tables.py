@@ -235,7 +235,6 @@ def _figures(times_ns: Times) -> dict[str, float]:
 
 
 def _sorted(frame: pd.DataFrame, column: str, types: Mapping[str, str]) -> pd.DataFrame:
-    """Sort text from A to Z and numbers from the largest, with missing values last."""
     return frame.sort_values(column, ascending=types[column] == TEXT, kind="stable")
 
 
