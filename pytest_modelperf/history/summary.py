@@ -40,10 +40,7 @@ _DRIFT_LEVEL = 0.01
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """The part of a history to list.
-
-    None selects everything; `since` leaves out older points.
-    """
+    """The part of a history to list. None selects everything; `since` leaves out older points."""
 
     metric: HistoryMetric = HistoryMetric.P50
     model: str | None = None
@@ -63,10 +60,7 @@ class Drift(Struct, frozen=True):
 
 
 class PastRuns(Struct, frozen=True):
-    """The chains of the latency in one file, by case and engine.
-
-    `notes` say what was skipped.
-    """
+    """The chains of the latency in one file, by case and engine. `notes` say what was skipped."""
 
     file: HistoryFile
     chains: Mapping[tuple[str, str | None], ChainOfCase]

@@ -125,10 +125,7 @@ def ignored_by_git(project: Project, paths: Sequence[str]) -> frozenset[str]:
 
 
 class _Walk(Struct):
-    """A walk through folders, one by one.
-
-    Links to folders are not followed, so it ends.
-    """
+    """A walk through folders, one by one. Links to folders are not followed, so it ends."""
 
     root: Path
     baselines: Path

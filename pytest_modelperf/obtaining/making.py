@@ -82,10 +82,7 @@ class Making(Struct, frozen=True, kw_only=True):
     uses_kept: bool = True
 
     def make(self, origin: ModelOrigin, name: str) -> MadeModel:
-        """Return the file of the model.
-
-        `name` distinguishes models of the same function.
-        """
+        """Return the file of the model. `name` distinguishes models of the same function."""
         folder = (self.folder / self._key(origin, name)).absolute()
         # With the lock, the processes of a session make a model only once.
         with locked(folder, math.inf), self._importing():
@@ -183,10 +180,7 @@ def _code_file(function: Callable[[], object]) -> str | None:
 
 
 def _is_plain(function: Callable[[], object]) -> bool:
-    """Whether a function depends only on its code.
-
-    A closure holds other values, too.
-    """
+    """Whether a function depends only on its code. A closure holds other values, too."""
     return _code(function) is not None and not getattr(function, "__closure__", None)
 
 

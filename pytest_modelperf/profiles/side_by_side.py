@@ -82,10 +82,7 @@ class BesideFirst(NamedTuple):
 
 
 def put_beside_first(kept: Sequence[NamedProfile]) -> BesideFirst:
-    """Put each profile next to the first.
-
-    Raise UsageError if none has a case in common with it.
-    """
+    """Put each profile next to the first. Raise UsageError if none has a case in common with it."""
     first, *others = kept
     found = [_try_beside(first, other) for other in others]
     pairs = tuple(each for each in found if isinstance(each, SideBySide))

@@ -122,10 +122,7 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The folder of the model.
-
-        Raises UsageError if it is a link, which could lead anywhere.
-        """
+        """The folder of the model. Raises UsageError if it is a link, which could lead anywhere."""
         path = self.root / self.folder
         if path.is_symlink():
             raise UsageError(

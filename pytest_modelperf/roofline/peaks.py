@@ -98,10 +98,7 @@ def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
 
 
 def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
-    """Add peaks to those of their machine, replacing old ones.
-
-    Return a note if that fails.
-    """
+    """Add peaks to those of their machine, replacing old ones. Return a note if that fails."""
     path = _path(folder, peaks.machine_key)
     try:
         others = _read(path)
@@ -364,10 +361,7 @@ def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
 
 
 class _Loaded(Struct, frozen=True):
-    """A model whose file and inputs the worker has.
-
-    `feed` names the inputs.
-    """
+    """A model whose file and inputs the worker has. `feed` names the inputs."""
 
     model: Model
     path: str

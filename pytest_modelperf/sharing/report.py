@@ -18,10 +18,7 @@ from pytest_modelperf.text.units import format_bytes
 
 
 def share_report(share: Share, target: str) -> Report:
-    """Return the report.
-
-    `target` is the path of the files.
-    """
+    """Return the report. `target` is the path of the files."""
     likening = share.likening
     files = files_of(share)
     sizes = ", ".join(f"{name} {format_bytes(len(data))}" for name, data in files.items())

@@ -60,10 +60,7 @@ def _measured_ratio(metric: Metric) -> StoredRatio | None:
 
 
 class RunConditions(Struct, frozen=True):
-    """The facts that all lines of a run share.
-
-    `machine` is the key of this machine.
-    """
+    """The facts that all lines of a run share. `machine` is the key of this machine."""
 
     date: dt.datetime
     revision: Revision

@@ -90,10 +90,7 @@ def _set_apart(labels: Sequence[_Label], label: _Label | None) -> None:
 
 
 class _Inferences(Struct, frozen=True):
-    """The facts of one kind of inferences.
-
-    `session` and `shapes` are indexes in the recorder.
-    """
+    """The facts of one kind of inferences. `session` and `shapes` are indexes in the recorder."""
 
     arguments: dict[str, Argument]
     session: int

@@ -46,10 +46,7 @@ _NOTHING: Mapping[str, Argument] = {}
 
 
 class Note(Struct, frozen=True):
-    """A remark on a recording.
-
-    `is_loss` says that something is missing from the recording.
-    """
+    """A remark on a recording. `is_loss` says that something is missing from the recording."""
 
     text: str
     is_loss: bool = False

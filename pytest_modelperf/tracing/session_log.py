@@ -33,10 +33,7 @@ Sizes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class LoggedSession(NamedTuple):
-    """The model of a session and its options.
-
-    A model in memory is identified by its digest.
-    """
+    """The model of a session and its options. A model in memory is identified by its digest."""
 
     model: str | None
     sha256: str | None

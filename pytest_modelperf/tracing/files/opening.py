@@ -80,10 +80,7 @@ _CATEGORIES = {category.value: category for category in Category}
 
 
 class RecordedTrace:
-    """A trace as events.
-
-    Once all events are read, `notes` say what the trace lacks.
-    """
+    """A trace as events. Once all events are read, `notes` say what the trace lacks."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

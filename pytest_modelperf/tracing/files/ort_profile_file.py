@@ -103,10 +103,7 @@ class Interval(Struct, frozen=True):
 
 
 class ProfileFile:
-    """A profile file.
-
-    After `events()` is read, its attributes say what was wrong.
-    """
+    """A profile file. After `events()` is read, its attributes say what was wrong."""
 
     def __init__(self, path: Path, chunk_characters: int = _CHUNK) -> None:
         self.path = path
