@@ -23,10 +23,10 @@ from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.records import SIDE_BY_SIDE
 from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
+from pytest_modelperf.profiles.store import dump_named, read_named
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.peaks import KeptPeaks, find_peaks, keep_peaks

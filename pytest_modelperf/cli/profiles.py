@@ -164,9 +164,8 @@ class _Shown(Struct, frozen=True):
 def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, shown: _Shown
 ) -> None:
-    from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.report import profile_list_report
-    from pytest_modelperf.profiles.store import list_profiles
+    from pytest_modelperf.profiles.store import dump_profile_list, list_profiles
 
     found = list_profiles(store, request, operators, COMMAND_WORDING)
     beside = None if shown.outputs.html_file is None else _beside_first(found)
@@ -197,10 +196,9 @@ def _show_flops(
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.shown.tables.layers import LayerView
-    from pytest_modelperf.profiles.document import dump_named
     from pytest_modelperf.profiles.report import named_report
     from pytest_modelperf.profiles.side_by_side import find_theoretical_rooflines
-    from pytest_modelperf.profiles.store import count_flops
+    from pytest_modelperf.profiles.store import count_flops, dump_named
     from pytest_modelperf.roofline.peaks import cache_folder
 
     counted = count_flops(store.model, request, operators)

@@ -16,8 +16,8 @@ from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.obtaining.addresses import read_address
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
+from pytest_modelperf.spec.case_spec import DeclaredMember, DeclaredWorkload
 from pytest_modelperf.spec.run_definitions import UpdateMode
-from pytest_modelperf.spec.workloads import DeclaredMember, DeclaredWorkload
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import SECONDS, as_float, as_seconds, nearest, shown, suggestion
 

@@ -9,29 +9,52 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import record_case, record_counts
+from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.comparing.sizes import with_size
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.graph.digests import SeenFile
 from pytest_modelperf.graph.model_file import ModelFile, open_model
-from pytest_modelperf.profiler.measured_cases import measure_case
+from pytest_modelperf.profiler.measured_cases import measure_case, measure_function
 from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.model_in_worker import StartRig, Stopwatch, check_cores
+from pytest_modelperf.profiler.model_in_worker import StartRig, Stopwatch, Watch, check_cores
 from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.prepare import prepare
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import profile_both, size_on_disk
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.testing.budget_figures import measure_for_budgets, require_measured
-from pytest_modelperf.testing.case_budgets import require_history, with_budgets
+from pytest_modelperf.testing.budget_figures import (
+    installed_for_budgets,
+    measure_for_budgets,
+    require_measured,
+    setup_for_limits,
+)
+from pytest_modelperf.testing.budgets import (
+    LimitedFigures,
+    budget_notes,
+    static_budget_metrics,
+    time_limits,
+    timed_budget_metrics,
+)
+from pytest_modelperf.testing.case_budgets import (
+    NOTHING_RAN,
+    require_history,
+    with_budgets,
+    with_run,
+)
 from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
-from pytest_modelperf.testing.function_check import check_function, count_function, run_function
 from pytest_modelperf.testing.judging import judge_case, settle_alone, with_link
 from pytest_modelperf.testing.outcome_of_check import make_outcome
-from pytest_modelperf.testing.outcomes import CaseOutcome
+from pytest_modelperf.testing.outcomes import (
+    NO_OLDER_VERSION,
+    NOTHING_JUDGED,
+    NOTHING_RECORDED,
+    CaseOutcome,
+)
 from pytest_modelperf.testing.sketching import sketch_outputs, with_sketch_judged
 from pytest_modelperf.testing.upgrading import engine_change_of, judge_upgrade
 
@@ -138,8 +161,7 @@ class Checker(Struct, frozen=True):
         stopwatch = Stopwatch(self.context.watch)
         bound = None
         if check.is_function:
-            found = check_function(self.context, check, stopwatch)
-            facts, result = found.facts, found.result
+            facts, result = check_function(self.context, check, stopwatch)
         else:
             bound = BoundCheck.bind(self.context, check, stopwatch)
             if not self.context.is_static:
@@ -272,3 +294,91 @@ def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
         judged, accept=check.accept, advice=None, engine_change=change, is_upgrade=True
     )
     return replace(checked, outcome=outcome, upgrade=judged)
+
+
+# -- Python functions: they have budgets, but no graph, baseline or older version
+
+
+_MEMORY = "peak_memory_mb"
+
+
+def check_function(
+    context: CheckContext, check: CaseCheck, watch: Watch
+) -> tuple[ModelFacts, CaseResult]:
+    """Judge a function by its budgets alone, and return its known facts as a model too."""
+    is_static = context.is_static
+    _require_times(check)
+    found = _not_run(check) if is_static else _run(context, check, watch)
+    (profile,) = found.cases
+    case, measured = profile.case, profile.measured
+    installed = installed_for_budgets(check.budgets)
+    figures = LimitedFigures(None, None, case.batch_size, measured, installed=installed)
+    metrics = (
+        *timed_budget_metrics(_timed(check), figures, check.gate.limit_level),
+        *static_budget_metrics(check.budgets, figures),
+    )
+    notes = [
+        *budget_notes(check.budgets, measured, context.machine.key),
+        *([NOTHING_JUDGED] if not check.budgets else []),
+        *([NOTHING_RECORDED] if context.update is not None else []),
+        *([NO_OLDER_VERSION] if context.against is not None else []),
+        *([NOTHING_RAN] if is_static and _timed(check) else []),
+    ]
+    comparison = CaseComparison(case, metrics, (), notes=tuple(notes), after=side_run(measured))
+    return found.model, CaseResult(with_run(comparison, measured), profile)
+
+
+def _timed(check: CaseCheck) -> list[Budget]:
+    return [budget for budget in check.budgets if budget.figure.is_timed]
+
+
+def _require_times(check: CaseCheck) -> None:
+    """Raise UsageError for budgets of figures that a function does not have.
+
+    A function has no load time per round, because its module is imported only once.
+    """
+    for budget in check.budgets:
+        if not budget.figure.is_of_code:
+            raise UsageError(
+                f"{budget.word} is for models, and this is a Python function: leave it out, and "
+                "limit its latency or peak_memory_mb."
+            )
+        if budget.word == _MEMORY and callable(check.model):
+            raise UsageError(
+                "peak_memory_mb needs a process of its own, and a function object runs in the "
+                "process of the test: give the name of the function, as in "
+                "'my_package.models:run', so that another process imports it."
+            )
+
+
+def count_function(check: CaseCheck) -> CaseProfile:
+    """Return the profile of a function without a run, which has only its case."""
+    (size,), (cores,) = check.request.batch_sizes, check.request.cores
+    return CaseProfile(Case(size or 1, cores), None)
+
+
+def run_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseProfile:
+    """Measure the function of a check, or raise MeasureError if that fails."""
+    return _run(context, check, watch).cases[0]
+
+
+def _run(context: CheckContext, check: CaseCheck, watch: Watch) -> Profile:
+    if not callable(check.model) and not isinstance(check.model, str):
+        raise UsageError(
+            "the engine callable runs a Python function: give one, or its name, such as "
+            "'my_package.models:run'."
+        )
+    engine = context.extensions.engines.find("callable")
+    (size,) = check.request.batch_sizes
+    gate = replace(check.gate, limits=time_limits(check.budgets, size or 1))
+    setup = setup_for_limits(replace(check.setup, engine=engine), gate)
+    is_enough = gate.fits if gate.limits else None
+    profile = measure_function(check.model, check.request, setup, watch, is_enough)
+    require_measured(profile.cases[0])
+    return profile
+
+
+def _not_run(check: CaseCheck) -> Profile:
+    model = check.model
+    name = model if isinstance(model, str) else getattr(model, "__qualname__", type(model).__name__)
+    return Profile(ModelFacts.named(str(name)), (count_function(check),))

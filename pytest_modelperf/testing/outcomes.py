@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct, field
@@ -16,6 +17,7 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     UpdatePlan,
 )
+from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import (
     COMPARED_CASE,
@@ -289,3 +291,15 @@ RUN = JsonDocument(
         ),
     ),
 )
+
+
+# -- outcomes as text in a test report, which pytest-xdist and other plugins pass on
+
+
+def pack(outcomes: Iterable[CaseOutcome]) -> str:
+    return to_text(tuple(outcomes))
+
+
+def unpack(text: str) -> tuple[CaseOutcome, ...]:
+    """Return the outcomes that `pack` wrote."""
+    return from_text(text, tuple[CaseOutcome, ...])

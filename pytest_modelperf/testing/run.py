@@ -131,8 +131,8 @@ class Run(Struct):
     def settle_ahead(self, items: Iterable[pytest.Item]) -> None:
         """Settle the cases of these tests that need no measurement, before the first test runs."""
         from pytest_modelperf.baselines.store import BaselineStore
+        from pytest_modelperf.testing.ahead import SettledCache
         from pytest_modelperf.testing.checking import Checker
-        from pytest_modelperf.testing.settled_cache import SettledCache
 
         run = getattr(self.config, "workerinput", {}).get("testrunuid")
         cache = None if self.settings.no_cache else SettledCache.of_user(run)

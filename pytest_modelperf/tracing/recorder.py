@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import itertools
+import mmap
 import os
 import tempfile
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.worker.working_folder import leave_inherited
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.tracing.memory import ResidentMemory
 from pytest_modelperf.tracing.records import ERROR, Argument, Category, Counter, Span
 from pytest_modelperf.tracing.spool import HIDDEN, INFERENCE, Spool, write_counter, write_span
 
@@ -390,3 +390,41 @@ class Recorder:
     def _is_here(self) -> bool:
         """Whether this is the recorded process, and not one forked from it."""
         return self._is_open and os.getpid() == self.process
+
+
+# -- the resident memory of this process, which is read often
+
+
+_STATM = Path("/proc/self/statm")
+
+
+class ResidentMemory:
+    """The resident memory of this process.
+
+    The file stays open, so that a read takes a microsecond. On platforms without it, reads return
+    None.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.open(_STATM, os.O_RDONLY)
+        except OSError:
+            self._file = -1
+        self._page_bytes = mmap.PAGESIZE
+
+    def read_bytes(self) -> int | None:
+        if self._file < 0 or not hasattr(os, "pread"):
+            return None
+        try:
+            _, resident, _ = os.pread(self._file, 128, 0).split(b" ", 2)
+            return int(resident) * self._page_bytes
+        except (OSError, ValueError):
+            # A program that becomes a daemon closes all files, and another file may then get this
+            # number.
+            return None
+
+    def close(self) -> None:
+        if self._file >= 0:
+            with suppress(OSError):
+                os.close(self._file)
+        self._file = -1

@@ -53,10 +53,9 @@ from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.report_pairs import side_by_side_report
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
-from pytest_modelperf.profiles.store import ProfileStore
+from pytest_modelperf.profiles.store import ProfileStore, dump_named, read_named
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.report.model import Report, Rows
 from pytest_modelperf.report.page import TextStyle

@@ -27,7 +27,6 @@ from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
-from pytest_modelperf.profiles.document import dump_named
 from pytest_modelperf.profiles.records import (
     SIDE_BY_SIDE,
     WORK_AND_TIME,
@@ -43,6 +42,7 @@ from pytest_modelperf.profiles.store import (
     MAX_NAME,
     ProfileStore,
     check_name,
+    dump_named,
     find_older,
     is_function,
     model_folder,

@@ -19,8 +19,8 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
+from pytest_modelperf.testing.ahead import SettledCache
 from pytest_modelperf.testing.checking import Checker
-from pytest_modelperf.testing.settled_cache import SettledCache
 from tests.support.recordings import record_baseline
 from tests.support.timed_models import store
 from tests.testing.test_plans import LIMITS, stack
@@ -258,7 +258,7 @@ def test_a_cache_that_cannot_be_written_keeps_nothing(
 
 
 def test_the_oldest_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_modelperf.testing.settled_cache._MOST_FILES", 4)
+    monkeypatch.setattr("pytest_modelperf.testing.ahead._MOST_FILES", 4)
     cache = SettledCache(tmp_path / "settled", run="1")
     cache.prune()
     for number in range(5):

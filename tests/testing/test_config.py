@@ -24,13 +24,12 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
-from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.case_spec import CaseSpec, DeclaredMember, DeclaredWorkload
 from pytest_modelperf.spec.declaring import MODEL_KEYS, ModelTables, matches
 from pytest_modelperf.spec.kinds import read, read_default, read_typed
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode
 from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.spec.sources import RunSettings, check_ini_keys, read_settings
-from pytest_modelperf.spec.workloads import DeclaredMember, DeclaredWorkload
 
 _ROOT = Path("/project")
 ALWAYS = Measure.ALWAYS
