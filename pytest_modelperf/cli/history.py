@@ -149,7 +149,7 @@ ACTIONS = {"push": push, "pull": pull}
 
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes", "size_bytes")
-# Same as the formats of `history.exchange`, which a help text does not import.
+# Same as the formats of `history.report`, which a help text does not import.
 _FORMATS = ("otava", "github-action-benchmark", "bencher")
 _DRIFTED = 1
 
@@ -275,7 +275,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     needs_points = other_format == "otava" or any(file is not None for file in files)
     found = read_history(store, query, None if needs_points else _index())
     if other_format is not None:
-        from pytest_modelperf.history.exchange import FORMATS
+        from pytest_modelperf.history.report import FORMATS
 
         show(FORMATS[other_format](found))
         is_shown = False

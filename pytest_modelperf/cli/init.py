@@ -112,7 +112,7 @@ def init(  # noqa: PLR0913  # each is the answer to a question
     modelperf init tools.export:encoder
     modelperf init --from -- python bench.py
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.init.planning import plan_setup
+    from pytest_modelperf.init.planning import plan_setup, settle_changes, write_changes
     from pytest_modelperf.init.records import SetupPart, inner_path
     from pytest_modelperf.init.report import (
         change_report,
@@ -122,7 +122,6 @@ def init(  # noqa: PLR0913  # each is the answer to a question
         nothing_used,
         survey_report,
     )
-    from pytest_modelperf.init.settling import settle_changes, write_changes
     from pytest_modelperf.init.surveying import find_project, untracked_files
 
     here = Path.cwd()
@@ -288,8 +287,8 @@ def _tell_written(changes: Sequence[FileChange], accepted: Sequence[FileChange])
 
 
 def _measure_noise() -> None:
+    from pytest_modelperf.init.planning import measure_noise
     from pytest_modelperf.init.report import noise_report
-    from pytest_modelperf.init.settling import measure_noise
 
     try:
         with shown_progress() as progress:

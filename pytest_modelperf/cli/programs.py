@@ -98,8 +98,8 @@ def bisect_program(
     By default the good end is the accepted commit, and the bad end is HEAD.
     """
     require_options(test, BISECT_OPTIONS)
-    from pytest_modelperf.bisect.programs import ProgramBisect
-    from pytest_modelperf.bisect.programs import bisect_program as search
+    from pytest_modelperf.bisect.request import ProgramBisect
+    from pytest_modelperf.bisect.request import bisect_program as search
     from pytest_modelperf.programs.check import check_program
     from pytest_modelperf.programs.versions import versions_of
 
@@ -116,7 +116,7 @@ def bisect_program(
 
 
 def _find(test: str, limits: TypedLimits, progress: Watch) -> NamedProgram:
-    from pytest_modelperf.testing.named_program import find_program
+    from pytest_modelperf.testing.program_check import find_program
 
     seconds = limits.max_seconds
     typed = [] if seconds is None else [f"--modelperf-max-seconds={seconds}"]

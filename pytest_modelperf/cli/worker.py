@@ -40,8 +40,8 @@ def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
 
     check_cluster_extra("modelperf worker")
 
+    from pytest_modelperf.cluster.connection import serve
     from pytest_modelperf.cluster.places import is_encrypted
-    from pytest_modelperf.cluster.worker import serve
 
     def tell(own: str) -> None:
         click.echo(f"measuring for {address} at {own}", err=True)

@@ -27,12 +27,6 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Pro
 from pytest_modelperf.profiler.request import profile_both, size_on_disk
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.testing.budget_figures import (
-    installed_for_budgets,
-    measure_for_budgets,
-    require_measured,
-    setup_for_limits,
-)
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     budget_notes,
@@ -42,7 +36,11 @@ from pytest_modelperf.testing.budgets import (
 )
 from pytest_modelperf.testing.case_budgets import (
     NOTHING_RAN,
+    installed_for_budgets,
+    measure_for_budgets,
     require_history,
+    require_measured,
+    setup_for_limits,
     with_budgets,
     with_run,
 )

@@ -36,7 +36,7 @@ from pytest_modelperf.profiler.model_request import (
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.spec.run_definitions import CLUSTER, UpdateMode
-from pytest_modelperf.testing.budget_figures import require_measured
+from pytest_modelperf.testing.case_budgets import require_measured
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf, baseline_of_case
 from pytest_modelperf.testing.checking import Checked, Checker, compare_request
 from pytest_modelperf.testing.judging import older_model

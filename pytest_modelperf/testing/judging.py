@@ -37,7 +37,7 @@ from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.looks import LOOKS
 from pytest_modelperf.testing.against import older_version
-from pytest_modelperf.testing.budget_figures import measure_for_budgets
+from pytest_modelperf.testing.case_budgets import measure_for_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.outcomes import BaselineLink
 from pytest_modelperf.text.escaping import printable

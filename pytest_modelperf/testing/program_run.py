@@ -25,7 +25,6 @@ from pytest_modelperf.programs.rounds import Pace
 from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.looks import share_level
-from pytest_modelperf.testing.budget_figures import installed_for_budgets
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     budget_notes,
@@ -33,7 +32,7 @@ from pytest_modelperf.testing.budgets import (
     static_budget_metrics,
     timed_budget_metrics,
 )
-from pytest_modelperf.testing.case_budgets import improvement_metric
+from pytest_modelperf.testing.case_budgets import improvement_metric, installed_for_budgets
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import Run

@@ -11,7 +11,6 @@ import pytest
 from inline_snapshot import snapshot
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
-from pytest_modelperf.bisect.programs import ProgramBisect, bisect_program
 from pytest_modelperf.bisect.records import (
     BISECT,
     Answer,
@@ -22,6 +21,7 @@ from pytest_modelperf.bisect.records import (
     VersionRange,
 )
 from pytest_modelperf.bisect.report import bisect_report
+from pytest_modelperf.bisect.request import ProgramBisect, bisect_program
 from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances

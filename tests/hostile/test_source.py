@@ -60,7 +60,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("profiler/worker/starter.py", "exec"): "the same",
     ("profiler/worker/starter.py", "marshal"): "the same, compiled by the process that starts this",
     ("profiler/worker/starter.py", "pickle"): "plain values: what would run anything is refused",
-    ("testing/budget_figures.py", "import_module"): "the module of a function that a budget names",
+    ("testing/case_budgets.py", "import_module"): "the module of a function that a budget names",
     ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
     ("obtaining/making.py", "import_module"): "onnx_ir, by a fixed name",
     ("files/open_files.py", "import_module"): "resource, which Windows lacks",

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import PLAIN, ModelError
+from pytest_modelperf.init.planning import measure_noise
 from pytest_modelperf.init.records import FileChange, Project, Remark, SetupPart
 from pytest_modelperf.init.report import change_report, noise_report, survey_report
-from pytest_modelperf.init.settling import measure_noise
 from pytest_modelperf.init.surveying import Survey, find_project, survey_project
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report

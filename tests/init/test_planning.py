@@ -18,10 +18,11 @@ from pytest_modelperf.init.planning import (
     Wishes,
     add_twins_line,
     plan_setup,
+    settle_changes,
     usual_service,
+    write_changes,
 )
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart
-from pytest_modelperf.init.settling import settle_changes, write_changes
 from pytest_modelperf.init.surveying import find_project, untracked_files
 from tests.support.checkout import ROOT
 from tests.support.full_disk import room_for

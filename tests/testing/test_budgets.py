@@ -21,7 +21,6 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.rounds import sample
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.records import Growth
-from pytest_modelperf.testing.budget_figures import setup_for_limits, speedup_metric
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     budget_notes,
@@ -31,7 +30,12 @@ from pytest_modelperf.testing.budgets import (
     time_limits,
     timed_budget_metrics,
 )
-from pytest_modelperf.testing.case_budgets import improvement_metric, with_run
+from pytest_modelperf.testing.case_budgets import (
+    improvement_metric,
+    setup_for_limits,
+    speedup_metric,
+    with_run,
+)
 from tests.support.comparisons import SAME
 from tests.support.fake_bench import MS, FakeBench, FakeClock, steady
 from tests.support.profiles import make_measurement, make_round
