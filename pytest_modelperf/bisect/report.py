@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -295,33 +295,32 @@ def _format_outputs_of(step: BisectStep) -> str:
     return "" if step.judged is None else describe_output_change(step).removeprefix("differ by ")
 
 
+def _format_work_of(step: BisectStep) -> str:
+    return "" if step.metric is None else _format_work(step.metric)
+
+
 def _format_time_change(step: BisectStep) -> str:
     if step.metric is None:
         return "same model" if step.is_same_model else ""
     return format_change(step.metric)
 
 
-_OUTPUT_COLUMNS: tuple[FilledColumn[BisectStep], ...] = (
-    (Column("outputs"), _format_outputs_of),
-    (Column("limit"), lambda step: format_outputs(step.allowed)),
-)
-_TIME_COLUMNS: tuple[FilledColumn[BisectStep], ...] = (
-    (Column("p50"), lambda s: "" if s.metric is None else format_figure(_TIME, s.metric.after)),
-    (Column("change"), _format_time_change),
-    (Column("interval"), lambda s: "" if s.metric is None else format_interval(s.metric)),
-    (Column("limit"), lambda step: f"{100 * step.allowed:+.1f} %"),
-    (Column("rounds"), lambda step: f"{_rounds(step) or ''}"),
-)
-
-
-_WORK_COLUMNS: tuple[FilledColumn[BisectStep], ...] = (
-    (Column("work", is_text=True), lambda s: "" if s.metric is None else _format_work(s.metric)),
-    (Column("limit"), lambda step: f"{100 * step.allowed:+.1f} %"),
-)
-_COLUMNS = {
-    BisectFigure.LATENCY: _TIME_COLUMNS,
-    BisectFigure.OUTPUTS: _OUTPUT_COLUMNS,
-    BisectFigure.WORK: _WORK_COLUMNS,
+_COLUMNS: Mapping[BisectFigure, tuple[FilledColumn[BisectStep], ...]] = {
+    BisectFigure.OUTPUTS: (
+        (Column("outputs"), _format_outputs_of),
+        (Column("limit"), lambda step: format_outputs(step.allowed)),
+    ),
+    BisectFigure.LATENCY: (
+        (Column("p50"), lambda s: "" if s.metric is None else format_figure(_TIME, s.metric.after)),
+        (Column("change"), _format_time_change),
+        (Column("interval"), lambda s: "" if s.metric is None else format_interval(s.metric)),
+        (Column("limit"), lambda step: f"{100 * step.allowed:+.1f} %"),
+        (Column("rounds"), lambda step: f"{_rounds(step) or ''}"),
+    ),
+    BisectFigure.WORK: (
+        (Column("work", is_text=True), _format_work_of),
+        (Column("limit"), lambda step: f"{100 * step.allowed:+.1f} %"),
+    ),
 }
 
 

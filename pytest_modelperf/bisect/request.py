@@ -313,7 +313,9 @@ class _TimeJudge(Struct, frozen=True):
         case = _compared(question, check, self.compare)
         metric = case.metric("latency_p50")
         if metric is None:
-            raise MeasureError(f"{_both(question)} could not be compared in time.")
+            raise MeasureError(
+                f"{question.good.label} and {question.other.label} could not be compared in time."
+            )
         return Judged(metric.verdict, metric, _without_work_limits(case))
 
 
@@ -347,10 +349,6 @@ def _in_one_line(failure: str) -> str:
     first, *others = failure.splitlines()
     last = others[-1].removeprefix("E").strip() if others else ""
     return f"{first.removesuffix(':')}: {last}" if last else first
-
-
-def _both(question: Question) -> str:
-    return f"{question.good.label} and {question.other.label}"
 
 
 def _is_worse(metric: Metric) -> bool:

@@ -114,7 +114,6 @@ def pull(folder: str | None, branch: str, remote: str) -> None:
     modelperf history pull --dir /tmp/history
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.history.branch import pull_history
-    from pytest_modelperf.text.escaping import printable
     from pytest_modelperf.text.words import count_of
 
     store, there = _open(folder, branch, remote)
@@ -246,12 +245,13 @@ def history(  # noqa: PLR0913  # one parameter per option
 
     push and pull keep the lines on a branch. A model of such a name is ./push.
     """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.comparing.limits import read_share
     from pytest_modelperf.history.records import HISTORY, HistoryMetric
     from pytest_modelperf.history.report import drift_lines, history_report
     from pytest_modelperf.history.repository import find_commit_url, find_last_tag
     from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
 
-    allowed = None if allowed_drift is None else _parse_drift(allowed_drift)
+    allowed = None if allowed_drift is None else read_share(allowed_drift, "--fail-on-drift")
     first_day = None if since is None else _parse_day(since)
     if commit_url is not None:
         _check_commit_url(commit_url, outputs)
@@ -325,12 +325,6 @@ def _model_folder(model: str, root: Path) -> str:
     from pytest_modelperf.profiles.store import model_folder
 
     return model_folder(str(Path(model).absolute()), root)
-
-
-def _parse_drift(text: str) -> float:
-    from pytest_modelperf.comparing.limits import read_share
-
-    return read_share(text, "--fail-on-drift")
 
 
 def _parse_day(text: str) -> dt.datetime:

@@ -125,12 +125,6 @@ def _settle_streams() -> None:
         )
 
 
-def _no_folder() -> UsageError:
-    return UsageError(
-        "the working folder was removed: change to one that exists, as in cd .., and try again."
-    )
-
-
 def _has_working_folder() -> bool:
     try:
         Path.cwd()
@@ -222,7 +216,11 @@ class _Group(click.Group):
             if lack is not None:
                 raise _Failure(lack) from error
             if isinstance(error, FileNotFoundError) and not _has_working_folder():
-                raise _Failure(_no_folder()) from error
+                gone = UsageError(
+                    "the working folder was removed: change to one that exists, as in cd .., and "
+                    "try again."
+                )
+                raise _Failure(gone) from error
             import traceback
 
             with suppress(OSError):

@@ -78,7 +78,9 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     is_shown = outputs.check(model, input_file=cases.input_file)
     from pytest_modelperf.sharing.making import REPLACED_FILES, write_share
 
-    target = folder.output or _usual_name(model, is_anonymous=folder.anonymous)
+    # The usual name reveals nothing about an anonymous model.
+    usual = "shared-model" if folder.anonymous else f"{Path(model).stem}-shared"
+    target = folder.output or usual
     folder.check(target, REPLACED_FILES, model, cases.input_file)
     extensions = load_extensions(plugins)
     request = request_of_one_size(cases, "a model is shared")
@@ -107,8 +109,3 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     if not is_shown:
         click.echo(describe_likeness(found.likening), err=True)
     raise SystemExit(_UNDECIDED if likeness is Likeness.UNDECIDED else _UNLIKE)
-
-
-def _usual_name(model: str, *, is_anonymous: bool) -> str:
-    """Return a name in the working folder, which reveals nothing about an anonymous model."""
-    return "shared-model" if is_anonymous else f"{Path(model).stem}-shared"

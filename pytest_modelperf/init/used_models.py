@@ -79,16 +79,15 @@ def _remark(inner: str, search: ModelSearch) -> Remark:
 def _path_of_bytes(session: SessionRuns, project: Project, search: ModelSearch) -> str | Remark:
     for inner in search.models:
         path = project.root / inner
-        if path.stat().st_size == session.size and _digest(path) == session.sha256:
+        if (
+            path.stat().st_size == session.size
+            and hashlib.sha256(path.read_bytes()).hexdigest() == session.sha256
+        ):
             return inner
     size = format_bytes(session.size)
     return Remark(
         f"a model in memory, {size}", "no file of the project has these bytes: save them to one"
     )
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -36,7 +36,7 @@ from pytest_modelperf.profiler.shown.page_data import (
 )
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
-from pytest_modelperf.profiles.records import CasePair, DifferentCondition, NamedProfile, SideBySide
+from pytest_modelperf.profiles.records import CasePair, NamedProfile, SideBySide
 from pytest_modelperf.profiles.side_by_side import (
     UNTESTED,
     describe_doubt,
@@ -234,7 +234,10 @@ def engines_of(named: NamedProfile) -> Sequence[str]:
 
 
 def _pair_section(pair: SideBySide, top: int | None) -> Section:
-    unlike = (Line(text=_describe_unlike(each), tone=Tone.UNSURE) for each in pair.unlike)
+    unlike = (
+        Line(text=f"{each.what}: {each.before} -> {each.after}", tone=Tone.UNSURE)
+        for each in pair.unlike
+    )
     single = (Line(text=_describe_single(pair, *each)) for each in pair.single)
     layers = [_layers_section(case, top) for case in pair.pairs]
     doubt = Line(text=describe_doubt(pair), tone=Tone.UNSURE)
@@ -249,10 +252,6 @@ def _pair_section(pair: SideBySide, top: int | None) -> Section:
         ),
         is_open=False,
     )
-
-
-def _describe_unlike(each: DifferentCondition) -> str:
-    return f"{each.what}: {each.before} -> {each.after}"
 
 
 def _describe_single(pair: SideBySide, name: str, case: Case) -> str:

@@ -108,7 +108,7 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
         opening=(*starmap(_model_line, labelled), *_best_lines(sweep)),
         blocks=(
             *measured_blocks(sweep),
-            *_failures(sweep),
+            *map(Failure, unmeasured_reasons(sweep)),
             *scaling_blocks(sweep),
             *_layer_sections(sweep, wording),
         ),
@@ -165,11 +165,6 @@ def _method(sweep: Sweep) -> str:
 
 
 # -- configurations that were not measured
-
-
-def _failures(sweep: Sweep) -> Iterator[ReportBlock]:
-    for text in unmeasured_reasons(sweep):
-        yield Failure(text)
 
 
 def unmeasured_reasons(sweep: Sweep) -> Iterator[str]:

@@ -72,7 +72,7 @@ def _side_rows(side: SweepSide, title: str, caption: str) -> Rows:
         points,
         *_size_columns(_configuration_of),
         (Column("p50 ms"), _median),
-        (Column("p95 ms", rank=1), _tail),
+        (Column("p95 ms", rank=1), lambda point: _plain(point, 95.0)),
         (Column("items/s"), lambda point: _rate(point.throughput)),
         (Column("", is_text=True), lambda point: _MARKS[side.spot.role(point.id)]),
         caption=caption,
@@ -94,7 +94,7 @@ def _change_table(sweep: Sweep) -> Table:
         return shown[change.id]
 
     def median_of(place: int) -> Callable[[PointChange], str]:
-        return lambda change: _plain_median(by_id[place][change.id])
+        return lambda change: _plain(by_id[place][change.id], 50.0)
 
     table = table_of(
         "B over A",
@@ -157,14 +157,9 @@ def _median(point: SweepPoint) -> str:
     return text if median.value_ns is None else f"{text} ± {_share(median.half_width)}"
 
 
-def _plain_median(point: SweepPoint) -> str:
-    median = percentile_of(point, 50.0)
-    return "" if median is None else format_percentile(median)
-
-
-def _tail(point: SweepPoint) -> str:
-    tail = percentile_of(point, 95.0)
-    return "" if tail is None else format_percentile(tail)
+def _plain(point: SweepPoint, percent_: float) -> str:
+    found = percentile_of(point, percent_)
+    return "" if found is None else format_percentile(found)
 
 
 def percentile_of(point: SweepPoint, percent_: float) -> Percentile | None:

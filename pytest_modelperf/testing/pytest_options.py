@@ -45,7 +45,9 @@ def add_options(parser: pytest.Parser) -> None:
                 help=_help(setting),
             )
         if setting.is_in_files:
-            parser.addini(setting.ini, setting.option_help, type=_ini_type(setting), default=None)
+            # Not "bool": pytest rejects an invalid text without naming the key.
+            kind: Literal["linelist", "string"] = "linelist" if setting.is_repeatable else "string"
+            parser.addini(setting.ini, setting.option_help, type=kind, default=None)
 
 
 def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
@@ -111,8 +113,3 @@ def _add_update(group: pytest.OptionGroup, setting: Setting) -> None:
 def _help(setting: Setting) -> str:
     text = setting.option_help.replace("%", "%%")
     return f"{text} (default: {setting.default_text})" if setting.default_text else text
-
-
-def _ini_type(setting: Setting) -> Literal["linelist", "string"]:
-    # Not "bool": pytest rejects an invalid text without naming the key.
-    return "linelist" if setting.is_repeatable else "string"
