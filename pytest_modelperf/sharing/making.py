@@ -1,4 +1,4 @@
-"""Make a model without its weights, compare it with the original, and write the folder."""
+"""Make a model without its weights, compare it with the original, write and report it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from pytest_modelperf.graph.weights.run_plan import (
 )
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.records import Checkup
+from pytest_modelperf.profiler.doctor.report import describe_checkup
 from pytest_modelperf.profiler.engines.session_facts import session_attributes
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -44,10 +45,27 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.sharing.readme import render_readme
-from pytest_modelperf.sharing.records import DOCUMENT_FILE, SHARE, Likening, Share, SharedInput
+from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Tone, lines_of
+from pytest_modelperf.sharing.readme import (
+    describe_likeness,
+    describe_method,
+    describe_plan,
+    describe_size,
+    render_readme,
+    times_table,
+)
+from pytest_modelperf.sharing.records import (
+    DOCUMENT_FILE,
+    SHARE,
+    Likeness,
+    Likening,
+    Share,
+    SharedInput,
+)
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
+from pytest_modelperf.text.units import format_bytes
 
 # This is enough to see how noisy a machine is.
 _CHECKUP_SECONDS = 10.0
@@ -243,3 +261,36 @@ def files_of(share: Share) -> Mapping[str, bytes]:
 def write_share(share: Share, target: str) -> None:
     """Write the folder or the archive, and remove weights drawn for an earlier model."""
     write_folder(files_of(share), target, stale=(WEIGHTS_FILE,))
+
+
+# -- a share as a report
+
+
+def share_report(share: Share, target: str) -> Report:
+    """Return the report. `target` is the path of the files."""
+    likening = share.likening
+    files = files_of(share)
+    sizes = ", ".join(f"{name} {format_bytes(len(data))}" for name, data in files.items())
+    weights = (
+        f"The weights that its program draws take {format_bytes(share.weight_bytes)}. Read the "
+        "files before you publish them."
+    )
+    return Report(
+        title="A model without its weights",
+        subject=describe_likeness(likening),
+        tone=Tone.GOOD if likening.likeness is Likeness.SAME else Tone.UNSURE,
+        opening=(Line(text=describe_plan(likening)),),
+        blocks=(
+            Rows(times_table(likening, describe_size(share), "median")),
+            Paragraph(
+                (
+                    Line(text=describe_method(likening)),
+                    Line(text=describe_machine_line(share.machine)),
+                    Line(text=describe_engine(share.checkup.engine)),
+                    Line(word="doctor", text=describe_checkup(share.checkup)),
+                    *lines_of(share.doubts, "note"),
+                )
+            ),
+            Paragraph((Line(text=f"{target}: {sizes}", is_bold=True), Line(text=weights))),
+        ),
+    )

@@ -34,8 +34,7 @@ from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorkers
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.systems.process import OWN_PROCESS
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf, baseline_of_case
-from pytest_modelperf.testing.checking import Checked, Checker, SettledCheck
-from pytest_modelperf.testing.outcome_of_check import of_model
+from pytest_modelperf.testing.checking import Checked, Checker, SettledCheck, of_model
 from pytest_modelperf.text.version import __version__
 
 # The share of the available memory that models may use while their plans are made.

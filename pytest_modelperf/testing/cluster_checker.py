@@ -38,10 +38,9 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.spec.run_definitions import CLUSTER, UpdateMode
 from pytest_modelperf.testing.case_budgets import require_measured
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf, baseline_of_case
-from pytest_modelperf.testing.checking import Checked, Checker, compare_request
+from pytest_modelperf.testing.checking import Checked, Checker, compare_request, of_model
 from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
-from pytest_modelperf.testing.outcome_of_check import of_model
 from pytest_modelperf.testing.outcomes import NOT_SENT
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
