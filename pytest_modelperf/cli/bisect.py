@@ -266,10 +266,7 @@ def _check_outputs(place: ClusterOptions) -> None:
 def _find_range(
     model: str, searched: RangeOptions, setup: Setup
 ) -> tuple[VersionRange, str | None]:
-    """Return the versions to search, and the package that they are releases of.
-
-    The package is None for commits.
-    """
+    """Return the versions to search, and the package of releases or None for commits."""
     if searched.commits is not None:
         from pytest_modelperf.bisect.versions import commits_between
 

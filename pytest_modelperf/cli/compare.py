@@ -254,10 +254,7 @@ def _write_comparison(
 def _read_baseline(
     before: str, after: str, request: ProfileRequest
 ) -> tuple[Baseline | None, ProfileRequest]:
-    """Return the baseline in a folder such as `baselines/encoder`, and the request as recorded.
-
-    If `before` is a model, there is no baseline, and the request stays as it is.
-    """
+    """Return the baseline in a folder with the request as recorded, or None for a model."""
     from pytest_modelperf.baselines.recorded import request_as_recorded
     from pytest_modelperf.baselines.store import BaselineStore
 
@@ -274,10 +271,7 @@ def _read_baseline(
 
 
 def _baseline_folder(before: str) -> Path:
-    """Return the folder of a baseline.
-
-    Even for `.`, it ends in the name that identifies the model.
-    """
+    """Return the folder of a baseline. Even for `.`, its name identifies the model."""
     folder = Path(before)
     return folder.resolve() if folder.name in {"", ".."} else folder
 

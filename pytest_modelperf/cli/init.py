@@ -203,10 +203,7 @@ def _survey(
 def _survey_program(
     project: Project, places: Sequence[Path], program: tuple[str, ...] | None
 ) -> Survey:
-    """Run a program, and survey the models that it used.
-
-    Raises UsageError if the program failed or used no model.
-    """
+    """Survey the models that a program used. Raises UsageError if it failed or used none."""
     from msgspec.structs import replace
 
     from pytest_modelperf.init.surveying import survey_project

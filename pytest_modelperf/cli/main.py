@@ -229,10 +229,7 @@ class _Group(click.Group):
             raise SystemExit(_FAULT) from None
 
     def _at_other_sizes(self, error: ModelPerfError, context: click.Context) -> Any:  # noqa: ANN401  # the same
-        """Run the command with guessed sizes if allowed.
-
-        Otherwise raise the error, which names them.
-        """
+        """Run the command with guessed sizes if allowed, or raise the error, which names them."""
         typed: tuple[str, ...] = context.meta[_TYPED]
         found = find_for(error, typed)
         again = guessed(found, typed)

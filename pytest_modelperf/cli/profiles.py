@@ -175,10 +175,7 @@ def _list(
 
 
 def _beside_first(found: ProfileList) -> BesideFirst | None:
-    """Compare the first profile with each other one.
-
-    Returns None for a single profile, which has its own page.
-    """
+    """Compare the first profile with each other one, or return None if it is the only one."""
     from pytest_modelperf.profiles.side_by_side import put_beside_first
 
     if not found.kept:

@@ -279,10 +279,7 @@ def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> Non
 
 
 def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
-    """End with exit status 3 if a configuration failed, or if nothing was measured.
-
-    The report says why. If no report is shown, this function does.
-    """
+    """End with exit status 3 if not all was measured, and say why unless a report does."""
     from pytest_modelperf.profiler.records import Outcome
 
     lacking = [p for side in result.sides for p in side.points if p.latency is None]

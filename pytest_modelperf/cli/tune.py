@@ -150,10 +150,7 @@ def _show_tuning(result: Tuning, outputs: OutputOptions, *, is_shown: bool) -> N
 
 
 def _end_unless_measured(result: Tuning, *, is_shown: bool) -> None:
-    """End with exit status 3 if a case, or options that the user named, could not be measured.
-
-    The report says why. If no report is shown, this function does.
-    """
+    """End with exit status 3 if not all was measured, and say why unless a report does."""
     if not result.has_failed:
         return
     if not is_shown:

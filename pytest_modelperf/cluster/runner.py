@@ -95,10 +95,7 @@ class _RefusedError(Exception):
 
 
 class _Running(Struct):
-    """A job that was submitted to Dask, and the addresses where it may run.
-
-    `address` is None until the job has begun.
-    """
+    """A job that was submitted to Dask. `address` is None until the job has begun."""
 
     job: Job
     allowed: Sequence[str]

@@ -236,10 +236,7 @@ def _word(answer: GitAnswer) -> str:
 
 
 def _refusal(answer: GitAnswer) -> str:
-    """Return the line in which git or the remote gives the reason of a failure.
-
-    Other lines only say that something failed.
-    """
+    """Return the line in which git or the remote gives the reason of a failure."""
     lines = [line.strip() for line in answer.words.splitlines()]
     told = (line for line in lines if line.startswith(_REFUSALS))
     return printable(" ".join(next(told, answer.reason).split()))

@@ -186,10 +186,7 @@ def _page_of_run(point: HistoryPoint) -> str | None:
 
 
 def _shift_entry(shift: Shift) -> Entry:
-    """Return the logarithm of a change, its text, and the text of its interval.
-
-    The last is empty if the change is exact.
-    """
+    """Return the logarithm of a change, its text, and that of its interval, empty if exact."""
     low, high = map(_percent, shift.bounds(INTERVAL_QUANTILE))
     return {
         "log": _in_units(shift.log_ratio),

@@ -80,10 +80,7 @@ def _page_of_list(found: ProfileList, beside: BesideFirst | None) -> Report:
 
 
 def _first_command(found: ProfileList) -> str:
-    """Return the command that keeps a first profile.
-
-    A model without counts and errors is a function.
-    """
+    """Return the command that keeps a first profile, of a function if there are no counts."""
     is_function = found.flops is None and not found.unusable
     engine = " --engine callable" if is_function else ""
     folder = "" if found.folder is None else f" --profile-dir {shell_path(found.folder)}"

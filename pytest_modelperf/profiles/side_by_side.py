@@ -123,10 +123,7 @@ def _ids(named: NamedProfile) -> str:
 
 
 def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
-    """Pair both cases, with the largest differences first.
-
-    No difference counts as shown, or as a cause.
-    """
+    """Pair both cases, with the largest differences first. None of them counts as shown."""
     found = Differences.between(before, after, _NOT_SHOWN)
     layers = [change for change in found.of_layers() if change.time is not None]
     return CasePair(

@@ -216,10 +216,7 @@ def _require_no_baseline(spec: CaseSpec) -> None:
 
 
 def _parts(spec: CaseSpec, model: TestedModel, whole: ProfileRequest) -> tuple[ProfileRequest, ...]:
-    """Return a request for each phase of a generation, or `whole` if nothing is generated.
-
-    Raise UsageError for settings about phases that the model lacks, or about items.
-    """
+    """Return a request for each phase of a generation, or `whole` if nothing is generated."""
     _require_no_items(spec)
     if not whole.generations:
         _require_phases(spec, ())

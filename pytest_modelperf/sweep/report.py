@@ -323,10 +323,7 @@ def _profiled_blocks(profiled: CaseProfile) -> Iterator[ReportBlock]:
 
 
 def _rows(sweep: Sweep) -> Iterator[tuple[Cell, ...]]:
-    """Yield all configurations of all sides, in the requested order.
-
-    Rows of B have the ratios B over A.
-    """
+    """Yield all configurations of all sides. Rows of B have the ratios B over A."""
     changes = {change.id: change for change in sweep.changes}
     for label, side in zip(LABELS, sweep.sides, strict=False):
         for point in side.points:

@@ -252,10 +252,7 @@ class RunEnding(Struct):
     def _noting_problems(
         self, baseline: str = "", lost: dict[str, str] | None = None
     ) -> Iterator[None]:
-        """Turn an error of one step into a problem, so that the next steps still run.
-
-        The baseline is added to `lost` with the reason.
-        """
+        """Turn an error of one step into a problem, and keep why a baseline was lost."""
         try:
             yield
         except ModelPerfError as error:

@@ -293,10 +293,7 @@ class RunHooks:
             return (yield)
 
     def _find_machines(self, items: Sequence[pytest.Item], stack: ExitStack) -> None:
-        """Submit the cases to the cluster, which stays open until the stack is closed.
-
-        Raise ModelPerfError if a case has no machine, before anything runs.
-        """
+        """Submit the cases to the cluster, or raise ModelPerfError before anything runs."""
         cases = [case for case in map(case_of, items) if case is not None]
         for case in cases:
             self.run.require_machine(case)

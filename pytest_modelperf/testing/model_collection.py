@@ -93,10 +93,7 @@ class ModelCollection:
         )
 
     def _ignored_by_pytest(self, skipped: Sequence[str]) -> Callable[[Path], bool]:
-        """Return a function for whether pytest ignores a path for reasons besides norecursedirs.
-
-        Examples are `--ignore` and a virtual environment. pytest does not check its arguments.
-        """
+        """Return a function for whether pytest ignores a path, norecursedirs aside."""
         hook, root = self.config.hook.pytest_ignore_collect, self.settings.root
 
         @cache

@@ -85,10 +85,7 @@ class LiveLine:
 
 
 def _is_wanted(reporter: pytest.TerminalReporter | None, config: pytest.Config) -> bool:
-    """Whether to draw: on a terminal with cursor codes, in the main process.
-
-    Nothing is drawn if pytest is quiet, or if tests write to the terminal too.
-    """
+    """Whether to draw: not if pytest is quiet, or if tests write to the terminal too."""
     return (
         reporter is not None
         and bool(reporter.isatty)

@@ -89,10 +89,7 @@ def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChang
 
 
 def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) -> JudgedCase:
-    """Add the outputs of the current model on both versions.
-
-    They are judged if the case has a limit for them, and only shown otherwise.
-    """
+    """Add the outputs of the current model on both versions, judged only if there is a limit."""
     comparison = found.comparison
     if comparison.failure is not None:
         return found

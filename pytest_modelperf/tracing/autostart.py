@@ -55,10 +55,7 @@ def start() -> None:
 
 
 def _choose_owner() -> str:
-    """Return the number of this process, or `_NO_OWNER`.
-
-    With a launcher, only the launcher's child can be the owner.
-    """
+    """Return the number of this process. With a launcher, only its child can be the owner."""
     launcher = os.environ.get(LAUNCHER)
     return str(os.getpid()) if launcher in {None, str(os.getppid())} else _NO_OWNER
 

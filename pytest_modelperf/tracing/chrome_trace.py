@@ -75,10 +75,7 @@ class TraceWriter:
         self._add({"name": what, "ph": "M", "pid": process, **of_thread, "args": arguments})
 
     def _span(self, span: Span) -> str:
-        """Return the span as JSON, formatted by hand for speed.
-
-        A trace may have a million spans.
-        """
+        """Return the span as JSON, formatted by hand: a trace may have a million spans."""
         arguments = self._arguments(span.arguments)
         if span.pool:
             arguments += _encoded(span.pool)

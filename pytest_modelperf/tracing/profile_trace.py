@@ -289,10 +289,7 @@ def _merged(rounds: Sequence[Round]) -> int:
 
 
 def _layer_spans(case: CaseProfile, measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
-    """Return the typical inference and its layers, starting with the first round.
-
-    The result is empty if no layer was timed.
-    """
+    """Return the typical inference and its layers, or nothing if no layer was timed."""
     begun_ns = find_start_ns(measurement)
     low_ns = 0 if begun_ns is None else begun_ns - zero_ns
     rows = place_rows(case, low_ns)

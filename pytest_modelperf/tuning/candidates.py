@@ -168,10 +168,7 @@ def _set(options: Mapping[str, str]) -> OptionSet:
 
 
 def _provider(engine: str, given: Mapping[str, str]) -> str:
-    """Return the first provider of ONNX Runtime in lower case, as in `cuda`.
-
-    It is empty if none is given.
-    """
+    """Return the first provider of ONNX Runtime in lower case, as in `cuda`, or an empty text."""
     if engine != _ORT:
         return ""
     first = given.get("provider", "").split(",")[0].strip().lower()

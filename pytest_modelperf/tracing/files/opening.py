@@ -238,10 +238,7 @@ class _Process:
         return True
 
     def _around(self, span: Span) -> Span | None:
-        """Return the span around it on its thread.
-
-        For an operator alone, that is the only running inference of its session.
-        """
+        """Return the span around it, or the only running inference for an operator alone."""
         own = self._rows[span.thread].open
         if own:
             return own[-1]

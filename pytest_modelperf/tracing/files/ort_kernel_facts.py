@@ -121,10 +121,7 @@ def _shape(dims: object) -> str:
 
 
 def _precision(inputs: list[_Tensor], outputs: list[_Tensor]) -> str | None:
-    """Return the type of a kernel's arithmetic.
-
-    That is the type of its first input, or of the output if the input is an index.
-    """
+    """Return the type of a kernel's first input, or of its output if that is an index."""
     found = inputs[:1]
     if not found or found[0].dtype in _INDEX_TYPES:
         found = outputs[:1] or found

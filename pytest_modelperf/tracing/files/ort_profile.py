@@ -431,10 +431,7 @@ def _follow(ended: _Ended, last: _Ended | None) -> None:
 
 
 def _placed(running: Mapping[int, list[_Ended]], low_ns: int, high_ns: int) -> list[_Ended]:
-    """Move the kernels of each thread into this time.
-
-    In the result, each comes after the kernel that it ran in.
-    """
+    """Move the kernels of each thread into this time, each after the kernel that it ran in."""
     operators = []
     for ended in running.values():
         pending: list[_Place] = [(item, None, low_ns, high_ns) for item in reversed(ended)]
