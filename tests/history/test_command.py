@@ -123,7 +123,7 @@ def test_the_size_of_a_model_is_listed_since_runs_store_it() -> None:
     assert [(entry["value"], entry["unit"]) for entry in json.loads(told)] == [(6_000_000, "bytes")]
 
 
-def test_a_metric_without_points_says_what_can_be_listed() -> None:
+def test_a_metric_without_points_says_why_and_what_can_be_listed() -> None:
     write_lines([make_line()])
     assert document("--metric", "p95")["cases"] == []
     listed = run("history", "--metric", "p95")
@@ -132,10 +132,6 @@ def test_a_metric_without_points_says_what_can_be_listed() -> None:
     assert "--metric macs" in listed.out
     listed = run("history", "--metric", "size_bytes")
     assert "not stored yet; the next run will store it" in " ".join(listed.out.split())
-
-
-def test_a_day_after_the_last_point_is_told_as_the_reason() -> None:
-    write_lines([make_line()])
     listed = run("history", "--since", "2026-05-01")
     assert listed.exit_code == 0
     assert "no point since 2026-05-01 has a latency p50" in listed.out
@@ -156,17 +152,12 @@ def test_the_json_is_of_its_type() -> None:
     assert case.since_first.low < 0.1 < case.since_first.high
 
 
-def test_the_csv_has_a_row_for_each_point() -> None:
+def test_the_csv_has_a_row_for_each_point_and_marks_steps() -> None:
     write_lines(stepping([1.0, 1.1]))
     rows = list(csv.DictReader(run("history", "--csv", "-").out.splitlines()))
     assert len(rows) == 16
     assert float(rows[-1]["ratio"]) == pytest.approx(1.1)
     assert float(rows[-1]["low"]) < 1.1 < float(rows[-1]["high"])
-
-
-def test_the_csv_marks_steps() -> None:
-    write_lines(stepping([1.0, 1.1]))
-    rows = csv.DictReader(run("history", "--csv", "-").out.splitlines())
     assert [index for index, row in enumerate(rows) if row["is_step"] == "1"] == [8]
 
 
@@ -287,8 +278,7 @@ def test_what_cannot_be_listed_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("levels", "bars"),
-    [([0.0], "▅"), ([0.0, 0.0], "▅▅"), ([0.0, 0.1], "▁█"), ([0.0, 0.002], "▄▅")],
+    ("levels", "bars"), [([0.0], "▅"), ([0.0, 0.0], "▅▅"), ([0.0, 0.1], "▁█"), ([0.0, 0.002], "▄▅")]
 )
 def test_a_sparkline_shows_small_changes_as_small(levels: list[float], bars: str) -> None:
     assert sparkline(levels) == bars

@@ -135,10 +135,7 @@ def test_a_changed_file_is_read_again(
 
 @pytest.mark.parametrize(
     "query",
-    [
-        HistoryQuery(metric=HistoryMetric.MACS),
-        HistoryQuery(since=make_line(45).date),
-    ],
+    [HistoryQuery(metric=HistoryMetric.MACS), HistoryQuery(since=make_line(45).date)],
     ids=["metric", "since"],
 )
 def test_another_query_does_not_get_the_answer_of_the_first(

@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.history.records import (
-    ChainedLine,
-    FiguresLine,
-    HistoryLine,
-    P50Line,
-    P95Line,
-)
+from pytest_modelperf.history.records import ChainedLine, FiguresLine, HistoryLine, P50Line, P95Line
 from pytest_modelperf.history.store import MAX_LINE_BYTES, HistoryFile, HistoryStore
 from tests.history.lines import commit_of, make_line
 
@@ -65,10 +59,8 @@ def test_a_torn_line_is_skipped_with_a_note_and_the_next_write_mends_the_file(
     whole = file.path.read_bytes()
     kept = data.draw(st.integers(min_value=len(first) + 2, max_value=len(whole) - 3))
     file.path.write_bytes(whole[:kept])
-
     assert list(file.read(HistoryLine)) == [make_line(1)]
     assert file.notes == [f"{file.path}: line 2 skipped, incomplete, or not a line of a history"]
-
     file.append([make_line(3)])
     assert list(file.read(HistoryLine)) == [make_line(1), make_line(3)]
     assert file.path.read_bytes().endswith(b"\n")

@@ -34,6 +34,13 @@ def run(*arguments: str, core: object = None) -> Result:
     return Result(code if isinstance(code, int) else 0, out.getvalue(), err.getvalue())
 
 
+def refusal(*arguments: str) -> str:
+    """What the command says of input that it refuses."""
+    result = run(*arguments)
+    assert result.exit_code == 2
+    return result.err
+
+
 def spawn(*arguments: str) -> Result:
     """The command as a process of its own."""
     done = subprocess.run(

@@ -55,6 +55,13 @@ def assert_says_no_internals(result: pytest.RunResult) -> None:
         result.stderr.no_fnmatch_line(pattern)
 
 
+def assert_usage_error(result: pytest.RunResult, *lines: str) -> None:
+    """That a run ended before its tests, and says why in lines of its own."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(lines)
+    assert_says_no_internals(result)
+
+
 def between(lines: Sequence[str], first: str, last: str) -> str:
     """The lines after the one that holds `first`, up to the one that holds `last`."""
     begin = next(i for i, line in enumerate(lines) if first in line)
