@@ -264,87 +264,56 @@ UPGRADE = (
     "`python -m pip install --upgrade pytest-modelperf`."
 )
 CASE = ("profile", "cases", 0)
+# The place in a case, what is there, and what is told of it.
+BROKEN_CASES: list[tuple[tuple[str | int, ...], object, str]] = [
+    (("latency", "p50_ms"), "fast", "latency.p50_ms: expected float | null, got str."),
+    (("outcome",), "fine\x1b", "outcome: invalid enum value 'fine\\x1b'."),
+    (("id",), "b2-c1", "id: a case of this batch size, cores and dims is b1-c1."),
+    (("layers", 0, "fused"), ["x"], 'layers[0].fused[0]: there is no layer "x".'),
+    (("layers", 0, "params"), None, "layers[0].params: expected a value, found null."),
+    (("seconds",), None, "seconds: expected a value, found null."),
+    (("raw", 0, "times_ns", 0), True, "raw[0].times_ns[0]: expected int, got bool."),
+    (
+        ("roofline", "peaks", "bandwidths"),
+        [],
+        "roofline.peaks.bandwidths: expected array of length >= 1.",
+    ),
+    (
+        ("roofline", "peaks", "measured"),
+        "2026-02-31",
+        "roofline.peaks.measured: invalid RFC3339 encoded date.",
+    ),
+    (
+        ("roofline", "peaks", "macs_per_second", "float32"),
+        0,
+        "roofline.peaks.macs_per_second[...]: expected float >= 1.0.",
+    ),
+    (("roofline", "layers", 0, "id"), "x", 'roofline.layers[0].id: there is no layer "x".'),
+]
+NEWER = "this file has schema 2, and this version reads up to 1."
 
 
 @pytest.mark.parametrize(
     ("key", "value", "found", "advice"),
     [
-        (
-            (*CASE, "latency", "p50_ms"),
-            "fast",
-            ", profile.cases[0].latency.p50_ms: expected float | null, got str.",
-            MEND,
+        *(
+            ((*CASE, *key), value, f", profile.cases[0].{found}", MEND)
+            for key, value, found in BROKEN_CASES
         ),
-        (
-            ("schema",),
-            2,
-            ", schema: this file has schema 2, and this version reads up to 1.",
-            UPGRADE,
-        ),
-        (
-            ("profile", "schema"),
-            2,
-            ", profile.schema: this file has schema 2, and this version reads up to 1.",
-            UPGRADE,
-        ),
+        (("schema",), 2, f", schema: {NEWER}", UPGRADE),
+        (("profile", "schema"), 2, f", profile.schema: {NEWER}", UPGRADE),
         (
             ("name",),
             "other",
             ', name: the name is "other", but the file is baseline.json.',
             "Name the file after the profile that is in it.",
         ),
-        (
-            ("extra",),
-            1,
-            ": object contains unknown field extra.",
-            MEND,
-        ),
+        (("extra",), 1, ": object contains unknown field extra.", MEND),
+        (("date",), "2026-02-31T00:00:00Z", ", date: invalid RFC3339 encoded datetime.", MEND),
         (
             ("date",),
-            "2026-02-31T00:00:00Z",
-            ", date: invalid RFC3339 encoded datetime.",
-            MEND,
-        ),
-        (
-            (*CASE, "outcome"),
-            "fine\x1b",
-            ", profile.cases[0].outcome: invalid enum value 'fine\\x1b'.",
-            MEND,
-        ),
-        (
-            (*CASE, "id"),
-            "b2-c1",
-            ", profile.cases[0].id: a case of this batch size, cores and dims is b1-c1.",
-            MEND,
-        ),
-        (
-            (*CASE, "layers", 0, "fused"),
-            ["x"],
-            ', profile.cases[0].layers[0].fused[0]: there is no layer "x".',
-            MEND,
-        ),
-        (
-            (*CASE, "roofline", "peaks", "bandwidths"),
-            [],
-            ", profile.cases[0].roofline.peaks.bandwidths: expected array of length >= 1.",
-            MEND,
-        ),
-        (
-            (*CASE, "roofline", "peaks", "measured"),
-            "2026-02-31",
-            ", profile.cases[0].roofline.peaks.measured: invalid RFC3339 encoded date.",
-            MEND,
-        ),
-        (
-            (*CASE, "roofline", "peaks", "macs_per_second", "float32"),
-            0,
-            (", profile.cases[0].roofline.peaks.macs_per_second[...]: expected float >= 1.0."),
-            MEND,
-        ),
-        (
-            (*CASE, "roofline", "layers", 0, "id"),
-            "x",
-            ', profile.cases[0].roofline.layers[0].id: there is no layer "x".',
+            "2026-01-31T14:05:09+02:00",
+            ", date: expected a time in UTC such as 2026-01-31T12:00:00Z.",
             MEND,
         ),
         (
@@ -356,31 +325,7 @@ CASE = ("profile", "cases", 0)
         (
             ("profile", "model", "sha256"),
             f"{64 * 'a'}\n",
-            (", profile.model.sha256: expected a SHA-256 digest of 64 hexadecimal digits."),
-            MEND,
-        ),
-        (
-            (*CASE, "seconds"),
-            None,
-            ", profile.cases[0].seconds: expected a value, found null.",
-            MEND,
-        ),
-        (
-            (*CASE, "layers", 0, "params"),
-            None,
-            ", profile.cases[0].layers[0].params: expected a value, found null.",
-            MEND,
-        ),
-        (
-            ("date",),
-            "2026-01-31T14:05:09+02:00",
-            ", date: expected a time in UTC such as 2026-01-31T12:00:00Z.",
-            MEND,
-        ),
-        (
-            (*CASE, "raw", 0, "times_ns", 0),
-            True,
-            ", profile.cases[0].raw[0].times_ns[0]: expected int, got bool.",
+            ", profile.model.sha256: expected a SHA-256 digest of 64 hexadecimal digits.",
             MEND,
         ),
     ],
@@ -416,16 +361,8 @@ OPTIONAL = {
     *MachineFacts.__struct_fields__,
     *("key", "load_ms", "first_load_ms", "first_inference_ms", "layer_types", "begun_ns"),
     *("items_per_second", "flops", "coverage", "elementwise_ops", "backward_macs"),
-    *(
-        "effective_macs",
-        "activation_bytes",
-        "ratio",
-        "roofline",
-        "least_ms",
-        "gain_ms",
-        "share",
-        "gain_interval_ms",
-    ),
+    *("effective_macs", "activation_bytes", "ratio", "roofline", "least_ms", "gain_ms", "share"),
+    "gain_interval_ms",
     *("intensity", "achieved_per_second", "attainable_per_second", "achieved_bytes_per_second"),
     *("bytes_per_second", "balance", "given_dims", "total_bytes"),
     "function_file",
@@ -463,17 +400,23 @@ def test_what_is_computed_from_other_values_may_be_missing(store: ProfileStore) 
     assert json.loads(dump_named(store.read("baseline"))) == approximately(DOCUMENT)
 
 
-def test_a_profile_of_a_newer_schema_is_refused_whatever_else_it_has(store: ProfileStore) -> None:
-    document = {**DOCUMENT, "profile": {"schema": 2, "models": []}}
-    write(store, json.dumps(document))
-    assert "profile.schema: this file has schema 2" in message_of(store)
-
-
-def test_what_is_no_json_is_refused_with_its_line(store: ProfileStore) -> None:
-    write(store, '{\n"schema": 1,\n')
-    assert re.search(r"baseline\.json, line 3: .*\. Restore ", message_of(store))
-    write(store, b"\xff")
-    assert "line 1: a byte that is not UTF-8" in message_of(store)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{\n"schema": 1,\n', r"baseline\.json, line 3: .*\. Restore "),
+        (b"\xff", "line 1: a byte that is not UTF-8"),
+        (
+            json.dumps({**DOCUMENT, "profile": {"schema": 2, "models": []}}),
+            "profile.schema: this file has schema 2",
+        ),
+    ],
+    ids=["no JSON", "no UTF-8", "a newer schema, whatever else it has"],
+)
+def test_what_is_no_profile_of_this_version_is_refused(
+    store: ProfileStore, content: str | bytes, message: str
+) -> None:
+    write(store, content)
+    assert re.search(message, message_of(store))
 
 
 def test_a_link_is_not_followed(store: ProfileStore, tmp_path: Path) -> None:
@@ -611,14 +554,13 @@ def test_a_broken_profile_can_be_replaced_and_removed(store: ProfileStore) -> No
     assert store.names() == ()
 
 
-def test_only_the_profile_is_left_of_keeping_and_nothing_of_removing(store: ProfileStore) -> None:
+def test_keeping_and_removing_leave_nothing_else_and_take_nothing_of_others(
+    store: ProfileStore,
+) -> None:
     store.keep(named(timed(5)))
     assert [p.name for p in store.root.rglob("*")] == ["classifier", "baseline.json"]
     store.remove("baseline")
     assert list(store.root.rglob("*")) == []
-
-
-def test_what_else_lies_in_the_folder_stays(store: ProfileStore) -> None:
     store.keep(named(timed(5)))
     (store.path / "notes.txt").write_text("mine")
     store.remove("baseline")
@@ -659,16 +601,6 @@ def test_a_place_that_cannot_be_written_is_said_before_measuring(tmp_path: Path)
     ProfileStore(tmp_path / "new" / "folder", "net", "net.onnx").check_writable()
 
 
-def test_profiles_of_another_file_are_told(tmp_path: Path) -> None:
-    model = tmp_path / "net.onnx"
-    model.write_bytes(b"")
-    older = replace(timed(5), model=replace(timed(5).model, sha256="0" * 64))
-    unknown = named(timed(5), "unknown")
-    assert find_older(str(model), [unknown]) is None
-    # Without a model that can be read nothing is said of it.
-    assert find_older(str(model), [named(older)]) is None
-
-
 def test_a_profile_of_other_weights_beside_the_model_is_told(tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"
     text = "g (float[1,16] x) => (float[1,8] y) { y = MatMul(x, w) }"
@@ -677,6 +609,10 @@ def test_a_profile_of_other_weights_beside_the_model_is_told(tmp_path: Path) -> 
     assert find_older(str(model), kept) == frozenset()
     zero(weights)
     assert find_older(str(model), kept) == frozenset({"baseline"})
+    # Nothing is said of a profile without a digest, nor of a model that cannot be read.
+    assert find_older(str(model), [named(timed(5), "unknown")]) is None
+    model.write_bytes(b"")
+    assert find_older(str(model), kept) is None
 
 
 # -- side by side
@@ -686,7 +622,7 @@ def test_side_by_side_are_the_cases_that_both_have() -> None:
     found = put_side_by_side(named(measured_cases(), "all"), named(timed(5), "one"))
     assert [pair.id for pair in found.pairs] == ["b1-c1"]
     assert [(name, case.id) for name, case in found.single] == [
-        *(("all", case_id) for case_id in ("b1-c2", "b8-c1", "b8-c2")),
+        *(("all", case_id) for case_id in ("b1-c2", "b8-c1", "b8-c2"))
     ]
 
 
@@ -761,7 +697,7 @@ def test_what_was_not_the_same_is_told() -> None:
     before = replace(before, model=replace(before.model, sha256="a" * 64))
     found = put_side_by_side(named(before, "a"), named(after, "b"))
     assert [each.what for each in found.unlike] == [
-        *("model file", "machine", "instruction sets", "engine"),
+        *("model file", "machine", "instruction sets", "engine")
     ]
     assert put_side_by_side(named(before, "a"), named(before, "b")).unlike == ()
 
@@ -772,26 +708,24 @@ def at_dims(given: tuple[tuple[str, int], ...] | None) -> NamedProfile:
     return named(replace(timed(5), cases=(case,)))
 
 
-def test_dimensions_of_one_size_are_told_though_no_case_is_named_after_them() -> None:
+def test_dimensions_of_one_size_are_told_though_no_case_is_named_after_them(
+    store: ProfileStore,
+) -> None:
     short, long, own = at_dims((("seq", 64),)), at_dims((("seq", 128),)), at_dims(())
     assert put_side_by_side(short, short).unlike == ()
     (unlike,) = put_side_by_side(short, long).unlike
     assert (unlike.what, unlike.before, unlike.after) == ("dimensions", "seq=64", "seq=128")
     (unlike,) = put_side_by_side(short, own).unlike
     assert (unlike.before, unlike.after) == ("seq=64", "none given")
-
-
-def test_given_dimensions_read_back_and_older_profiles_have_none(store: ProfileStore) -> None:
-    kept = at_dims((("seq", 64),))
-    store.keep(kept)
-    (case,) = store.read("baseline").profile.cases
-    assert case.case == kept.profile.cases[0].case
+    # They read back, and profiles of older versions have none.
+    store.keep(short)
+    assert store.read("baseline").profile.cases[0].case == short.profile.cases[0].case
     older = json.loads(store.read_text("baseline"))
     del older["profile"]["cases"][0]["given_dims"]
     write(store, json.dumps(older))
     found = store.read("baseline")
     assert found.profile.cases[0].case.given_dims is None
-    assert put_side_by_side(found, kept).unlike == ()
+    assert put_side_by_side(found, short).unlike == ()
 
 
 def test_work_and_time_want_layers_with_times() -> None:
@@ -938,106 +872,96 @@ def with_engine(**changed: Any) -> Profile:  # noqa: ANN401  # facts of any type
 
 
 def with_dims(**sizes: int) -> Profile:
-    profile = timed(5)
-    case = profile.cases[0]
+    """The classifier at given sizes, after which its case is named."""
+    (case,) = timed(5).cases
     sized = replace(case, case=replace(case.case, dims=tuple(sizes.items())))
-    return replace(profile, cases=(sized,))
+    return replace(timed(5), cases=(sized,))
+
+
+def with_openvino(version: str, cores: int = 1) -> Profile:
+    profile = with_engine(name="openvino", version=version)
+    case = Case(2, cores, given_dims=(("seq", 64),))
+    return replace(profile, cases=(replace(profile.cases[0], case=case),))
+
+
+SWEEP = "sweep classifier.onnx --batch 1 --cores 1"
+COMPARE = "compare classifier.onnx classifier.onnx"
+# Another engine or another size than both have would answer another question.
+OPENVINO = "--engine openvino --batch 2 --cores 1"
 
 
 @pytest.mark.parametrize(
-    ("after", "expected"),
+    ("before", "after", "expected"),
     [
-        (timed(5), "doctor classifier.onnx --batch 1 --cores 1"),
-        (timed(5, cores=4), "sweep classifier.onnx --batch 1 --cores 1,4"),
-        (with_dims(seq=128), "sweep classifier.onnx --batch 1 --cores 1 --dim seq=128"),
-        (
-            with_engine(version="2.0"),
-            "compare classifier.onnx classifier.onnx --python-a OTHER_PYTHON --batch 1 --cores 1",
-        ),
-        (
-            with_engine(name="openvino"),
-            (
-                "compare classifier.onnx classifier.onnx --engine onnxruntime --engine-b openvino "
-                "--batch 1 --cores 1"
+        pytest.param(*case, id=name)
+        for name, case in {
+            "the same": (timed(5), timed(5), "doctor classifier.onnx --batch 1 --cores 1"),
+            "functions": (measured_function(), measured_function(), "doctor --cores 1"),
+            "other cores": (timed(5), timed(5, cores=4), f"{SWEEP},4"),
+            "a dimension given": (timed(5), with_dims(seq=128), f"{SWEEP} --dim seq=128"),
+            "other sizes": (with_dims(seq=64), with_dims(seq=128), f"{SWEEP} --dim seq=64,128"),
+            "other sizes that go together": (
+                with_dims(seq=64, past=0),
+                with_dims(seq=1, past=128),
+                f"{SWEEP} --dim seq=64,past=0 --dim seq=1,past=128",
             ),
-        ),
-        (
-            with_engine(options={"graph_optimization_level": "all", "execution_mode": "parallel"}),
-            (
-                "compare classifier.onnx classifier.onnx --engine onnxruntime "
-                "--engine-b onnxruntime --engine-option graph_optimization_level=extended "
-                "--engine-option-b graph_optimization_level=all "
-                "--engine-option-b execution_mode=parallel --batch 1 --cores 1"
+            "sizes that no id names": (
+                at_dims((("seq", 64),)).profile,
+                at_dims((("seq", 128),)).profile,
+                f"{SWEEP} --dim seq=64,128",
             ),
-        ),
+            "other version": (
+                timed(5),
+                with_engine(version="2.0"),
+                f"{COMPARE} --python-a OTHER_PYTHON --batch 1 --cores 1",
+            ),
+            "other engine": (
+                timed(5),
+                with_engine(name="openvino"),
+                f"{COMPARE} --engine onnxruntime --engine-b openvino --batch 1 --cores 1",
+            ),
+            "other options": (
+                timed(5),
+                with_engine(
+                    options={"graph_optimization_level": "all", "execution_mode": "parallel"}
+                ),
+                (
+                    f"{COMPARE} --engine onnxruntime --engine-b onnxruntime "
+                    "--engine-option graph_optimization_level=extended "
+                    "--engine-option-b graph_optimization_level=all "
+                    "--engine-option-b execution_mode=parallel --batch 1 --cores 1"
+                ),
+            ),
+            "the same on the engine of both": (
+                with_openvino("1"),
+                with_openvino("1"),
+                f"doctor classifier.onnx {OPENVINO} --dim seq=64",
+            ),
+            "other version of the engine of both": (
+                with_openvino("1"),
+                with_openvino("2"),
+                f"{COMPARE} --python-a OTHER_PYTHON {OPENVINO} --dim seq=64",
+            ),
+            "other cores on the engine of both": (
+                with_openvino("1"),
+                with_openvino("1", cores=4),
+                f"sweep classifier.onnx {OPENVINO},4 --dim seq=64",
+            ),
+        }.items()
     ],
-    ids=[
-        "the same", "other cores", "a dimension given", "other version", "other engine",
-        "other options",
-    ],
-)  # fmt: skip
-def test_what_would_show_a_difference_is_said(after: Profile, expected: str) -> None:
-    assert f"to know: modelperf {expected}" in compared(timed(5), after)
-
-
-def test_what_would_show_a_difference_runs_on_the_engine_of_both_at_the_same_sizes() -> None:
-    """Another engine or another size would answer another question."""
-
-    def sized(version: str, cores: int = 1) -> Profile:
-        profile = with_engine(name="openvino", version=version)
-        case = Case(2, cores, given_dims=(("seq", 64),))
-        return replace(profile, cases=(replace(profile.cases[0], case=case),))
-
-    told = "to know: modelperf"
-    options = "--engine openvino --batch 2 --cores 1 --dim seq=64"
-    same = compared(sized("1"), sized("1"))
-    assert f"{told} doctor classifier.onnx {options}" in same
-    upgraded = " ".join(line.strip() for line in compared(sized("1"), sized("2")))
-    assert f"--python-a OTHER_PYTHON {options}" in upgraded
-    wider = compared(sized("1"), sized("1", cores=4))
-    assert (
-        f"{told} sweep classifier.onnx --engine openvino --batch 2 --cores 1,4 --dim seq=64"
-        in wider
-    )
-
-
-def test_of_a_function_only_the_noise_of_the_machine_can_be_told() -> None:
-    lines = compared(measured_function(), measured_function())
-    assert "to know: modelperf doctor --cores 1" in lines
-
-
-def with_given_dims(**sizes: int) -> Profile:
-    """The classifier at given sizes, which its one case does not name in its id."""
-    profile = timed(5)
-    case = profile.cases[0]
-    given = replace(case, case=replace(case.case, given_dims=tuple(sizes.items())))
-    return replace(profile, cases=(given,))
-
-
-def test_a_sweep_has_the_dimensions_that_an_id_does_not_name() -> None:
-    lines = compared(with_given_dims(seq=64), with_given_dims(seq=128))
-    options = "--batch 1 --cores 1 --dim seq=64,128"
-    assert f"to know: modelperf sweep classifier.onnx {options}" in lines
+)
+def test_what_would_show_a_difference_is_said(
+    before: Profile, after: Profile, expected: str
+) -> None:
+    found = put_side_by_side(named(before), named(after, "b"))
+    lines = render_side_by_side(found, 2, PLAIN).splitlines()
+    assert f"to know: modelperf {expected}" in lines
 
 
 def test_a_profile_with_a_roofline_is_measured_at_the_given_dimensions() -> None:
-    shown = render_named(named(with_given_dims(seq=64)), VIEW, PLAIN)
+    shown = render_named(at_dims((("seq", 64),)), VIEW, PLAIN)
     command = "modelperf profile classifier.onnx --batch 1 --cores 1 --dim seq=64 --roofline"
     assert command in " ".join(shown.replace("\\\n", " ").split())
-
-
-def test_a_sweep_that_would_show_it_has_the_dimensions_of_both() -> None:
-    lines = compared(with_dims(seq=64), with_dims(seq=128))
-    assert "to know: modelperf sweep classifier.onnx --batch 1 --cores 1 --dim seq=64,128" in lines
-
-    lines = compared(with_dims(seq=64, past=0), with_dims(seq=1, past=128))
-    options = "--batch 1 --cores 1 --dim seq=64,past=0 --dim seq=1,past=128"
-    assert f"to know: modelperf sweep classifier.onnx {options}" in lines
-
-
-def compared(before: Profile, after: Profile) -> list[str]:
-    found = put_side_by_side(named(before), named(after, "b"))
-    return render_side_by_side(found, 2, PLAIN).splitlines()
 
 
 def test_what_a_narrow_terminal_leaves_out_is_not_explained() -> None:
@@ -1124,7 +1048,7 @@ baseline,2026-01-31T12:05:09+00:00,1,1,,,not measured,4.99,200.40080160320642,44
         ]
     )
     assert [line.split(",")[1] for line in pair[1:]] == [
-        *("model", *["layer type"] * 7, *["layer"] * 6),
+        *("model", *["layer type"] * 7, *["layer"] * 6)
     ]
     shares = render_csv(work_and_time_report(put_beside_work(before))).splitlines()
     assert shares[:3] == snapshot(
