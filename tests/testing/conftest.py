@@ -15,9 +15,11 @@ import pytest_modelperf.testing.checking
 import pytest_modelperf.testing.formats
 import pytest_modelperf.testing.hooks
 import pytest_modelperf.testing.report
+from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.stats.quantiles import load_quantiles
 from tests.support.project import write_dense, write_linear
+from tests.support.timed_models import record_base, write_timed_models
 
 load_quantiles()
 
@@ -37,3 +39,16 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
     for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return pytester
+
+
+@pytest.fixture
+def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """The folder with models whose times are known, on an engine that runs in this process."""
+    write_timed_models(run, monkeypatch)
+    return run
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
+    """A baseline of `base.onnx`."""
+    return record_base(tmp_path_factory.mktemp("recorded"))

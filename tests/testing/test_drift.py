@@ -18,36 +18,19 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from tests.history.lines import commit_of, make_line
 from tests.support.project import STATIC, assert_says_no_internals, write_table
 from tests.support.repository import git, needs_git
-from tests.support.timed_models import (
-    JSON,
-    TIMED,
-    UPDATE,
-    cases_of,
-    record_base,
-    store,
-    test_of,
-    write_timed_models,
-)
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of
 
 HISTORY = "--modelperf-history=kept"
 MARK = "@pytest.mark.perf_budget(drift='10%')"
 OLD = "digest of the first model"
 
 
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
-    return record_base(tmp_path_factory.mktemp("recorded"))
-
-
 @pytest.fixture
-def models(
-    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, recording: BaselineRecording
-) -> pytest.Pytester:
+def models(models: pytest.Pytester, recording: BaselineRecording) -> pytest.Pytester:
     """A test of a model that is as fast as its baseline, and may drift by 10 %."""
-    write_timed_models(run, monkeypatch)
-    store(recording, run.path / "baselines")
-    write_test(run, "equal_200us.onnx")
-    return run
+    store(recording, models.path / "baselines")
+    write_test(models, "equal_200us.onnx")
+    return models
 
 
 def write_test(run: pytest.Pytester, model: str, mark: str = MARK) -> None:
@@ -107,11 +90,7 @@ def test_a_case_that_drifted_is_over_its_budget_and_told_since_when(
     ids=["within", "faster", "uncertain"],
 )
 def test_a_case_within_its_budget_passes(
-    models: pytest.Pytester,
-    recording: BaselineRecording,
-    ratio: float,
-    error: float,
-    verdict: str,
+    models: pytest.Pytester, recording: BaselineRecording, ratio: float, error: float, verdict: str
 ) -> None:
     write_past(models, grown(recording, ratio, error))
     assert models.runpytest_inprocess(*TIMED, HISTORY, JSON).ret == 0
@@ -208,8 +187,7 @@ def test_a_function_has_no_drift(run: pytest.Pytester) -> None:
 
         {MARK}
         @pytest.mark.perf_case(model=len)
-        def test_function():
-            pass
+        def test_function(): pass
         """
     )
     result = run.runpytest_inprocess("--modelperf", HISTORY)

@@ -31,14 +31,12 @@ def project(run: pytest.Pytester) -> pytest.Pytester:
         MARK = pytest.mark.perf_case(model="models/dense.onnx", batch_size=[1, 2], cores=1)
 
         @MARK
-        def test_marked(modelperf):
-            pass
+        def test_marked(modelperf): pass
 
         class TestIt:
             @MARK
             @pytest.mark.perf_budget(macs=1)
-            def test_over(self):
-                pass
+            def test_over(self): pass
         """
     )
     return run
@@ -46,7 +44,6 @@ def project(run: pytest.Pytester) -> pytest.Pytester:
 
 def test_each_item_has_the_place_of_its_file_and_an_id_of_its_own(project: pytest.Pytester) -> None:
     items, _ = project.inline_genitems(*STATIC, ".")
-
     ids = [item.nodeid for item in items]
     assert len(set(ids)) == len(ids) == 6
     for item in items:
@@ -63,7 +60,6 @@ def test_each_item_has_the_place_of_its_file_and_an_id_of_its_own(project: pytes
 
 def test_a_case_of_a_model_is_no_parameter_and_stands_in_its_file(project: pytest.Pytester) -> None:
     items, _ = project.inline_genitems(*STATIC, "models")
-
     assert [item.name for item in items] == ["b1-c1", "b4-c1"]
     for item in items:
         # An explorer cuts the id of a test with parameters at `.py`.
@@ -75,7 +71,6 @@ def test_a_case_of_a_model_is_no_parameter_and_stands_in_its_file(project: pytes
 
 def test_a_case_of_a_marker_is_a_parameter_of_its_function(project: pytest.Pytester) -> None:
     items, _ = project.inline_genitems(*STATIC, "--ignore=models", ".")
-
     assert len(items) == 4
     for item in items:
         assert isinstance(item, pytest.Function)
@@ -90,9 +85,7 @@ def test_what_is_run_by_an_absolute_id_is_reported_by_the_listed_one(
     items, _ = project.inline_genitems(*STATIC, ".")
     chosen = [item for item in items if item.name in {"b4-c1", "test_over[b1-c1]"}]
     named = ["::".join([str(i.path), *i.nodeid.split("::")[1:]]) for i in chosen]
-
     result = project.inline_run(*STATIC, f"--rootdir={project.path}", *named)
-
     calls = {each.nodeid: each for each in result.getreports("pytest_runtest_logreport")}
     assert set(calls) == {item.nodeid for item in chosen}
     passed, skipped, failed = result.listoutcomes()

@@ -9,7 +9,7 @@ import pytest
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from tests.support.project import assert_says_no_internals, read_json, write_table
 from tests.support.ssh import put_in_place_of_ssh
-from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of, write_timed_models
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
 BOARD = f"ssh=board//python={sys.executable}"
 TABLE = f"""
@@ -19,11 +19,10 @@ TABLE = f"""
 
 
 @pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+def models(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Models, and a program in the place of ssh."""
-    write_timed_models(run, monkeypatch)
-    put_in_place_of_ssh(run.mkdir("bin"), monkeypatch)
-    return run
+    put_in_place_of_ssh(models.mkdir("bin"), monkeypatch)
+    return models
 
 
 def measured(run: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
@@ -59,7 +58,6 @@ def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) 
     assert read_json(models.path / "run.json")["machine"]["key"] == file.stem
     stored = read_json(models.path / "baselines" / "base" / "model.json")
     assert stored["cases"]["b1-c1"]["provenance"]["machine"] == file.stem
-
     second = measured(models, test_of("slow_400us.onnx"), gateway)
     second.assert_outcomes(failed=1)
     (case,) = cases_of(models)

@@ -23,17 +23,16 @@ from pytest_modelperf.testing.judging import LinkGate
 from tests.support.comparisons import GRAPH, SAME, SLOWER
 from tests.support.doubted_twin import doubted
 from tests.support.profiles import make_round
-from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.support.project import (
+    STATIC,
+    assert_says_no_internals,
+    assert_usage_error,
+    write_dense,
+    write_table,
+)
 from tests.support.repository import git, needs_git
 from tests.support.run_reports import outcome
-from tests.support.timed_models import (
-    TIMED,
-    UPDATE,
-    record_base,
-    store,
-    test_of,
-    write_timed_models,
-)
+from tests.support.timed_models import TIMED, UPDATE, store, test_of
 
 HISTORY = "--modelperf-history=kept"
 JOB = "https://gitlab.example.org/models/-/jobs/5"
@@ -41,17 +40,11 @@ COUNTS = (*TIMED, "--modelperf-static-only")
 
 
 @pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+def models(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "GITHUB_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CI_JOB_URL", JOB)
-    write_timed_models(run, monkeypatch)
-    return run
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
-    return record_base(tmp_path_factory.mktemp("recorded"))
+    return models
 
 
 def lines_in(folder: Path) -> list[HistoryLine]:
@@ -191,10 +184,7 @@ def with_other_dims(recording: BaselineRecording) -> BaselineRecording:
 
 @pytest.mark.parametrize(
     ("change", "problem"),
-    [
-        (doubted, "the twin runs otherwise"),
-        (with_other_dims, "recorded at other dimensions"),
-    ],
+    [(doubted, "the twin runs otherwise"), (with_other_dims, "recorded at other dimensions")],
 )
 def test_an_update_says_why_it_is_no_link(
     models: pytest.Pytester,
@@ -284,9 +274,7 @@ def test_a_file_at_the_place_of_the_folder_is_told_before_anything_runs(
 ) -> None:
     (run.path / "kept").write_text("mine")
     result = run.runpytest_inprocess(*STATIC, HISTORY, "dense.onnx")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*kept is not a folder*--modelperf-history*"])
-    assert_says_no_internals(result)
+    assert_usage_error(result, "*kept is not a folder*--modelperf-history*")
 
 
 def test_a_history_that_cannot_be_written_fails_the_run(run: pytest.Pytester) -> None:

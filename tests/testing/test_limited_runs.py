@@ -7,26 +7,7 @@ import pytest
 from pytest_modelperf import machine_key
 from pytest_modelperf.baselines.records import BaselineRecording
 from tests.support.project import write_dense, write_table
-from tests.support.timed_models import (
-    JSON,
-    TIMED,
-    cases_of,
-    record_base,
-    store,
-    write_timed,
-    write_timed_models,
-)
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
-    return record_base(tmp_path_factory.mktemp("recorded"))
-
-
-@pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    write_timed_models(run, monkeypatch)
-    return run
+from tests.support.timed_models import JSON, TIMED, cases_of, store, write_timed
 
 
 def limited(models: pytest.Pytester, model: str, words: str, *options: str) -> pytest.RunResult:
@@ -36,8 +17,7 @@ def limited(models: pytest.Pytester, model: str, words: str, *options: str) -> p
 
         @pytest.mark.perf_case(model={model!r}, baseline="base.onnx")
         @pytest.mark.perf_budget({words})
-        def test_model():
-            pass
+        def test_model(): pass
     """)
     return models.runpytest_inprocess(*(options or TIMED), JSON)
 
@@ -81,16 +61,15 @@ def test_what_a_speedup_cannot_find_is_named(models: pytest.Pytester, over: str)
     assert result.ret != 0
 
 
-def test_kernels_are_counted_without_a_baseline(models: pytest.Pytester) -> None:
+def test_kernels_are_counted_without_a_baseline_and_open_without_a_plan(
+    models: pytest.Pytester,
+) -> None:
     write_dense(models.path / "dense.onnx")
     options = ("--modelperf", "--modelperf-max-seconds=2")
     limited(models, "dense.onnx", "kernels=1", *options).assert_outcomes(passed=1)
     (case,) = cases_of(models)
     found = next(m for m in case["metrics"] if m["name"] == "kernels")
     assert (found["after"], found["after_interval"]) == (1, None)
-
-
-def test_an_engine_without_plans_leaves_kernels_open(models: pytest.Pytester) -> None:
     limited(models, "base.onnx", "kernels=1").assert_outcomes(passed=1)
     assert metrics_of(models) == {"kernels": "inconclusive"}
     (case,) = cases_of(models)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from tests.support.timed_models import TIMED, test_of, write_timed_models
+from tests.support.timed_models import TIMED, test_of
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +24,12 @@ DRAWN = re.compile(r"\x1b7(.*?)\x1b\[K\x1b8", re.DOTALL)
 
 
 @pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    write_timed_models(run, monkeypatch)
+def models(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("TERM", "xterm")
     # There has to be room behind the name of the test file.
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    return run
+    return models
 
 
 def on_terminal(models: pytest.Pytester, source: str, *options: str) -> str:

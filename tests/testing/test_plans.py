@@ -104,14 +104,20 @@ def write(run: pytest.Pytester, model: onnx.ModelProto) -> None:
     (run.path / "m.onnx").write_bytes(model.SerializeToString())
 
 
+def judged(run: pytest.Pytester, *options: str, **outcomes: int) -> dict[str, Any]:
+    """The only case of a run, whose outcomes have to be these if any are given."""
+    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, *options, "m.onnx")
+    result = run.runpytest_inprocess(*arguments)
+    if outcomes:
+        result.assert_outcomes(**outcomes)
+    found: dict[str, Any]
+    (found,) = json.loads((run.path / "run.json").read_text())["cases"]
+    return found
+
+
 def checked(run: pytest.Pytester, *options: str) -> dict[str, Any]:
     """The only case of a run that has to pass."""
-    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, *options, "m.onnx")
-    run.runpytest_inprocess(*arguments).assert_outcomes(passed=1)
-    document = json.loads((run.path / "run.json").read_text())
-    (case,) = document["cases"]
-    found: dict[str, Any] = case
-    return found
+    return judged(run, *options, passed=1)
 
 
 def stored_case(run: pytest.Pytester) -> dict[str, Any]:
@@ -162,10 +168,7 @@ def test_a_retrained_model_that_takes_the_same_branch_passes_by_its_plan(
 def test_a_retrained_model_that_takes_another_branch_is_measured(run: pytest.Pytester) -> None:
     record(run, gated(-1.0))
     write(run, gated(1.0))
-    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
-    run.runpytest_inprocess(*arguments)
-    (case,) = json.loads((run.path / "run.json").read_text())["cases"]
-    assert case["how"] != "plan"
+    assert judged(run)["how"] != "plan"
 
 
 def test_a_model_that_runs_longer_than_recorded_is_measured_although_its_plan_is_the_same(
@@ -197,28 +200,21 @@ def test_a_larger_file_with_the_same_plan_is_worse(recorded: pytest.Pytester) ->
     model = stack(seed=1)
     onnx.helper.set_model_props(model, {"notes": "x" * (2 << 20)})
     write(recorded, model)
-    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
-    recorded.runpytest_inprocess(*arguments).assert_outcomes(failed=1)
-    (case,) = json.loads((recorded.path / "run.json").read_text())["cases"]
+    case = judged(recorded, failed=1)
     assert (case["verdict"], case["how"]) == ("regressed", "plan")
     worse = [m["name"] for m in case["metrics"] if m["gated"] and m["verdict"] == "regressed"]
     assert worse == ["size_bytes"]
 
 
-def test_the_duet_runs_all_the_same_if_that_is_asked_for(recorded: pytest.Pytester) -> None:
+def test_the_duet_runs_all_the_same_if_it_is_asked_for_or_a_tolerance_needs_it(
+    recorded: pytest.Pytester,
+) -> None:
     write(recorded, stack(seed=1))
     case = checked(recorded, "--modelperf-measure", "always")
     assert (case["verdict"], case["how"]) == ("passed", "duet")
     assert case["rounds"] >= 4
     assert any(note.startswith("same plan: ") for note in case["notes"])
-
-
-def test_a_tolerance_of_what_the_plan_does_not_tell_needs_the_duet(
-    recorded: pytest.Pytester,
-) -> None:
-    write(recorded, stack(seed=1))
-    case = checked(recorded, "--modelperf-tolerance", f"{WIDE},load=300 %")
-    assert case["how"] == "duet"
+    assert checked(recorded, "--modelperf-tolerance", f"{WIDE},load=300 %")["how"] == "duet"
 
 
 def test_a_baseline_without_the_digest_of_a_plan_has_its_twin_asked(
@@ -250,10 +246,7 @@ def test_the_plan_of_another_model_of_the_same_counts_is_not_believed(
     document = json.loads((folder / "model.json").read_text())
     document["cases"]["b64-c1"]["plan"] = plan
     (folder / "model.json").write_text(json.dumps(document))
-    arguments = ("--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
-    recorded.runpytest_inprocess(*arguments)
-    (case,) = json.loads((recorded.path / "run.json").read_text())["cases"]
-    assert case["how"] != "plan"
+    assert judged(recorded)["how"] != "plan"
 
 
 def test_an_older_model_with_the_same_plan_needs_no_duet(run: pytest.Pytester) -> None:

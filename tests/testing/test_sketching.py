@@ -11,19 +11,18 @@ from typing import Any
 import pytest
 
 from tests.support.project import read_json, write_table
-from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of, write_timed_models
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
 SKETCH = "[tool.modelperf]\noutput_sketch = true\n"
 
 
 @pytest.fixture
-def recorded(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+def recorded(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A baseline of base.onnx with a sketch."""
-    write_timed_models(run, monkeypatch)
-    write_table(run, SKETCH)
+    write_table(models, SKETCH)
     monkeypatch.setenv("TIMED_OUTPUT", "1")
-    checked(run, "base.onnx", UPDATE).assert_outcomes(passed=1)
-    return run
+    checked(models, "base.onnx", UPDATE).assert_outcomes(passed=1)
+    return models
 
 
 def checked(run: pytest.Pytester, model: str, *options: str, **words: object) -> pytest.RunResult:

@@ -23,16 +23,7 @@ from tests.support.doubted_twin import doubted
 from tests.support.installed import install
 from tests.support.installers import FakeInstaller
 from tests.support.project import assert_says_no_internals, write_table
-from tests.support.timed_models import (
-    JSON,
-    TIMED,
-    UPDATE,
-    cases_of,
-    record_base,
-    store,
-    test_of,
-    write_timed_models,
-)
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of
 
 pytestmark = pytest.mark.slow
 
@@ -44,21 +35,15 @@ OLD = FakeInstaller(
 )
 
 
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
-    return record_base(tmp_path_factory.mktemp("recorded"))
-
-
 @pytest.fixture
 def upgraded(
-    run: pytest.Pytester,
+    models: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
     recording: BaselineRecording,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> pytest.Pytester:
     """A baseline by version 1, and version 2 installed; nothing can be downloaded."""
-    write_timed_models(run, monkeypatch)
-    store(recording, run.path / "baselines")
+    store(recording, models.path / "baselines")
     install(monkeypatch, tmp_path_factory.mktemp("packages"), "timed", "2")
     monkeypatch.setenv("TIMED_VERSION", "2")
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("cache")))
@@ -66,7 +51,7 @@ def upgraded(
     (tools / "uv").write_text('#!/bin/sh\necho "no network here"\nexit 2\n')
     (tools / "uv").chmod(0o755)
     monkeypatch.setenv("PATH", str(tools), prepend=":")
-    return run
+    return models
 
 
 @pytest.fixture

@@ -8,25 +8,12 @@ import shutil
 import pytest
 
 from tests.support.project import write_table
-from tests.support.timed_models import (
-    JSON,
-    TIMED,
-    UPDATE,
-    cases_of,
-    test_of,
-    write_timed_models,
-)
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
 pytestmark = pytest.mark.slow
 
 SHORT = "--modelperf-max-seconds=0.2"
 WROTE = "wrote the baselines of base.onnx"
-
-
-@pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    write_timed_models(run, monkeypatch)
-    return run
 
 
 def run_with(models: pytest.Pytester, plugin: str, *options: str) -> pytest.RunResult:
@@ -39,12 +26,10 @@ FOUR = """
     import pytest
 
     @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 2])
-    def test_first():
-        pass
+    def test_first(): pass
 
     @pytest.mark.perf_case(model="base.onnx", batch_size=[4, 8])
-    def test_second():
-        pass
+    def test_second(): pass
 """
 # Each worker notes when it has the machine, by the clock that all processes share.
 NOTES_TURNS = """
@@ -247,28 +232,23 @@ def test_an_order_by_chance_changes_no_verdict(models: pytest.Pytester) -> None:
 # -- pytest-timeout
 
 
-def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(
-    models: pytest.Pytester,
-) -> None:
+def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(models: pytest.Pytester) -> None:
     models.makepyfile(
         """
         import pytest
 
         # It imports all that the next one needs: what a timeout breaks off would stay broken.
         @pytest.mark.perf_case(model="base.onnx", engine="timed", baseline="first.onnx")
-        def test_first():
-            pass
+        def test_first(): pass
 
         @pytest.mark.timeout(2)
         @pytest.mark.perf_case(
             model="base.onnx", engine="faulty", engine_options={"at": "20", "do": "hang"}
         )
-        def test_hangs():
-            pass
+        def test_hangs(): pass
 
         @pytest.mark.perf_case(model="base.onnx", engine="timed", baseline="next.onnx")
-        def test_next():
-            pass
+        def test_next(): pass
         """
     )
     result = models.runpytest_subprocess("-p", "timeout", "--modelperf", JSON)
@@ -328,19 +308,10 @@ def test_of_a_test_whose_last_run_had_no_outcome_none_is_told(models: pytest.Pyt
 
 def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("slow_400us.onnx"))
-    options = (
-        "--reruns=1",
-        "--modelperf-against=fast_100us.onnx",
-        "-v",
-        "--junitxml=junit.xml",
-    )
+    options = ("--reruns=1", "--modelperf-against=fast_100us.onnx", "-v", "--junitxml=junit.xml")
     result = run_with(models, "rerunfailures", *options)
     result.stdout.fnmatch_lines(
-        [
-            "*::test_model[[]b1-c1] RERUN *",
-            "*::test_model[[]b1-c1] REGRESSED *",
-            "1 regressed.*",
-        ]
+        ["*::test_model[[]b1-c1] RERUN *", "*::test_model[[]b1-c1] REGRESSED *", "1 regressed.*"]
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert len(cases_of(models)) == 1
