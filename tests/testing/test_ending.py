@@ -15,33 +15,15 @@ import onnx
 import pytest
 
 from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 from tests.support.bencher import assert_is_bencher
-from tests.support.project import assert_says_no_internals, read_json
+from tests.support.project import assert_says_no_internals, assert_usage_error, read_json
 from tests.support.small_models import save_beside
-from tests.support.timed_models import (
-    JSON,
-    TIMED,
-    UPDATE,
-    cases_of,
-    record_base,
-    store,
-    test_of,
-    write_timed_models,
-)
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of
 
 COUNTS = (*TIMED, "--modelperf-static-only")
 FULL = Path("/dev/full")
-
-
-@pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    write_timed_models(run, monkeypatch)
-    return run
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
-    return record_base(tmp_path_factory.mktemp("recorded"))
 
 
 # -- interrupted
@@ -54,23 +36,20 @@ def interrupted(models: pytest.Pytester, *options: str) -> pytest.RunResult:
     return models.runpytest_inprocess(*COUNTS, JSON, *options, no_reraise_ctrlc=True)
 
 
-def test_a_run_that_is_interrupted_writes_no_baseline_and_says_so(models: pytest.Pytester) -> None:
-    result = interrupted(models, UPDATE)
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(
-        ["1 new.", "note: the run was interrupted: no baseline was written"]
-    )
-    (case,) = cases_of(models)
-    assert case["recorded"] is False
-    assert not (models.path / "baselines").exists()
-
-
-def test_a_run_that_is_interrupted_reports_what_had_ended(models: pytest.Pytester) -> None:
-    result = interrupted(models)
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["1 new."])
-    result.stdout.no_fnmatch_line("*no baseline was written*")
+def test_a_run_that_is_interrupted_reports_what_had_ended_and_writes_no_baseline(
+    models: pytest.Pytester,
+) -> None:
+    note = "note: the run was interrupted: no baseline was written"
+    plain = interrupted(models)
+    assert plain.ret == pytest.ExitCode.INTERRUPTED
+    plain.stdout.fnmatch_lines(["1 new."])
+    plain.stdout.no_fnmatch_line(note)
     assert [case["id"] for case in cases_of(models)] == ["b1-c1"]
+    updating = interrupted(models, UPDATE)
+    assert updating.ret == pytest.ExitCode.INTERRUPTED
+    updating.stdout.fnmatch_lines(["1 new.", note])
+    assert [case["recorded"] for case in cases_of(models)] == [False]
+    assert not (models.path / "baselines").exists()
 
 
 @pytest.mark.parametrize(
@@ -88,8 +67,7 @@ def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
             if "b4" in request.node.name:
                 {stop}
 
-        def test_other():
-            pass
+        def test_other(): pass
         """
     )
     result = models.runpytest_inprocess(
@@ -122,10 +100,15 @@ def test_a_run_that_stops_after_a_failure_writes_what_had_ended(
     assert stored == {"base", "equal_200us"}
 
 
-def test_a_quiet_run_without_results_tells_that_it_ended_early(models: pytest.Pytester) -> None:
+def test_an_error_at_collection_ends_a_run_early_and_writes_no_baseline(
+    models: pytest.Pytester,
+) -> None:
     models.makepyfile(test_of("base.onnx"), test_broken="import no_such_module")
-    result = models.runpytest_inprocess(*COUNTS, "--quiet")
-    result.stdout.fnmatch_lines(["*model performance*", "note: the run ended early: 1 of 1 test*"])
+    quiet = models.runpytest_inprocess(*COUNTS, "--quiet")
+    quiet.stdout.fnmatch_lines(["*model performance*", "note: the run ended early: 1 of 1 test*"])
+    result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert not (models.path / "baselines").exists()
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -245,21 +228,6 @@ def test_an_interrupt_while_a_run_ends_loses_nothing(
     assert_says_no_internals(result)
 
 
-def test_an_error_at_collection_writes_no_baseline(models: pytest.Pytester) -> None:
-    models.makepyfile(test_of("base.onnx"), test_broken="import no_such_module")
-    result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON)
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    assert not (models.path / "baselines").exists()
-
-
-def test_baselines_are_written_where_another_test_fails(models: pytest.Pytester) -> None:
-    """What was recorded is as good as without it."""
-    models.makepyfile(test_of("base.onnx"), test_other="def test_other(): raise AssertionError")
-    result = models.runpytest_inprocess(*COUNTS, UPDATE)
-    result.assert_outcomes(passed=1, failed=1)
-    assert (models.path / "baselines/base/model.json").exists()
-
-
 # -- what cannot be read or written
 
 
@@ -270,9 +238,9 @@ def test_baselines_that_cannot_be_written_are_told_before_anything_is_measured(
     models.makepyfile(test_of("base.onnx"))
     (models.path / "baselines").write_text("not a folder")
     result = models.runpytest_inprocess(*COUNTS, *options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: no baseline can be stored in */baselines: */baselines*--modelperf-baseline-dir."]
+    assert_usage_error(
+        result,
+        "ERROR: no baseline can be stored in */baselines: */baselines*--modelperf-baseline-dir.",
     )
     assert (models.path / "baselines").read_text() == "not a folder"
     assert_says_no_internals(result)
@@ -289,6 +257,28 @@ def test_too_few_open_files_are_told_before_anything_runs(models: pytest.Pyteste
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     told = "ERROR: this process may open 31 files, and needs 32: allow more with ulimit -n 1024."
     result.stderr.fnmatch_lines([told])
+
+
+UNMAPPED = "numpy.so: failed to map segment from shared object"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError(UNMAPPED)], ids=repr)
+def test_memory_that_ran_out_is_the_error_that_the_place_asks_for(error: Exception) -> None:
+    with pytest.raises(MeasureError, match="there is not enough memory"), lack_of_memory_told():
+        raise error
+    with (
+        pytest.raises(pytest.UsageError, match="ulimit -v") as found,
+        lack_of_memory_told(lambda lack: pytest.UsageError(lack.message)),
+    ):
+        raise error
+    assert found.value.__suppress_context__
+
+
+@pytest.mark.parametrize("error", [ImportError("no module named a"), ValueError("a")], ids=repr)
+def test_an_error_that_is_not_a_lack_of_memory_is_left_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as found, lack_of_memory_told():
+        raise error
+    assert found.value is error
 
 
 @pytest.mark.slow
@@ -400,52 +390,32 @@ def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("options", "message"),
     [
-        ("--modelperf-json=nowhere/run.json", "*--modelperf-json: cannot write *nowhere*mkdir -p*"),
-        ("--modelperf-markdown=.", "*--modelperf-markdown: cannot write *: Is a directory.*"),
-        ("--modelperf-html=no/run.html", "*--modelperf-html: cannot write *run.html*mkdir -p*"),
-        ("--modelperf-benchmark-json=-", "*--modelperf-benchmark-json takes a file*"),
-        ("--modelperf-json=/dev/stdout", "*--modelperf-json takes a file*"),
+        (
+            ("base.onnx", "--modelperf-json=base.onnx"),
+            "--modelperf-json would overwrite *base.onnx, which is read: give another file.",
+        ),
+        (
+            ("outside.onnx", "--modelperf-json=weights"),
+            "--modelperf-json would overwrite *weights, which is read: give another file.",
+        ),
+        (
+            ("base.onnx", "--modelperf-json=run", "--modelperf-html=run"),
+            "--modelperf-json and --modelperf-html would both write *run: *",
+        ),
     ],
+    ids=["a model", "external data", "another report"],
 )
-def test_a_report_that_has_no_place_is_told_before_anything_runs(
-    models: pytest.Pytester, option: str, message: str
+def test_a_report_is_not_written_over_what_is_read_or_another_report(
+    models: pytest.Pytester, options: tuple[str, ...], message: str
 ) -> None:
-    models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess(*COUNTS, option)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
-    assert_says_no_internals(result)
-
-
-def test_a_report_is_not_written_over_a_model_that_is_tested(models: pytest.Pytester) -> None:
-    before = (models.path / "base.onnx").read_bytes()
-    result = models.runpytest_inprocess(*COUNTS, "base.onnx", "--modelperf-json=base.onnx")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = "ERROR: --modelperf-json would overwrite *base.onnx, which is read: give another file."
-    result.stderr.fnmatch_lines([told])
-    assert (models.path / "base.onnx").read_bytes() == before
-
-
-def test_a_report_is_not_written_over_the_external_data_of_a_model(
-    models: pytest.Pytester,
-) -> None:
-    weights = save_beside(onnx.load(models.path / "base.onnx"), models.path / "outside.onnx")
-    before = weights.read_bytes()
-    result = models.runpytest_inprocess(*COUNTS, "outside.onnx", "--modelperf-json=weights")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = "ERROR: --modelperf-json would overwrite *weights, which is read: give another file."
-    result.stderr.fnmatch_lines([told])
-    assert weights.read_bytes() == before
-
-
-def test_two_reports_are_not_written_to_one_file(models: pytest.Pytester) -> None:
-    options = ("--modelperf-json=run", "--modelperf-html=run")
-    result = models.runpytest_inprocess(*COUNTS, "base.onnx", *options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = "ERROR: --modelperf-json and --modelperf-html would both write *run: *"
-    result.stderr.fnmatch_lines([told])
+    model = models.path / "base.onnx"
+    weights = save_beside(onnx.load(model), models.path / "outside.onnx")
+    before = model.read_bytes(), weights.read_bytes()
+    result = models.runpytest_inprocess(*COUNTS, *options)
+    assert_usage_error(result, f"ERROR: {message}")
+    assert (model.read_bytes(), weights.read_bytes()) == before
 
 
 # -- reports
@@ -555,23 +525,15 @@ def temporary(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert not list(folder.glob("*.onnx"))
 
 
-def test_a_run_that_records_leaves_nothing(models: pytest.Pytester, temporary: Path) -> None:
-    models.makepyfile(test_of("base.onnx", batch_size=4))
-    result = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
-    result.assert_outcomes(passed=1)
-    assert temporary.is_dir()
-
-
-def test_a_run_that_fails_leaves_nothing(
+def test_runs_that_record_fail_or_crash_leave_nothing(
     models: pytest.Pytester, temporary: Path, recording: BaselineRecording
 ) -> None:
+    models.makepyfile(test_of("base.onnx", batch_size=4))
+    recorded = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
+    recorded.assert_outcomes(passed=1)
     store(recording, models.path / "baselines")
     models.makepyfile(test_of("slow_400us.onnx"))
     models.runpytest_inprocess(*TIMED).assert_outcomes(failed=1)
-    assert temporary.is_dir()
-
-
-def test_a_crash_of_an_engine_leaves_nothing(models: pytest.Pytester, temporary: Path) -> None:
     options = {"at": "20", "do": "signal", "signal": "SIGKILL"}
     models.makepyfile(test_of("base.onnx", engine="faulty", engine_options=options))
     models.runpytest_inprocess("--modelperf").assert_outcomes(failed=1)

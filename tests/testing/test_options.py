@@ -9,7 +9,7 @@ import pytest
 
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.setting import Setting
-from tests.support.project import STATIC, assert_says_no_internals, write_table
+from tests.support.project import STATIC, assert_says_no_internals, assert_usage_error, write_table
 
 IN_FILES = tuple(option for option in RUN_SETTINGS if option.is_in_files)
 # A text that each option takes, and what a table would hold of it.
@@ -114,7 +114,9 @@ def test_what_is_typed_comes_before_the_ini_key_and_that_before_the_table(
     table.stdout.fnmatch_lines([header.format(7)])
 
 
-def test_ini_keys_may_stand_in_pyproject(run: pytest.Pytester) -> None:
+def test_ini_keys_may_stand_in_pyproject_or_on_the_command_line(run: pytest.Pytester) -> None:
+    given = run.runpytest_inprocess("--modelperf", "-o", "modelperf_static_only=true")
+    given.stdout.fnmatch_lines(["modelperf: *static figures only"])
     write_table(run, "[tool.pytest.ini_options]\nmodelperf_static_only = true\n")
     result = run.runpytest_inprocess("--modelperf", "dense.onnx")
     result.assert_outcomes(passed=1)
@@ -140,13 +142,7 @@ def test_ini_keys_of_a_table_of_pytest_have_the_types_of_toml(run: pytest.Pytest
     result.stdout.fnmatch_lines(["modelperf: *8 % allowed*"])
     write_table(run, "[tool.pytest]\nmodelperf_strict = 5\n")
     result = run.runpytest_inprocess("--modelperf")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: the ini key modelperf_strict takes true or false, not 5."])
-
-
-def test_a_setting_may_be_given_by_an_override_on_the_command_line(run: pytest.Pytester) -> None:
-    result = run.runpytest_inprocess("--modelperf", "-o", "modelperf_static_only=true")
-    result.stdout.fnmatch_lines(["modelperf: *static figures only"])
+    assert_usage_error(result, "ERROR: the ini key modelperf_strict takes true or false, not 5.")
 
 
 def test_a_flag_of_a_file_that_says_false_says_nothing(run: pytest.Pytester) -> None:
@@ -174,10 +170,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
     [
         (["--modelperf-tolerance", "3"], "--modelperf-tolerance takes a share such as 0.03*"),
         (["--modelperf-max-seconds", "soon"], "--modelperf-max-seconds takes seconds above 0*"),
-        (
-            ["--modelperf-timeout=1e300"],
-            "--modelperf-timeout takes *within a year*",
-        ),
+        (["--modelperf-timeout=1e300"], "--modelperf-timeout takes *within a year*"),
         (["--modelperf-timeout=0"], "--modelperf-timeout takes seconds above 0*"),
         (["--modelperf-engine-option", "a"], "--modelperf-engine-option takes KEY=VALUE*"),
         (["--modelperf-json", "-"], "--modelperf-json takes a file: standard output has *"),
@@ -190,6 +183,9 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
             "--modelperf-json: cannot write *no/run.json: *mkdir*",
         ),
         (["--modelperf-json", "."], "--modelperf-json: cannot write *: Is a directory.*"),
+        (["--modelperf-json=/dev/stdout"], "--modelperf-json takes a file*"),
+        (["--modelperf-markdown", "."], "--modelperf-markdown: cannot write *: Is a directory.*"),
+        (["--modelperf-html", "no/run.html"], "--modelperf-html: cannot write *run.html*mkdir -p*"),
         (["--modelperf-html", "x" * 300], "--modelperf-html: cannot write *: File name too long.*"),
         (
             ["--modelperf-history", "x" * 300],
@@ -204,41 +200,39 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
             ["-o", "modelperf_prune=true"],
             "the ini key modelperf_prune can only be given on the command line*",
         ),
+        (
+            ["--modelperf-update-baseline=newest"],
+            "--modelperf-update-baseline *all, new *'newest'*",
+        ),
+        # A mode that stands apart is a path.
+        (["--modelperf-update-baseline", "new"], "file or directory not found: new"),
     ],
 )
 def test_a_setting_that_means_nothing_is_one_line(
     run: pytest.Pytester, arguments: list[str], message: str
 ) -> None:
     result = run_static(run, *arguments, "dense.onnx")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
-    assert_says_no_internals(result)
+    assert_usage_error(result, f"ERROR: {message}")
 
 
 @pytest.mark.parametrize(
-    ("requirement", "message"),
+    ("option", "message"),
     [
-        ("onnxruntime 1.22", "the requirement 'onnxruntime 1.22' cannot be read: *"),
-        ("onnxruntime @ https://host/a.whl", "the requirement * names an address, *"),
-        ("recorded", None),
+        ("requirement=onnxruntime 1.22", "the requirement 'onnxruntime 1.22' cannot be read: *"),
+        ("requirement=onnxruntime @ https://host/a.whl", "the requirement * names an address, *"),
+        ("requirement=recorded", None),
+        ("python=no/python", "--modelperf-baseline-python names no/python, *"),
     ],
 )
-def test_a_requirement_that_cannot_be_read_is_told_before_anything_runs(
-    run: pytest.Pytester, requirement: str, message: str | None
+def test_what_a_baseline_cannot_run_on_is_told_before_anything_runs(
+    run: pytest.Pytester, option: str, message: str | None
 ) -> None:
-    option = f"--modelperf-baseline-requirement={requirement}"
-    result = run.runpytest_inprocess("--modelperf", "--collect-only", option, "dense.onnx")
+    given = ("--modelperf", "--collect-only", f"--modelperf-baseline-{option}", "dense.onnx")
+    result = run.runpytest_inprocess(*given)
     if message is None:
         assert result.ret == pytest.ExitCode.OK
         return
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {message}"])
-
-
-def test_a_python_that_is_not_there_is_told_before_anything_runs(run: pytest.Pytester) -> None:
-    result = run.runpytest_inprocess("--modelperf", "--modelperf-baseline-python=no/python")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --modelperf-baseline-python names no/python, *"])
+    assert_usage_error(result, f"ERROR: {message}")
 
 
 def test_a_page_needs_an_extra_and_says_so_before_anything_runs(
@@ -268,9 +262,7 @@ def test_a_broken_pyproject_is_told(run: pytest.Pytester) -> None:
     (run.path / "pytest.ini").write_text("[pytest]\n")
     write_table(run, "[tool.modelperf\n")
     result = run_static(run, "dense.onnx")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *pyproject.toml*"])
-    assert_says_no_internals(result)
+    assert_usage_error(result, "ERROR: *pyproject.toml*")
 
 
 def test_an_engine_that_nobody_knows_is_told_with_those_there_are(run: pytest.Pytester) -> None:
@@ -302,26 +294,12 @@ def test_the_option_that_records_leaves_the_path_behind_it_alone(
     result.stdout.fnmatch_lines([f"modelperf: *updating {mode}"])
 
 
-def test_a_mode_that_is_none_is_told_with_those_there_are(run: pytest.Pytester) -> None:
-    result = run_static(run, "--modelperf-update-baseline=newest")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --modelperf-update-baseline *all, new *'newest'*"])
-    assert_says_no_internals(result)
-
-
 def test_a_mode_of_a_file_of_settings_that_is_none_names_those_there_are(
     run: pytest.Pytester,
 ) -> None:
     run.makeini("[pytest]\naddopts = --modelperf-update-baseline=newest")
     result = run_static(run)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--modelperf-update-baseline=all|new|improved*'newest'*"])
-
-
-def test_a_mode_that_stands_apart_is_a_path_and_is_told_so(run: pytest.Pytester) -> None:
-    result = run_static(run, "--modelperf-update-baseline", "new")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: file or directory not found: new"])
+    assert_usage_error(result, "*--modelperf-update-baseline=all|new|improved*'newest'*")
 
 
 # -- without --modelperf
@@ -368,7 +346,9 @@ def test_a_shortened_option_is_refused(run: pytest.Pytester) -> None:
 # -- help
 
 
-def test_the_help_has_each_option_once_in_a_group_of_its_own(run: pytest.Pytester) -> None:
+def test_the_help_has_each_option_once_in_a_group_of_its_own_and_lists_every_ini_key(
+    run: pytest.Pytester,
+) -> None:
     lines = run.runpytest_inprocess("--help").outlines
     begin = lines.index("performance of ONNX models:")
     group = lines[begin + 1 : lines.index("", begin)]
@@ -377,9 +357,6 @@ def test_the_help_has_each_option_once_in_a_group_of_its_own(run: pytest.Pyteste
     flags = {name.rstrip(",").partition("=")[0] for name in named[1:]}
     assert flags == {option.flag for option in RUN_SETTINGS}
     assert max(map(len, group)) <= 80
-    assert "%%" not in "\n".join(lines)
-
-
-def test_the_help_lists_every_ini_key(run: pytest.Pytester) -> None:
-    text = run.runpytest_inprocess("--help").stdout.str()
+    text = "\n".join(lines)
+    assert "%%" not in text
     assert [option.ini for option in IN_FILES if f"\n  {option.ini} (" not in text] == []
