@@ -31,30 +31,9 @@ from tests.support.installed import install
 from tests.support.project import assert_says_no_internals, write_table
 from tests.support.recordings import record_baseline
 from tests.support.small_models import ones, parse, save_beside
-from tests.support.timed_models import (
-    JSON,
-    TIMED,
-    UPDATE,
-    cases_of,
-    record_base,
-    store,
-    test_of,
-    write_timed,
-    write_timed_models,
-)
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of, write_timed
 
 WIDE = "200 %"
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
-    return record_base(tmp_path_factory.mktemp("recorded"))
-
-
-@pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    write_timed_models(run, monkeypatch)
-    return run
 
 
 @pytest.fixture
@@ -269,12 +248,22 @@ def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester)
     other.stdout.fnmatch_lines(["wrote *other.onnx", "1 recorded."])
 
 
-def test_what_improved_is_recorded_and_still_called_improved(recorded: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("model", "outcome", "lines"),
+    [
+        ("fast_100us.onnx", "passed", ["wrote *base.onnx", "1 improved.*"]),
+        ("slow_400us.onnx", "failed", ["1 regressed.*"]),
+    ],
+)
+def test_only_what_improved_is_recorded_as_such_and_still_called_improved(
+    recorded: pytest.Pytester, model: str, outcome: str, lines: list[str]
+) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
-    result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["wrote *base.onnx", "1 improved.*"])
-    assert (recorded.path / "baselines/base/model.json").read_bytes() != before
+    result = measured(recorded, test_of(model), f"{UPDATE}=improved")
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines(lines)
+    is_recorded = (recorded.path / "baselines/base/model.json").read_bytes() != before
+    assert is_recorded == (outcome == "passed")
 
 
 def test_what_improved_and_cannot_be_recorded_failed(
@@ -287,13 +276,6 @@ def test_what_improved_and_cannot_be_recorded_failed(
     result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
     result.assert_outcomes(failed=1)
     assert case_of(recorded)["failure"] == "no room"
-
-
-def test_what_did_not_improve_is_not_recorded_as_such(recorded: pytest.Pytester) -> None:
-    before = (recorded.path / "baselines/base/model.json").read_bytes()
-    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=improved")
-    result.assert_outcomes(failed=1)
-    assert (recorded.path / "baselines/base/model.json").read_bytes() == before
 
 
 def test_a_model_that_only_loads_more_slowly_regressed(recorded: pytest.Pytester) -> None:
@@ -355,7 +337,6 @@ def test_outputs_are_judged_where_the_older_model_runs(recorded: pytest.Pytester
     case = case_of(recorded)
     assert any(note.startswith("outputs are not judged: ") for note in case["notes"])
     assert "outputs" not in {metric["name"] for metric in case["metrics"]}
-
     recorded.makepyfile(test_of("slow_400us.onnx", tolerance=shares))
     options = ("--modelperf", "--modelperf-max-seconds=1", JSON)
     result = recorded.runpytest_inprocess(*options, "--modelperf-against=base.onnx")
@@ -422,12 +403,6 @@ def test_a_model_at_other_dimensions_than_were_recorded_is_new(recorded: pytest.
     result.stdout.fnmatch_lines(["1 new.*"])
     (reason,) = case_of(recorded)["reasons"]
     assert reason.startswith("the baseline of b1-c1 was recorded at other dimensions")
-
-
-def test_a_faster_model_improved(recorded: pytest.Pytester) -> None:
-    result = measured(recorded, test_of("fast_100us.onnx"), "-v")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*::test_model[[]b1-c1] IMPROVED *", "1 improved.*"])
 
 
 def test_a_tolerance_that_is_wide_enough_lets_a_slower_model_pass(
@@ -514,9 +489,7 @@ def test_budgets_of_a_model_that_is_unchanged_are_measured(recorded: pytest.Pyte
     over.stdout.fnmatch_lines(["over budget: p50 latency * ms *, limit", "  0.001000 ms"])
 
 
-def test_a_recorded_case_is_measured_until_its_budgets_are_decided(
-    models: pytest.Pytester,
-) -> None:
+def test_a_recorded_case_is_measured_until_its_budgets_are_decided(models: pytest.Pytester) -> None:
     """The short processes of a recording hold too few samples for a p99.9."""
     source = with_budgets(test_of("base.onnx"), {"p99_9_ms": 0.3})
     measured(models, source, UPDATE).assert_outcomes(passed=1)
@@ -566,8 +539,11 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("undecided")
-def test_what_is_inconclusive_passes_with_a_word(recorded: pytest.Pytester) -> None:
-    result = measured(recorded, test_of("base.onnx"), "-v", "--modelperf-max-seconds=0.3")
+def test_what_is_inconclusive_passes_with_a_word_and_fails_a_strict_run(
+    recorded: pytest.Pytester,
+) -> None:
+    options = ("-v", "--modelperf-max-seconds=0.3")
+    result = measured(recorded, test_of("base.onnx"), *options)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
@@ -576,18 +552,12 @@ def test_what_is_inconclusive_passes_with_a_word(recorded: pytest.Pytester) -> N
             "inconclusive: *--modelperf-max-seconds*",
         ]
     )
-
-
-@pytest.mark.usefixtures("undecided")
-def test_what_is_inconclusive_fails_where_it_is_to_be_strict(recorded: pytest.Pytester) -> None:
-    result = measured(
-        recorded, test_of("base.onnx"), "--modelperf-strict", "--modelperf-max-seconds=0.3"
-    )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
+    strict = measured(recorded, test_of("base.onnx"), "--modelperf-strict", options[1])
+    strict.assert_outcomes(failed=1)
+    strict.stdout.fnmatch_lines(
         ["inconclusive: p50 latency +2.0 %*", "*this run could see *p50 latency +4.1 %*"]
     )
-    assert_says_no_internals(result)
+    assert_says_no_internals(strict)
 
 
 # -- what goes wrong
@@ -598,18 +568,14 @@ FAULTY = """
     @pytest.mark.perf_case(
         model="base.onnx", engine="faulty", engine_options={{"at": "20", {options}}}
     )
-    def test_faulty():
-        pass
+    def test_faulty(): pass
 
     @pytest.mark.perf_case(model="base.onnx", engine="timed", baseline="next.onnx")
-    def test_next():
-        pass
+    def test_next(): pass
 """
 
 
-def test_a_crash_of_an_engine_fails_one_test_and_the_next_one_runs(
-    models: pytest.Pytester,
-) -> None:
+def test_a_crash_of_an_engine_fails_one_test_and_the_next_one_runs(models: pytest.Pytester) -> None:
     source = FAULTY.format(options='"do": "signal", "signal": "SIGSEGV"')
     # An engine that is typed would count for both.
     models.makepyfile(source)
@@ -761,9 +727,7 @@ def test_what_is_held_against_a_path_needs_no_baseline_and_records_none(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("installed")
-def test_the_side_of_the_baseline_may_have_a_python_of_its_own(
-    recorded: pytest.Pytester,
-) -> None:
+def test_the_side_of_the_baseline_may_have_a_python_of_its_own(recorded: pytest.Pytester) -> None:
     """The same model in two interpreters is not unchanged."""
     source = test_of("base.onnx", tolerance=WIDE)
     measured(recorded, source, f"--modelperf-baseline-python={sys.executable}")
@@ -812,9 +776,7 @@ def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it
 
 
 @pytest.mark.slow
-def test_more_work_on_another_engine_is_accepted_by_recording_it(
-    recorded: pytest.Pytester,
-) -> None:
+def test_more_work_on_another_engine_is_accepted_by_recording_it(recorded: pytest.Pytester) -> None:
     """What is counted is the same on every engine."""
     write_timed(recorded.path / "equal_200us.onnx", width=16)
     source = test_of("equal_200us.onnx", tolerance=WIDE)
@@ -834,18 +796,20 @@ def run_body(models: pytest.Pytester, body: str, *options: str) -> pytest.RunRes
 
 
 def test_figures_that_take_a_run_are_had_when_they_are_asked_for(models: pytest.Pytester) -> None:
-    result = run_body(
-        models,
-        """
+    body = """
+import onnx, pathlib
 profile = modelperf("base.onnx")
 assert profile.latency.samples >= 130
 assert profile.latency.p50_ms > 0.19
 assert profile.load_ms >= 0
 assert profile.first_inference_ms > 0.19
 assert profile.peak_rss_bytes > 1_000_000
-""",
-    )
-    result.assert_outcomes(passed=1)
+for in_memory in (pathlib.Path("base.onnx").read_bytes(), onnx.load("base.onnx")):
+    profile = modelperf(in_memory)
+    assert profile.static.macs == 128
+    assert profile.latency.p50_ms > 0.19
+"""
+    run_body(models, body).assert_outcomes(passed=1)
 
 
 @pytest.mark.usefixtures("idle")
@@ -968,7 +932,7 @@ assert modelperf.compare("base.onnx", "fast_100us.onnx").verdict.value == "impro
     assert cases_of(models) == []
 
 
-def test_a_check_within_a_test_holds_a_model_against_its_baseline(
+def test_a_check_within_a_test_holds_a_model_against_its_baseline_and_returns_its_figures(
     recorded: pytest.Pytester,
 ) -> None:
     body = 'modelperf.check("slow_400us.onnx", baseline="base.onnx")\nraise AssertionError'
@@ -977,9 +941,6 @@ def test_a_check_within_a_test_holds_a_model_against_its_baseline(
     result.stdout.fnmatch_lines([">   *modelperf.check(*", "E * regressed: p50 latency *"])
     assert case_of(recorded)["verdict"] == "regressed"
     assert_says_no_internals(result)
-
-
-def test_a_check_that_passes_returns_what_was_measured(recorded: pytest.Pytester) -> None:
     body = """
 profile = modelperf.check("fast_100us.onnx", baseline="base.onnx")
 assert profile.latency.p50_ms < 0.19
@@ -987,17 +948,6 @@ assert profile.static.macs == 128
 """
     run_body(recorded, body).assert_outcomes(passed=1)
     assert case_of(recorded)["verdict"] == "improved"
-
-
-def test_a_model_in_memory_is_measured_as_a_file_is(models: pytest.Pytester) -> None:
-    body = """
-import onnx, pathlib
-for model in (pathlib.Path("base.onnx").read_bytes(), onnx.load("base.onnx")):
-    profile = modelperf(model)
-    assert profile.static.macs == 128
-    assert profile.latency.p50_ms > 0.19
-"""
-    run_body(models, body).assert_outcomes(passed=1)
 
 
 def test_budgets_of_the_test_hold_for_a_call(models: pytest.Pytester) -> None:
@@ -1054,10 +1004,23 @@ def test_a_function_is_held_against_budgets(models: pytest.Pytester, call: str) 
 
 
 @pytest.mark.parametrize(
-    "word", ["growth_kb_per_inference", "load_ms", "first_inference_ms", "macs", "size_mb"]
+    ("word", "message"),
+    [
+        *(
+            (word, "is for models*leave it out")
+            for word in (
+                "growth_kb_per_inference",
+                "load_ms",
+                "first_inference_ms",
+                "macs",
+                "size_mb",
+            )
+        ),
+        ("peak_memory_mb", "needs a process*give the name"),
+    ],
 )
 def test_a_budget_that_a_function_has_no_figure_for_is_refused(
-    models: pytest.Pytester, word: str
+    models: pytest.Pytester, word: str, message: str
 ) -> None:
     models.makepyfile(f"""
         import pytest
@@ -1067,7 +1030,7 @@ def test_a_budget_that_a_function_has_no_figure_for_is_refused(
             modelperf(lambda: sum(range(1000)))
     """)
     result = models.runpytest_inprocess("--modelperf")
-    result.stdout.fnmatch_lines([f"*{word} is for models*leave it out*"])
+    result.stdout.fnmatch_lines([f"*{word} {message}*"])
 
 
 UNLIMITED = """
@@ -1100,7 +1063,7 @@ def test_a_function_without_a_budget_has_not_passed(models: pytest.Pytester) -> 
     verdicts = [case["verdict"] for case in cases_of(models)]
     assert sorted(verdicts) == ["inconclusive", "passed"]
     result.stdout.fnmatch_lines(
-        ["*a Python function has no baseline, so it is judged by budgets alone*"],
+        ["*a Python function has no baseline, so it is judged by budgets alone*"]
     )
     result.stdout.fnmatch_lines(["*so --modelperf-update-baseline did not*"])
     strict = run("--modelperf-strict")
@@ -1113,20 +1076,6 @@ def test_a_function_that_did_not_run_has_not_passed(models: pytest.Pytester) -> 
     result = models.runpytest_inprocess("--modelperf", "--modelperf-static-only", JSON)
     result.assert_outcomes(passed=2)
     assert {case["verdict"] for case in cases_of(models)} == {"inconclusive"}
-
-
-def test_the_peak_memory_of_a_function_needs_a_process_of_its_own(
-    models: pytest.Pytester,
-) -> None:
-    models.makepyfile("""
-        import pytest
-
-        @pytest.mark.perf_budget(peak_memory_mb=100)
-        def test_function(modelperf):
-            modelperf(lambda: sum(range(1000)))
-    """)
-    result = models.runpytest_inprocess("--modelperf")
-    result.stdout.fnmatch_lines(["*peak_memory_mb needs a process*give the name*"])
 
 
 @pytest.mark.slow
@@ -1190,9 +1139,7 @@ def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:
 # -- traces
 
 
-def test_a_case_that_ran_has_a_trace(
-    models: pytest.Pytester,
-) -> None:
+def test_a_case_that_ran_has_a_trace(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
     result.assert_outcomes(passed=1)
     (path,) = (models.path / "traces").iterdir()

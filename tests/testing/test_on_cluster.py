@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.support.project import assert_usage_error
+
 pytest.importorskip("distributed", reason="needs the extra `cluster`")
 
 from pytest_modelperf.baselines.store import BaselineStore
@@ -22,7 +24,7 @@ from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.stats.looks import share_level
 from tests.support.clusters import ClusterProcesses, joined
-from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, write_timed_models
+from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +36,7 @@ TWO = """
     import pytest
 
     @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 8])
-    def test_base():
-        pass
+    def test_base(): pass
 """
 
 
@@ -61,12 +62,6 @@ def own_processes(tmp_path: Path) -> Iterator[ClusterProcesses]:
         yield started
     finally:
         started.close()
-
-
-@pytest.fixture
-def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    write_timed_models(run, monkeypatch)
-    return run
 
 
 def run_on(processes: ClusterProcesses, models: pytest.Pytester, *options: str) -> pytest.RunResult:
@@ -97,12 +92,10 @@ def test_a_run_records_and_judges_as_one_without_a_cluster(
         import pytest
 
         @pytest.mark.perf_case(model="slow_400us.onnx", baseline="base.onnx", batch_size=1)
-        def test_slower():
-            pass
+        def test_slower(): pass
 
         @pytest.mark.perf_case(model="equal_200us.onnx", baseline="base.onnx", batch_size=8)
-        def test_equal():
-            pass
+        def test_equal(): pass
         """
     )
     found = []
@@ -160,8 +153,7 @@ def test_the_fixture_measures_on_the_cluster_too(
 
         @pytest.mark.perf_budget(latency_ms=60_000)
         @pytest.mark.perf_case(model=print, engine="callable")
-        def test_function():
-            pass
+        def test_function(): pass
         """
     )
     result = run_on(processes, models, *TIMED, JSON)
@@ -174,18 +166,24 @@ def test_the_fixture_measures_on_the_cluster_too(
     assert f"note: {note}:" in re.sub(r"\s+", " ", result.stdout.str())
 
 
-def test_a_fixture_that_a_test_asks_for_as_it_runs_measures_on_the_cluster_too(
+def test_what_is_asked_for_as_a_test_runs_is_measured_on_the_cluster_and_what_is_skipped_is_not(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
     models.makepyfile(
         """
+        import pytest
+
         def test_call(request):
             modelperf = request.getfixturevalue("modelperf")
             assert round(modelperf("base.onnx").latency.p50_ms, 1) == 0.2
+
+        @pytest.mark.skipif("True", reason="not here")
+        @pytest.mark.perf_case(model="base.onnx")
+        def test_skipped(): pass
         """
     )
     result = run_on(processes, models, *TIMED)
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["modelperf: 0 cases for 2 machines of *"])
 
 
@@ -211,8 +209,7 @@ def test_an_interrupt_ends_the_run(processes: ClusterProcesses, models: pytest.P
         import pytest
 
         @pytest.mark.perf_case(model="slow_400us.onnx")
-        def test_it():
-            pass
+        def test_it(): pass
         """
     )
     place = f"--modelperf-cluster={processes.file}"
@@ -223,37 +220,23 @@ def test_an_interrupt_ends_the_run(processes: ClusterProcesses, models: pytest.P
     assert not (models.path / "baselines").exists()
 
 
-def test_what_markers_skip_is_not_measured(
+def test_arrays_travel_with_their_case_and_more_cores_than_its_machine_has_skip_a_test(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
+    np.savez(models.path / "two.npz", x=np.ones((2, 16), np.float32))
     models.makepyfile(
         """
         import pytest
 
-        @pytest.mark.skipif("True", reason="not here")
-        @pytest.mark.perf_case(model="base.onnx")
-        def test_it():
-            pass
-        """
-    )
-    result = run_on(processes, models, *TIMED)
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["modelperf: 0 cases for 2 machines of *"])
-
-
-def test_more_cores_than_its_machine_has_skip_a_test(
-    processes: ClusterProcesses, models: pytest.Pytester
-) -> None:
-    models.makepyfile(
-        """
-        import pytest
+        @pytest.mark.perf_case(model="base.onnx", input_file="two.npz")
+        def test_arrays(): pass
 
         @pytest.mark.perf_case(model="base.onnx", cores=4096)
-        def test_it():
-            pass
+        def test_cores(): pass
         """
     )
-    run_on(processes, models, *TIMED).assert_outcomes(skipped=1)
+    run_on(processes, models, *TIMED, JSON).assert_outcomes(passed=1, skipped=1)
+    assert [case["id"] for case in cases_of(models)] == ["b2-c1"]
 
 
 def test_the_older_model_itself_travels_with_its_case(
@@ -271,8 +254,7 @@ def test_the_older_model_itself_travels_with_its_case(
         import pytest
 
         @pytest.mark.perf_case(model=onnx.load("base.onnx"), baseline="base.onnx")
-        def test_in_memory():
-            pass
+        def test_in_memory(): pass
         """
     )
     result = run_on(processes, models, *TIMED, against)
@@ -321,8 +303,7 @@ def test_a_machine_that_is_not_there_is_an_error_before_anything_runs(
         """
     )
     result = run_on(processes, models, *TIMED)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *no machine gpu. *board (1), *"])
+    assert_usage_error(result, "ERROR: *no machine gpu. *board (1), *")
     result = run_on(processes, models, *TIMED, "--modelperf-machine=second", "-k", "board")
     result.stderr.fnmatch_lines(["ERROR: * has no machine board+second. It has: *"])
     result = run_on(processes, models, *TIMED, "--modelperf-machine=board,second", "-k", "board")
@@ -361,25 +342,7 @@ def test_a_plugin_that_a_machine_lacks_is_an_error_before_anything_runs(
     place = f"--modelperf-cluster={processes.file}"
     models.syspathinsert()
     result = models.runpytest_subprocess("-p", "only_here", place, *TIMED)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: * cannot import only_here, whose hooks this run uses: *"])
-
-
-def test_arrays_travel_with_their_case(
-    processes: ClusterProcesses, models: pytest.Pytester
-) -> None:
-    np.savez(models.path / "two.npz", x=np.ones((2, 16), np.float32))
-    models.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.perf_case(model="base.onnx", input_file="two.npz")
-        def test_arrays():
-            pass
-        """
-    )
-    run_on(processes, models, *TIMED, JSON).assert_outcomes(passed=1)
-    assert [case["id"] for case in cases_of(models)] == ["b2-c1"]
+    assert_usage_error(result, "ERROR: * cannot import only_here, whose hooks this run uses: *")
 
 
 def test_pytest_xdist_and_a_cluster_do_not_go_together(
@@ -388,8 +351,7 @@ def test_pytest_xdist_and_a_cluster_do_not_go_together(
     models.makepyfile(TWO)
     place = f"--modelperf-cluster={processes.file}"
     result = models.runpytest_subprocess("-p", "xdist", "-n", "2", place, *TIMED)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --modelperf-cluster goes with one process of pytest,*"])
+    assert_usage_error(result, "ERROR: --modelperf-cluster goes with one process of pytest,*")
 
 
 # -- faults
@@ -410,16 +372,13 @@ def test_a_case_whose_machine_dies_is_measured_by_another(
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx", engine_options={deadly})
-        def test_once():
-            pass
+        def test_once(): pass
 
         @pytest.mark.perf_case(model="fast_100us.onnx", engine_options={always})
-        def test_always():
-            pass
+        def test_always(): pass
 
         @pytest.mark.perf_case(model="slow_400us.onnx", batch_size=[1, 2, 4])
-        def test_others():
-            pass
+        def test_others(): pass
         """
     )
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", JSON)
@@ -451,17 +410,14 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
             Path({begun!r}).touch()
 
         @pytest.mark.perf_case(model="base.onnx")
-        def test_before():
-            pass
+        def test_before(): pass
 
         @pytest.mark.usefixtures("begins")
         @pytest.mark.perf_case(model="fast_100us.onnx", engine_options={deadly})
-        def test_deadly():
-            pass
+        def test_deadly(): pass
 
         @pytest.mark.perf_case(model="slow_400us.onnx")
-        def test_after():
-            pass
+        def test_after(): pass
         """
     )
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", UPDATE)
@@ -483,14 +439,12 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx", machine=["board", "gpu"])
-        def test_it():
-            pass
+        def test_it(): pass
         """
     )
     monkeypatch.setenv("MODELPERF_TAGS", "board")
     result = models.runpytest_inprocess(*TIMED)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: this machine is linux-*, board, and not gpu: *"])
+    assert_usage_error(result, "ERROR: this machine is linux-*, board, and not gpu: *")
     models.runpytest_inprocess(*TIMED, "-k", "not gpu").assert_outcomes(passed=1, deselected=1)
     models.runpytest_inprocess(*TIMED, "--modelperf-static-only").assert_outcomes(passed=2)
 
@@ -514,8 +468,7 @@ def test_options_that_do_not_go_together_are_errors(
     models: pytest.Pytester, options: tuple[str, ...], told: str
 ) -> None:
     result = models.runpytest_inprocess(*TIMED, *options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {told}"])
+    assert_usage_error(result, f"ERROR: {told}")
 
 
 ANOTHER_KIND = """
