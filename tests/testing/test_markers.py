@@ -14,6 +14,7 @@ from pytest_modelperf.errors import MeasureError
 from tests.support.project import (
     STATIC,
     assert_says_no_internals,
+    assert_usage_error,
     between,
     collected,
     write_dense,
@@ -39,21 +40,14 @@ def run_static(run: pytest.Pytester, source: str, *arguments: str) -> pytest.Run
 # -- the cases of a test
 
 
-def test_a_test_is_run_once_for_each_combination(run: pytest.Pytester) -> None:
-    found = collected_of(
-        run,
-        """
-        @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 8], cores=(1, 2))
-        def test_it(): pass
-        """,
-    )
-    assert found == ["test_it[b1-c1]", "test_it[b1-c2]", "test_it[b8-c1]", "test_it[b8-c2]"]
-
-
 @pytest.mark.parametrize(
     ("marker", "ids"),
     [
         ('"dense.onnx"', ["b1-c1"]),
+        (
+            'model="dense.onnx", batch_size=[1, 8], cores=(1, 2)',
+            ["b1-c1", "b1-c2", "b8-c1", "b8-c2"],
+        ),
         ('model="dense.onnx", batch_size=None', ["b1-c1"]),
         ('pathlib.Path("dense.onnx"), batch_size=range(1, 4)', ["b1-c1", "b2-c1", "b3-c1"]),
         ('"linear.onnx", dims={"seq": [64, 128]}', ["b1-c1-seq64", "b1-c1-seq128"]),
@@ -83,67 +77,53 @@ def test_a_marker_takes_what_a_table_takes(
     assert found == [f"test_it[{each}]" for each in ids]
 
 
-def test_stacked_markers_with_models_make_the_cases_of_each_from_top_to_bottom(
+@pytest.mark.parametrize(
+    ("markers", "ids"),
+    [
+        pytest.param(
+            ['model="other.onnx"', 'model="dense.onnx", batch_size=2'],
+            ["other-b1-c1", "dense-b2-c1"],
+            id="the cases of each model from top to bottom",
+        ),
+        pytest.param(
+            ["cores=2", 'model="other.onnx"', 'model="dense.onnx"'],
+            ["other-b1-c2", "dense-b1-c2"],
+            id="a marker without a model holds for those with one",
+        ),
+        pytest.param(
+            ["batch_size=np.array([1, 2])", '"dense.onnx", batch_size=np.array([1, 2])'],
+            ["b1-c1", "b2-c1"],
+            id="the same by arrays",
+        ),
+        pytest.param(
+            ['model="dense.onnx", batch_size=1, cores=2', 'model="dense.onnx", batch_size=8'],
+            ["b1-c2", "b8-c1"],
+            id="the same model at other cases",
+        ),
+    ],
+)
+def test_stacked_markers_make_the_cases_of_a_test_together(
+    run: pytest.Pytester, markers: Sequence[str], ids: Sequence[str]
+) -> None:
+    write_dense(run.path / "other.onnx")
+    decorators = "\n".join(f"@pytest.mark.perf_case({marker})" for marker in markers)
+    found = collected_of(run, f"import numpy as np\n\n{decorators}\ndef test_it(): pass")
+    assert found == [f"test_it[{each}]" for each in ids]
+
+
+def test_an_inner_marker_overrides_an_outer_one_by_argument_and_its_model_with_all_its_cases(
     run: pytest.Pytester,
 ) -> None:
     write_dense(run.path / "other.onnx")
-    found = collected_of(
-        run,
-        """
-        @pytest.mark.perf_case(model="other.onnx")
-        @pytest.mark.perf_case(model="dense.onnx", batch_size=2)
-        def test_it(): pass
-        """,
-    )
-    assert found == ["test_it[other-b1-c1]", "test_it[dense-b2-c1]"]
-
-
-def test_a_stacked_marker_without_a_model_holds_for_those_with_one(run: pytest.Pytester) -> None:
-    write_dense(run.path / "other.onnx")
-    found = collected_of(
-        run,
-        """
-        @pytest.mark.perf_case(cores=2)
-        @pytest.mark.perf_case(model="other.onnx")
-        @pytest.mark.perf_case(model="dense.onnx")
-        def test_it(): pass
-        """,
-    )
-    assert found == ["test_it[other-b1-c2]", "test_it[dense-b1-c2]"]
-
-
-def test_stacked_markers_may_say_the_same_by_arrays(run: pytest.Pytester) -> None:
-    source = """
-        import numpy as np
-
-        @pytest.mark.perf_case(batch_size=np.array([1, 2]))
-        @pytest.mark.perf_case("dense.onnx", batch_size=np.array([1, 2]))
-        def test_it(): pass
-    """
-    assert collected_of(run, source) == ["test_it[b1-c1]", "test_it[b2-c1]"]
-
-
-def test_stacked_markers_may_name_the_same_model_at_other_cases(run: pytest.Pytester) -> None:
-    found = collected_of(
-        run,
-        """
-        @pytest.mark.perf_case(model="dense.onnx", batch_size=1, cores=2)
-        @pytest.mark.perf_case(model="dense.onnx", batch_size=8)
-        def test_it(): pass
-        """,
-    )
-    assert found == ["test_it[b1-c2]", "test_it[b8-c1]"]
-
-
-def test_an_inner_marker_overrides_an_outer_one_argument_by_argument(
-    run: pytest.Pytester,
-) -> None:
     found = collected_of(
         run,
         """
         pytestmark = [pytest.mark.perf_case(model="dense.onnx", batch_size=2)]
 
         def test_module(): pass
+
+        @pytest.mark.perf_case(model="other.onnx")
+        def test_other(): pass
 
         @pytest.mark.perf_case(cores=2)
         class TestOfAClass:
@@ -155,25 +135,10 @@ def test_an_inner_marker_overrides_an_outer_one_argument_by_argument(
     )
     assert found == [
         "test_module[b2-c1]",
+        "test_other[b1-c1]",
         "TestOfAClass::test_class[b2-c2]",
         "TestOfAClass::test_function[b4-c2]",
     ]
-
-
-def test_the_models_of_the_innermost_level_replace_those_further_out_with_their_cases(
-    run: pytest.Pytester,
-) -> None:
-    write_dense(run.path / "other.onnx")
-    found = collected_of(
-        run,
-        """
-        pytestmark = pytest.mark.perf_case(model="dense.onnx", batch_size=2)
-
-        @pytest.mark.perf_case(model="other.onnx")
-        def test_it(): pass
-        """,
-    )
-    assert found == ["test_it[b1-c1]"]
 
 
 def test_a_model_is_looked_for_beside_the_test_and_then_below_the_root(
@@ -344,44 +309,41 @@ def test_markers_of_a_test_case_are_refused_for_cases_and_kept_for_others(
         {marker}
         class TestOfTheOldKind(unittest.TestCase):
             def test_it(self):
-                pass
+                raise AssertionError
     """
     case = source.format(marker='@pytest.mark.perf_case(model="dense.onnx")')
     refused = run_static(run, case)
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines(
-        ["ERROR: test_file.py::TestOfTheOldKind::test_it: @pytest.mark.perf_case is for *"]
+    assert_usage_error(
+        refused, "ERROR: test_file.py::TestOfTheOldKind::test_it: @pytest.mark.perf_case is for *"
     )
-    assert_says_no_internals(refused)
-    run_static(run, source.format(marker="")).assert_outcomes(passed=1)
+    # Without the option the case is skipped, as that of any other test is.
+    run.runpytest_inprocess().assert_outcomes(skipped=1)
+    run_static(run, source.format(marker="")).assert_outcomes(failed=1)
 
 
-def test_a_parameter_cannot_add_the_marker_that_makes_cases(run: pytest.Pytester) -> None:
-    source = """
-        case = pytest.mark.perf_case(model="dense.onnx")
-
-        @pytest.mark.parametrize("number", [pytest.param(1, marks=case)])
-        def test_it(number): pass
-    """
-    refused = run_static(run, source)
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]1]: *no parameter *"])
-
-
-@pytest.mark.parametrize("test", ["test_it(number)", "test_it(number, modelperf)"])
-def test_a_parameter_cannot_change_the_cases_of_a_test(run: pytest.Pytester, test: str) -> None:
+@pytest.mark.parametrize(
+    ("marker", "test"),
+    [
+        ("usefixtures('number')", "test_it(number)"),
+        ('perf_case(model="dense.onnx")', "test_it(number)"),
+        ('perf_case(model="dense.onnx")', "test_it(number, modelperf)"),
+    ],
+    ids=["no case", "a case", "a case and the fixture"],
+)
+def test_a_parameter_can_neither_make_nor_change_the_cases_of_a_test(
+    run: pytest.Pytester, marker: str, test: str
+) -> None:
     refused = run_static(
         run,
         f"""
-        late = pytest.mark.perf_case(batch_size=8)
+        late = pytest.mark.perf_case(model="dense.onnx", batch_size=8)
 
-        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.{marker}
         @pytest.mark.parametrize("number", [pytest.param(1, marks=late)])
         def {test}: pass
         """,
     )
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]*1]: *perf_case*no parameter *"])
+    assert_usage_error(refused, "ERROR: test_file.py::test_it[[]*1]: *perf_case*no parameter *")
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -402,23 +364,7 @@ def test_a_conftest_cannot_change_the_cases_of_a_collected_model(
     if skip:
         result.assert_outcomes(skipped=1)
     else:
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(["ERROR: dense.onnx::b1-c1: *perf_case*or conftest *"])
-
-
-def test_without_the_option_a_test_case_is_skipped(run: pytest.Pytester) -> None:
-    run.makepyfile(
-        """
-        import unittest
-        import pytest
-
-        @pytest.mark.perf_case(model="dense.onnx")
-        class TestOfTheOldKind(unittest.TestCase):
-            def test_it(self):
-                raise AssertionError
-        """
-    )
-    run.runpytest_inprocess().assert_outcomes(skipped=1)
+        assert_usage_error(result, "ERROR: dense.onnx::b1-c1: *perf_case*or conftest *")
 
 
 @pytest.mark.parametrize("options", [(), STATIC])
@@ -482,7 +428,7 @@ def test_a_skip_of_the_project_is_told_by_a_strict_run_and_fails_it_alone(
     assert "the project itself" not in run_static(run, SKIPPED).stdout.str()
 
 
-def test_strict_markers_know_ours(run: pytest.Pytester) -> None:
+def test_strict_markers_know_ours_and_the_list_says_what_they_take(run: pytest.Pytester) -> None:
     source = """
         @pytest.mark.perf_case(model="dense.onnx")
         @pytest.mark.perf_budget(macs=15)
@@ -490,9 +436,6 @@ def test_strict_markers_know_ours(run: pytest.Pytester) -> None:
     """
     run_static(run, source, "--strict-markers").assert_outcomes(passed=1)
     run.runpytest_inprocess("--strict-markers").assert_outcomes(skipped=1)
-
-
-def test_the_list_of_markers_says_what_ours_take(run: pytest.Pytester) -> None:
     result = run.runpytest_inprocess("--markers")
     result.stdout.fnmatch_lines(
         [
@@ -552,8 +495,7 @@ def test_budgets_of_a_parameter_or_a_conftest_hold_too(run: pytest.Pytester) -> 
     result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
     result.stdout.fnmatch_lines(["over budget: params 15, limit 14"])
     wrong = run_static(run, source.format(budget="mcs"))
-    assert wrong.ret == pytest.ExitCode.USAGE_ERROR
-    wrong.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]*: @pytest.mark.perf_budget*mcs*"])
+    assert_usage_error(wrong, "ERROR: test_file.py::test_it[[]*: @pytest.mark.perf_budget*mcs*")
 
 
 def test_a_budget_that_a_conftest_adds_to_a_collected_model_overrides_its_table(
@@ -577,8 +519,7 @@ def test_a_budget_that_a_conftest_adds_to_a_collected_model_overrides_its_table(
     result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
     run.makeconftest(conftest.format(budgets="mcs=14"))
     wrong = run.runpytest_inprocess(*STATIC)
-    assert wrong.ret == pytest.ExitCode.USAGE_ERROR
-    wrong.stderr.fnmatch_lines(["ERROR: dense.onnx::b1-c1: @pytest.mark.perf_budget*mcs*"])
+    assert_usage_error(wrong, "ERROR: dense.onnx::b1-c1: @pytest.mark.perf_budget*mcs*")
 
 
 def test_stacked_budgets_are_put_together(run: pytest.Pytester) -> None:
@@ -710,8 +651,7 @@ def test_a_late_budget_of_a_test_with_the_fixture_that_means_nothing_is_one_line
         """
     )
     result = run.runpytest_inprocess("--modelperf")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: test_file.py::test_it[[]1]: @pytest.mark.perf_bud*mcs*"])
+    assert_usage_error(result, "ERROR: test_file.py::test_it[[]1]: @pytest.mark.perf_bud*mcs*")
 
 
 def test_a_skipped_test_with_the_fixture_may_have_a_budget_that_means_nothing(
@@ -727,11 +667,6 @@ def test_a_skipped_test_with_the_fixture_may_have_a_budget_that_means_nothing(
         """
     )
     run.runpytest_inprocess("--modelperf").assert_outcomes(skipped=1)
-
-
-def test_a_budget_alone_is_refused_where_nothing_is_measured(run: pytest.Pytester) -> None:
-    line = refused(run, ["perf_budget(macs=1)"])
-    assert line.startswith("test_file.py::test_it: @pytest.mark.perf_budget needs something to m")
 
 
 @pytest.mark.parametrize(
@@ -757,27 +692,23 @@ def test_a_budget_alone_is_refused_where_nothing_is_measured(run: pytest.Pyteste
             [f"perf_case({DENSE})", f"perf_case({DENSE}, batch_size=[2, 1])"],
             "two markers make the same case b1-c1: remove one",
         ),
+        (
+            [f"perf_case({DENSE})", "perf_case(model='deeper/dense.onnx')"],
+            "two markers make the same case",
+        ),
+        (["perf_budget(macs=1)"], "@pytest.mark.perf_budget needs something to m"),
     ],
 )
-def test_markers_that_contradict_each_other_are_refused(
+def test_markers_that_do_not_go_together_are_refused(
     run: pytest.Pytester, markers: Sequence[str], message: str
 ) -> None:
+    write_dense(run.path / "deeper/dense.onnx")
     line = refused(run, markers)
     assert line.startswith("test_file.py::test_it: ")
     assert message in line
 
 
-def test_two_models_of_one_name_are_refused_where_they_make_the_same_case(
-    run: pytest.Pytester,
-) -> None:
-    write_dense(run.path / "deeper/dense.onnx")
-    line = refused(run, [f"perf_case({DENSE})", "perf_case(model='deeper/dense.onnx')"])
-    assert "two markers make the same case" in line
-
-
-def test_what_is_wrong_further_out_is_not_hidden_by_an_inner_marker(
-    run: pytest.Pytester,
-) -> None:
+def test_what_is_wrong_further_out_is_not_hidden_by_an_inner_marker(run: pytest.Pytester) -> None:
     result = run_static(
         run,
         """
@@ -872,8 +803,7 @@ def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(
         import pytest
 
         @pytest.mark.perf_case("dense.onnx", warmup_seconds=1, min_seconds=2)
-        def test_marked():
-            pass
+        def test_marked(): pass
 
         def test_called(modelperf):
             modelperf.check("dense.onnx", warmup_seconds=3)
@@ -907,12 +837,10 @@ def test_what_a_marker_or_a_call_measures_reaches_its_check(
         import pytest
 
         @pytest.mark.perf_case("dense.onnx")
-        def test_plain():
-            pass
+        def test_plain(): pass
 
         @pytest.mark.perf_case("dense.onnx", measure="always")
-        def test_marked():
-            pass
+        def test_marked(): pass
 
         def test_called(modelperf):
             modelperf.check("dense.onnx", measure="always")
@@ -960,8 +888,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
                 called(*arguments, **words)
 
         @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 2], tolerance="p50=2 %,p99=5 %")
-        def test_plain():
-            pass
+        def test_plain(): pass
 
         @pytest.mark.perf_budget(latency_ms=1)
         def test_many(modelperf):
