@@ -60,7 +60,7 @@ def summary_of(result: pytest.RunResult) -> str:
 
 
 def test_an_update_shows_its_plan_and_writes_it(run: pytest.Pytester) -> None:
-    result = check(run, UPDATE, "dense.onnx")
+    result = check(run, UPDATE, "--modelperf-strict", "dense.onnx")
     result.assert_outcomes(passed=1)
     assert summary_of(result) == snapshot("""\
 1 case in 0.0 s
@@ -205,10 +205,6 @@ def test_a_case_that_a_baseline_lacks_is_new(recorded: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["dense.onnx::b8-c1 *new*", "dense.onnx::b1-c1 *passed*"])
 
 
-def test_what_is_recorded_passes_where_it_is_strict(run: pytest.Pytester) -> None:
-    check(run, "--modelperf-strict", UPDATE, "dense.onnx").assert_outcomes(passed=1)
-
-
 def test_a_test_that_fails_itself_writes_the_baseline_of_its_case_all_the_same(
     run: pytest.Pytester,
 ) -> None:
@@ -249,16 +245,16 @@ def test_a_mode_says_which_changes_are_stored(
     assert read_json(recorded.path / MODEL)["cases"]["b1-c1"]["static"]["macs"] == stored
 
 
-def test_new_cases_are_added_to_those_that_are_stored(recorded: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("options", "passed"),
+    [((f"{UPDATE}=new",), 2), ((UPDATE, "dense.onnx::b8-c1"), 1)],
+    ids=["new ones", "a selected one"],
+)
+def test_cases_are_added_to_those_that_are_stored(
+    recorded: pytest.Pytester, options: tuple[str, ...], passed: int
+) -> None:
     write_table(recorded, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
-    result = check(recorded, f"{UPDATE}=new")
-    result.assert_outcomes(passed=2)
-    assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1", "b8-c1"]
-
-
-def test_a_selected_case_leaves_the_others_stored(recorded: pytest.Pytester) -> None:
-    write_table(recorded, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
-    check(recorded, UPDATE, "dense.onnx::b8-c1").assert_outcomes(passed=1)
+    check(recorded, *options).assert_outcomes(passed=passed)
     assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1", "b8-c1"]
 
 
@@ -314,17 +310,15 @@ def narrow(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbatch_size = 1')
 
 
-def test_unused_baselines_are_told_and_stay(recorded: pytest.Pytester) -> None:
+def test_unused_baselines_are_told_and_stay_until_their_removal_is_asked_for(
+    recorded: pytest.Pytester,
+) -> None:
     narrow(recorded)
     before = (recorded.path / MODEL).read_bytes()
     result = check(recorded)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["unused baselines: dense.onnx::b8-c1; pytest *"])
     assert (recorded.path / MODEL).read_bytes() == before
-
-
-def test_unused_baselines_are_deleted_where_that_is_asked_for(recorded: pytest.Pytester) -> None:
-    narrow(recorded)
     result = check(recorded, "--modelperf-prune")
     result.assert_outcomes(passed=1)
     assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1"]
@@ -362,8 +356,7 @@ def test_a_run_that_did_not_see_all_tests_prunes_nothing(
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
     # One of two cases fails, so that there is a last failure.
     write_table(
-        recorded,
-        '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 2]\nbudget = {macs = 15}',
+        recorded, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 2]\nbudget = {macs = 15}'
     )
     check(recorded).assert_outcomes(passed=1, failed=1)
     before = (recorded.path / MODEL).read_bytes()
@@ -460,59 +453,43 @@ def test_a_run_that_stopped_early_prunes_only_where_no_test_may_name_more(
     assert len(read_json(recorded.path / MODEL)["cases"]) == 1
 
 
-def test_a_test_that_failed_may_have_named_more_cases_than_it_did(
-    recorded: pytest.Pytester,
-) -> None:
-    write_table(recorded, "")
-    recorded.makepyfile(
-        """
-        def test_it(modelperf):
-            assert 1 == 2
-            modelperf.check("dense.onnx")
-        """
-    )
-    result = check(recorded, "--modelperf-prune")
-    assert (recorded.path / MODEL).is_file()
-    result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
-
-
-@needs_subtests
 @pytest.mark.parametrize(
     "lines",
     [
-        ("with subtests.test():", "    assert 1 == 2", "    modelperf.check('dense.onnx')"),
-        ("with subtests.test(): pass", "assert 1 == 2", "modelperf.check('dense.onnx')"),
+        pytest.param(
+            ("def test_it(modelperf):", "assert 1 == 2", "modelperf.check('dense.onnx')"),
+            id="it failed",
+        ),
+        pytest.param(
+            (
+                "def test_it(modelperf, subtests):",
+                "with subtests.test():",
+                "    assert 1 == 2",
+                "    modelperf.check('dense.onnx')",
+            ),
+            marks=needs_subtests,
+            id="it failed inside of a subtest",
+        ),
+        pytest.param(
+            (
+                "def test_it(modelperf, subtests):",
+                "with subtests.test(): pass",
+                "assert 1 == 2",
+                "modelperf.check('dense.onnx')",
+            ),
+            marks=needs_subtests,
+            id="it failed after a subtest",
+        ),
     ],
-    ids=["inside", "after"],
 )
-def test_a_subtest_that_passed_is_not_a_test_that_came_to_its_end(
+def test_a_test_that_did_not_come_to_its_end_may_use_its_baseline_another_time(
     recorded: pytest.Pytester, lines: tuple[str, ...]
 ) -> None:
     write_table(recorded, "")
-    recorded.makepyfile("\n    ".join(("def test_it(modelperf, subtests):", *lines)))
+    recorded.makepyfile("\n    ".join(lines))
     result = check(recorded, "--modelperf-prune")
     assert (recorded.path / MODEL).is_file()
     result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
-
-
-@pytest.mark.parametrize(
-    ("body", "outcomes"),
-    [
-        ("pytest.skip('no torch', allow_module_level=True)", {"skipped": 1}),
-        ("1 / 0", {"errors": 1}),
-    ],
-)
-def test_a_file_that_could_not_be_collected_may_use_its_baselines_another_time(
-    recorded: pytest.Pytester, body: str, outcomes: dict[str, int]
-) -> None:
-    write_table(recorded, "")
-    recorded.makepyfile(
-        test_left_out=f"import pytest\n\n{body}\n",
-        test_other="def test_one(): pass",
-    )
-    options = ("--modelperf-prune", "--continue-on-collection-errors")
-    check(recorded, *options).assert_outcomes(passed=1, **outcomes)
-    assert (recorded.path / MODEL).is_file()
 
 
 def test_a_test_that_is_skipped_may_use_its_baseline_another_time(
@@ -529,6 +506,25 @@ def test_a_test_that_is_skipped_may_use_its_baseline_another_time(
         """
     )
     check(recorded, "--modelperf-prune")
+    assert (recorded.path / MODEL).is_file()
+
+
+@pytest.mark.parametrize(
+    ("body", "outcomes"),
+    [
+        ("pytest.skip('no torch', allow_module_level=True)", {"skipped": 1}),
+        ("1 / 0", {"errors": 1}),
+    ],
+)
+def test_a_file_that_could_not_be_collected_may_use_its_baselines_another_time(
+    recorded: pytest.Pytester, body: str, outcomes: dict[str, int]
+) -> None:
+    write_table(recorded, "")
+    recorded.makepyfile(
+        test_left_out=f"import pytest\n\n{body}\n", test_other="def test_one(): pass"
+    )
+    options = ("--modelperf-prune", "--continue-on-collection-errors")
+    check(recorded, *options).assert_outcomes(passed=1, **outcomes)
     assert (recorded.path / MODEL).is_file()
 
 
@@ -601,16 +597,18 @@ dense.onnx::b1-c1  regressed  MACs +40.0 %  15 → 21  15 → 21
 """)
 
 
-def test_very_quiet_still_says_which_case(mixed: pytest.Pytester) -> None:
-    result = check(mixed, "-qq")
-    assert "dense.onnx::b1-c1" in result.stdout.str()
-
-
-def test_verbose_has_the_verdict_of_each_test(mixed: pytest.Pytester) -> None:
-    result = check(mixed, "-v")
-    result.stdout.fnmatch_lines(
-        ["dense.onnx::b1-c1 REGRESSED *", "test_others.py::test_one PASSED *"]
-    )
+@pytest.mark.parametrize(
+    ("option", "lines"),
+    [
+        ("-qq", ["*dense.onnx::b1-c1*"]),
+        ("-v", ["dense.onnx::b1-c1 REGRESSED *", "test_others.py::test_one PASSED *"]),
+        ("-rN", ["*= model performance =*", "=* 1 failed, 2 passed in *"]),
+    ],
+)
+def test_every_verbosity_shows_which_case_is_wrong(
+    mixed: pytest.Pytester, option: str, lines: list[str]
+) -> None:
+    check(mixed, option).stdout.fnmatch_lines(lines)
 
 
 @needs_subtests
@@ -646,19 +644,6 @@ def test_every_style_of_tracebacks_shows_the_verdict_and_none_our_frames(
     assert_says_no_internals(result)
     if style == "no":
         result.stdout.no_fnmatch_line("*accept:*")
-
-
-def test_without_a_summary_of_failures_ours_is_still_there(mixed: pytest.Pytester) -> None:
-    result = check(mixed, "-rN")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*= model performance =*"])
-
-
-def test_a_run_in_which_nothing_was_checked_says_nothing(run: pytest.Pytester) -> None:
-    run.makepyfile("def test_one(): pass")
-    result = check(run)
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*model performance*")
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
@@ -700,8 +685,14 @@ def test_colour_is_there_where_it_is_asked_for_and_only_there(mixed: pytest.Pyte
 # -- files for others
 
 
-def test_junit_has_the_properties_and_the_text_of_a_failure(mixed: pytest.Pytester) -> None:
-    check(mixed, "--junit-xml=run.xml")
+def test_the_files_of_a_run_have_its_case_and_the_verdict(mixed: pytest.Pytester) -> None:
+    check(mixed, "--junit-xml=run.xml", "--modelperf-json=run.json", "--modelperf-markdown=run.md")
+    (case,) = read_json(mixed.path / "run.json")["cases"]
+    assert (case["test"], case["verdict"]) == ("dense.onnx::b1-c1", "regressed")
+    assert {m["name"]: m["after"] for m in case["metrics"]}["macs"] == 21
+    text = (mixed.path / "run.md").read_text("utf-8")
+    assert "regressed" in text
+    assert "dense.onnx::b1-c1" in text
     cases = {case.get("name"): case for case in ET.parse("run.xml").iter("testcase")}  # noqa: S314  # pytest's
     regressed = cases["b1-c1"]
     properties = {each.get("name"): each.get("value") for each in regressed.iter("property")}
@@ -721,21 +712,6 @@ def test_junit_has_the_properties_and_the_text_of_a_failure(mixed: pytest.Pytest
     assert str(failure.text).startswith("regressed: MACs ")
     assert "pytest_modelperf" not in str(failure.text)
     assert list(cases["test_one"].iter("property")) == []
-
-
-def test_the_json_of_a_run_has_every_case_and_its_verdict(mixed: pytest.Pytester) -> None:
-    check(mixed, "--modelperf-json=run.json")
-    content = read_json(mixed.path / "run.json")
-    (case,) = content["cases"]
-    assert (case["test"], case["verdict"]) == ("dense.onnx::b1-c1", "regressed")
-    assert {m["name"]: m["after"] for m in case["metrics"]}["macs"] == 21
-
-
-def test_the_markdown_of_a_run_has_every_case_and_its_verdict(mixed: pytest.Pytester) -> None:
-    check(mixed, "--modelperf-markdown=run.md")
-    text = (mixed.path / "run.md").read_text("utf-8")
-    assert "regressed" in text
-    assert "dense.onnx::b1-c1" in text
 
 
 def test_files_are_written_where_pytest_was_started(
@@ -813,11 +789,13 @@ def test_the_summary_of_a_step_is_added_to_what_is_there(
     assert "dense.onnx::b1-c1" in text
 
 
-def test_a_run_without_cases_adds_nothing_to_the_summary(
+def test_a_run_in_which_nothing_was_checked_says_nothing_and_adds_nothing_to_the_summary(
     on_github: pytest.Pytester, tmp_path: Path
 ) -> None:
     on_github.makepyfile("def test_one(): pass")
     result = check(on_github)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*model performance*")
     assert commands(result) == []
     assert not (tmp_path / "summary.md").exists()
 
