@@ -98,9 +98,7 @@ def checked_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_one_worker_for_each_core_settles_all_models(
-    retrained: pytest.Pytester,
-    checked_here: list[str],
-    started: list[subprocess.Popen[bytes]],
+    retrained: pytest.Pytester, checked_here: list[str], started: list[subprocess.Popen[bytes]]
 ) -> None:
     check(retrained).assert_outcomes(passed=3)
     assert not checked_here
@@ -165,8 +163,7 @@ def test_a_model_that_a_fixture_writes_is_checked_as_it_is_then(
 
         @pytest.mark.perf_case(model="one.onnx", batch_size=64)
         @pytest.mark.perf_case(model="two.onnx", batch_size=64)
-        def test_model():
-            pass
+        def test_model(): pass
         """
     )
     check(retrained, "test_a_model_that_a_fixture_writes_is_checked_as_it_is_then.py")
@@ -225,8 +222,7 @@ def test_a_case_with_a_budget_is_not_kept(
 
         @pytest.mark.perf_case(model="one.onnx", batch_size=64)
         @pytest.mark.perf_budget(macs=10**9)
-        def test_model():
-            pass
+        def test_model(): pass
         """
     )
     for _ in range(2):

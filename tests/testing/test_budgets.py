@@ -110,13 +110,10 @@ def test_an_interval_of_a_budget_has_the_confidence_of_its_own_level() -> None:
     assert of_growth.confidence == growth.confidence
 
 
-def test_a_percentile_with_too_few_samples_is_inconclusive_and_has_no_value() -> None:
+def test_a_percentile_is_judged_with_enough_samples_and_has_no_value_with_too_few() -> None:
     (metric,) = judged(rounds_of(10.0), p99_ms=11)
     assert metric.verdict is Verdict.INCONCLUSIVE
     assert (metric.after, metric.after_interval) == (None, None)
-
-
-def test_with_enough_samples_the_same_percentile_is_judged() -> None:
     many = rounds_of(10.0, samples=400)
     assert verdict(many, p99_ms=9) is Verdict.OVER_BUDGET
     assert verdict(many, p99_ms=11) is Verdict.PASSED
@@ -243,18 +240,18 @@ def test_the_phases_of_a_generation_have_limits_of_their_own() -> None:
         assert metric.after == pytest.approx(value)
 
 
+@pytest.mark.parametrize(("word", "limit"), [("cache_bytes_per_token", 4096), ("kernels", 7)])
 @pytest.mark.parametrize(
-    ("found", "expected"),
-    [(4096, Verdict.PASSED), (4097, Verdict.OVER_BUDGET), (None, Verdict.INCONCLUSIVE)],
+    ("more", "expected"),
+    [(0, Verdict.PASSED), (1, Verdict.OVER_BUDGET), (None, Verdict.INCONCLUSIVE)],
 )
-def test_the_cache_of_a_token_may_equal_its_limit(found: int | None, expected: Verdict) -> None:
-    held = LimitedFigures(None, None, 1, cache_bytes_per_token=found)
-    (metric,) = static_budget_metrics(budgets(cache_bytes_per_token=4096), held)
-    assert (metric.name, metric.after, metric.verdict) == (
-        "cache_bytes_per_token",
-        found,
-        expected,
-    )
+def test_a_number_may_equal_its_limit(
+    word: str, limit: int, more: int | None, expected: Verdict
+) -> None:
+    found = None if more is None else limit + more
+    known = replace(LimitedFigures(None, None, 1), **{word: found})
+    (metric,) = static_budget_metrics(budgets(**{word: limit}), known)
+    assert (metric.name, metric.after, metric.verdict) == (word, found, expected)
 
 
 def test_the_interval_of_a_throughput_goes_from_low_to_high() -> None:
@@ -333,12 +330,9 @@ def test_a_megabyte_of_memory_has_a_million_bytes(megabytes: float, expected: Ve
     assert (metric.after, metric.verdict) == (300_000_000, expected)
 
 
-def test_memory_that_is_not_known_is_inconclusive() -> None:
+def test_what_is_not_known_or_did_not_run_is_not_judged() -> None:
     measured = replace(rounds_of(1.0), peak_rss_bytes=None)
     assert verdict(measured, peak_memory_mb=1) is Verdict.INCONCLUSIVE
-
-
-def test_what_did_not_run_is_not_judged_by_times() -> None:
     assert judged(None, latency_ms=1, load_ms=1, peak_memory_mb=1) == ()
 
 
@@ -505,16 +499,6 @@ def test_items_are_judged_by_their_median_over_the_processes() -> None:
 
 
 # -- figures that are known without timing
-
-
-@pytest.mark.parametrize(
-    ("kernels", "expected"),
-    [(7, Verdict.PASSED), (8, Verdict.OVER_BUDGET), (None, Verdict.INCONCLUSIVE)],
-)
-def test_a_number_of_kernels_may_equal_its_limit(kernels: int | None, expected: Verdict) -> None:
-    figures = LimitedFigures(None, None, 1, kernels=kernels)
-    (metric,) = static_budget_metrics(budgets(kernels=7), figures)
-    assert (metric.name, metric.after, metric.verdict) == ("kernels", kernels, expected)
 
 
 def test_an_installed_size_names_what_takes_most() -> None:

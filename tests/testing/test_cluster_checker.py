@@ -59,10 +59,7 @@ class FakeCluster:
         self._at_once = at_once
 
     def require(
-        self,
-        wanted: Iterable[Collection[str]],
-        engine: str | None,
-        modules: tuple[str, ...],
+        self, wanted: Iterable[Collection[str]], engine: str | None, modules: tuple[str, ...]
     ) -> None:
         assert modules == ("tests.support.faulty_plugin",)
         self.required.append((tuple(wanted), engine))
@@ -186,7 +183,6 @@ def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:
     ((job, _),) = cluster.jobs
     (content,) = job.models
     sent = from_text(from_text(job.request, RequestText).text, CheckRequest)
-
     assert job.cores == 3
     assert sent.model.source == content.digest
     assert sent.model.setup.engine == check.setup.engine
@@ -363,9 +359,7 @@ def test_a_case_that_its_machine_cannot_measure_alone_says_why(folder: Path) -> 
         checker.measure(check_of(folder / "crash.onnx"))
 
 
-def test_a_recorded_case_is_compared_with_the_baseline_before_for_the_history(
-    folder: Path,
-) -> None:
+def test_a_recorded_case_is_compared_with_the_baseline_before_for_the_history(folder: Path) -> None:
     settings = {"update": UpdateMode.ALL, "history": folder / "history"}
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder, **settings))
     link = checker.check(check_of(folder / "slow_400us.onnx")).outcome.link

@@ -159,13 +159,11 @@ def test_the_nearest_source_that_has_a_setting_decides(
         assert sample.ini is sample.table is None
     default = getattr(_settings(), sample.setting)
     expected = next((source[1] for source in sources if source is not None), default)
-
     settings = _settings(
         {option.key: sources[0] and sources[0][0]},
         {option.key: sources[1] and sources[1][0]},
         {option.table_key: sources[2][0]} if sources[2] else {},
     )
-
     assert getattr(settings, sample.setting) == expected
     assert settings.typed == ({option.key} if typed else set())
 
@@ -184,7 +182,6 @@ _FLAGS_OF_FILES = [o for o in RUN_SETTINGS if o.metavar is None and o.is_in_file
 @pytest.mark.parametrize("option", _FLAGS_OF_FILES, ids=repr)
 def test_a_file_that_says_false_is_not_a_file_that_says_nothing(option: Setting) -> None:
     settings = _settings(ini={option.key: False}, table={option.table_key: True})
-
     assert getattr(settings, option.key) is False
 
 
@@ -343,7 +340,6 @@ def test_what_an_option_implies_without_a_value_is_a_value_of_it() -> None:
     implied = [
         (option.key, read(option, option.implied, "")) for option in RUN_SETTINGS if option.implied
     ]
-
     assert implied == [("update_baseline", UpdateMode.ALL)]
 
 
@@ -354,7 +350,6 @@ def test_what_was_not_given_is_not_typed() -> None:
         {"engine_option": [], "engine": "", "strict": None},
         {"engine_options": {"a": "1"}, "engine": "openvino", "strict": True},
     )
-
     assert (settings.engine, dict(settings.engine_options)) == ("openvino", {"a": "1"})
     assert settings.strict
     assert settings.typed == set()
@@ -362,7 +357,6 @@ def test_what_was_not_given_is_not_typed() -> None:
 
 def test_a_key_may_have_hyphens() -> None:
     settings = _settings(table={"max-seconds": 3, "models": {"a.onnx": {"batch-size": 8}}})
-
     assert settings.max_seconds == 3.0
     assert [spec.batch_sizes for _, spec in settings.models.items()] == [(8,)]
 
@@ -378,7 +372,6 @@ def test_an_ini_key_says_yes_and_no_as_those_of_pytest_do(text: str, *, value: b
 
 def test_engine_options_are_lines_of_an_ini_key() -> None:
     settings = _settings(ini={"engine_option": "\nsession.x = 1\n\nprovider=CPU\n"})
-
     assert settings.engine_options == {"session.x": "1", "provider": "CPU"}
 
 
@@ -386,13 +379,11 @@ def test_a_name_with_dots_needs_no_quotes_in_a_table(tmp_path: Path) -> None:
     table = _table_of(
         "[tool.modelperf.engine_options]\nsession.intra_op.x = 0\nplain = 'y'", tmp_path
     )
-
     assert _settings(table=table).engine_options == {"session.intra_op.x": "0", "plain": "y"}
 
 
 def test_engine_options_of_a_file_are_left_out_where_another_engine_is_typed() -> None:
     table = {"engine": "openvino", "engine_options": {"device": "GPU"}}
-
     assert _settings({"engine": "openvino"}, {}, table).engine_options == {"device": "GPU"}
     assert _settings({"engine": "onnxruntime"}, {}, table).engine_options == {}
     assert _settings(
@@ -543,7 +534,6 @@ _WRONG: Mapping[str, list[object]] = {
 )
 def test_a_wrong_value_of_the_table_is_refused_with_its_place(key: str, value: object) -> None:
     place = f".{key}]" if key in {"models", "machines"} else f"]: {key}"
-
     assert _refusal(table={key: value}).startswith(f"pyproject.toml, [tool.modelperf{place}")
 
 
@@ -557,16 +547,8 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        (
-            "max_seconds",
-            "ten",
-            "takes seconds above 0 and within a year, such as 10, not 'ten'.",
-        ),
-        (
-            "max_seconds",
-            "nan",
-            "takes seconds above 0 and within a year, such as 10, not nan.",
-        ),
+        ("max_seconds", "ten", "takes seconds above 0 and within a year, such as 10, not 'ten'."),
+        ("max_seconds", "nan", "takes seconds above 0 and within a year, such as 10, not nan."),
         ("strict", "maybe", "takes true or false, not 'maybe'."),
         ("engine", ["a"], "takes a text, not a list."),
         ("baseline_dir", "a\0", r"takes a text without the character NUL, not 'a\x00'."),
@@ -583,7 +565,6 @@ def test_a_wrong_text_is_refused_by_the_name_it_was_given_by(
 ) -> None:
     option = next(option for option in RUN_SETTINGS if option.key == key)
     space = "" if message.startswith(":") else " "
-
     assert _refusal({key: text}).startswith(f"{option.flag}{space}{message}")
     assert _refusal({}, {key: text}).startswith(f"the ini key {option.ini}{space}{message}")
 
@@ -607,7 +588,6 @@ def test_what_changes_baselines_can_only_be_typed(option: Setting) -> None:
         f"pytest --modelperf {option.flag}"
     )
     hyphened = option.key.replace("_", "-")
-
     for key in (option.key, hyphened):
         place = f"pyproject.toml, [tool.modelperf]: {key}"
         assert _refusal(table={key: "all"}) == f"{place} {reason}"
@@ -619,7 +599,6 @@ def test_what_changes_baselines_can_only_be_typed(option: Setting) -> None:
 
 def test_every_ini_key_of_ours_is_known_and_those_of_others_are_no_matter() -> None:
     ours = [option.ini for option in RUN_SETTINGS if option.is_in_files]
-
     check_ini_keys([*ours, "testpaths", "markers", "models_dir", "modelperformance", ""])
 
 
@@ -637,13 +616,12 @@ def test_every_ini_key_of_ours_is_known_and_those_of_others_are_no_matter() -> N
 def test_an_unknown_ini_key_is_refused_with_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_ini_keys(["testpaths", name])
-
     assert str(caught.value).startswith(
         f"there is no ini key {name!r}.{hint} There are: modelperf_tolerance, "
     )
 
 
-def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
+def test_an_unknown_key_and_one_that_is_written_in_two_ways_are_refused() -> None:
     assert _wrapped(_refusal(table={"max_second": 3})) == snapshot("""\
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, measure, output_sketch, max_seconds,
@@ -652,9 +630,6 @@ pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     uncommitted, strict, no_cache, json, markdown, html, benchmark_json, bencher_json,
     history, trace, cluster, machine, models, machines.\
 """)
-
-
-def test_a_key_that_is_written_in_two_ways_is_refused() -> None:
     assert _refusal(table={"max_seconds": 3, "max-seconds": 3}) == (
         "pyproject.toml, [tool.modelperf]: max_seconds is given twice, "
         "with a hyphen and an underscore: give it once."
@@ -673,10 +648,7 @@ _MODELS: Mapping[str, tuple[str, CaseSpec]] = {
     ),
     "batch_size": ("[1, 8]", CaseSpec(batch_sizes=(1, 8))),
     "cores": ("2", CaseSpec(cores=(2,))),
-    "dims": (
-        "{seq = [64, 128], 'a.b' = 3}",
-        CaseSpec(dims={"seq": (64, 128), "a.b": (3,)}),
-    ),
+    "dims": ("{seq = [64, 128], 'a.b' = 3}", CaseSpec(dims={"seq": (64, 128), "a.b": (3,)})),
     "inputs": ("'ids:i64:1x64'", CaseSpec(inputs=("ids:i64:1x64",))),
     "prompt": ("[128, 512]", CaseSpec(prompts=(128, 512))),
     "generate": ("64", CaseSpec(generates=(64,))),
@@ -720,7 +692,6 @@ _MODELS: Mapping[str, tuple[str, CaseSpec]] = {
 def test_each_key_of_a_model_is_one_thing_about_it(key: str, tmp_path: Path) -> None:
     written, expected = _MODELS[key]
     table = _table_of(f"[tool.modelperf.models.m]\n{key} = {written}", tmp_path)
-
     assert list(_settings(table=table).models.items()) == [("m", expected)]
 
 
@@ -733,7 +704,6 @@ def test_models_keep_the_order_in_which_they_are_written(tmp_path: Path) -> None
         """,
         tmp_path,
     )
-
     assert list(_settings(table=table).models) == ["z/*.onnx", "a/b.onnx", "plain"]
 
 
@@ -786,7 +756,6 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
 )
 def test_a_wrong_value_of_a_model_is_refused_with_its_place(key: str, value: object) -> None:
     message = _refusal(table={"models": {"m.onnx": {key: value}}})
-
     assert message.startswith(f'pyproject.toml, [tool.modelperf.models."m.onnx"]: {key}')
 
 
@@ -856,7 +825,6 @@ def test_two_tables_of_one_path_are_refused() -> None:
 
 def test_a_path_without_quotes_is_told_of_them(tmp_path: Path) -> None:
     table = _table_of("[tool.modelperf.models.m.onnx]\ncores = 2", tmp_path)
-
     assert _refusal(table=table).startswith(
         "pyproject.toml, [tool.modelperf.models.\"m\"]: there is no key 'onnx'. "
         "A model has a table of its own, with the whole path in quotes: "
@@ -877,7 +845,6 @@ def test_a_name_in_a_message_can_make_a_terminal_do_nothing() -> None:
     ]
     messages = [_refusal(table=table) for table in tables]
     messages.append(_refusal({"engine_option": [bad]}))
-
     assert all(message.isprintable() for message in messages)
 
 
@@ -899,7 +866,6 @@ def test_a_pattern_names_what_globbing_finds(pattern: str, tmp_path: Path) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.glob(pattern) if path.is_file()}
-
     assert found
     assert {name for name in _FILES if matches(name, pattern)} == found
 
@@ -915,7 +881,6 @@ def test_a_path_with_some_of_it_left_open_is_still_named(
     path = "/".join(parts)
     opened = [*parts[:start], *data.draw(st.sampled_from([["**"], ["**", "**"]])), *parts[end:]]
     starred = ["*" if start <= place < end else part for place, part in enumerate(parts)]
-
     assert matches(path, "/".join(opened))
     assert matches(path, "/".join(starred))
     assert not matches(path, f"{path}/*")
@@ -931,23 +896,15 @@ def _with_models(*patterns: str) -> RunSettings:
     return _settings(table={"models": {pattern: {"baseline": pattern} for pattern in patterns}})
 
 
-def test_an_exact_path_comes_before_globs() -> None:
+def test_the_table_of_a_model_is_that_of_its_exact_path_before_globs() -> None:
     settings = _with_models("*.onnx", "m*.onnx", "m.onnx")
-
     for path in ("m.onnx", "./m.onnx"):
         spec = settings.spec_for(path)
         assert spec is not None
         assert spec.baseline == "m.onnx"
-
-
-def test_a_path_is_exact_also_where_it_looks_like_a_glob() -> None:
     spec = _with_models("m[1].onnx", "*.onnx").spec_for("m[1].onnx")
-
     assert spec is not None
     assert spec.baseline == "m[1].onnx"
-
-
-def test_a_model_without_a_table_has_none() -> None:
     assert _with_models("a/*.onnx").spec_for("m.onnx") is None
     assert _settings().spec_for("m.onnx") is None
 
@@ -980,7 +937,6 @@ def test_two_globs_for_one_model_are_refused_by_name() -> None:
     settings = _with_models("a/*.onnx", "*/m.onnx", "b/*.onnx")
     with pytest.raises(UsageError) as caught:
         settings.spec_for("a/m.onnx")
-
     assert _wrapped(str(caught.value)) == snapshot("""\
 pyproject.toml: a/m.onnx is named by [tool.modelperf.models."a/*.onnx"] and
     [tool.modelperf.models."*/m.onnx"]. Make one of them narrower, or give the model a
@@ -1035,20 +991,13 @@ def test_what_should_be_our_table_and_is_none_is_refused(text: str, tmp_path: Pa
         _table_of(text, tmp_path)
 
 
-def test_broken_toml_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_as_toml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"pyproject\.toml is not valid TOML: .*line 2, column"):
         _table_of("[tool.modelperf]\nmax_seconds = = 3\n", tmp_path)
-
-
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_bytes(b"[tool.modelperf]\nengine = '\xff'\n")
-
     with pytest.raises(UsageError, match=r"pyproject\.toml .* TOML"):
         read_table(path)
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         read_table(tmp_path)
 
@@ -1071,7 +1020,6 @@ def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() 
     result = subprocess.run(
         [sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True
     )
-
     assert result.stdout.split() == [
         "pytest_modelperf",
         "pytest_modelperf.spec",

@@ -12,6 +12,7 @@ from tests.obtaining.test_ort_format import write_ort
 from tests.support.project import (
     STATIC,
     assert_says_no_internals,
+    assert_usage_error,
     collected,
     write_dense,
     write_table,
@@ -87,7 +88,9 @@ EXPORTED = """
 """
 
 
-def test_the_ids_of_a_fixture_need_no_file_and_have_its_parameters(run: pytest.Pytester) -> None:
+def test_the_ids_of_a_fixture_need_no_file_and_each_of_its_models_is_made_once(
+    run: pytest.Pytester,
+) -> None:
     run.makepyfile(test_late=f"import pytest\n\n{dedent(EXPORTED)}")
     assert collected(run) == [
         f"test_late.py::test_it[{size}-{batch}-c1]"
@@ -95,9 +98,6 @@ def test_the_ids_of_a_fixture_need_no_file_and_have_its_parameters(run: pytest.P
         for batch in ("b1", "b8")
     ]
     assert not (run.path / "exports.txt").exists()
-
-
-def test_a_session_fixture_makes_each_of_its_models_once(run: pytest.Pytester) -> None:
     source = EXPORTED.replace(', dims={"seq": 2}', "")
     result = run_static(run, source, "-k", "small")
     result.assert_outcomes(passed=2, deselected=2)
@@ -142,8 +142,14 @@ def test_a_marker_of_a_class_or_module_may_name_a_fixture(run: pytest.Pytester, 
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
 
 
-def test_an_error_of_a_fixture_is_that_of_its_test_alone(run: pytest.Pytester) -> None:
+def test_an_error_of_a_model_is_that_of_its_test_alone(run: pytest.Pytester) -> None:
     source = """
+        def make_broken():
+            raise LookupError("no encoder here")
+
+        @pytest.mark.perf_case(make=make_broken, baseline="a.onnx")
+        def test_broken_function(): pass
+
         @pytest.mark.perf_case(fixture="broken")
         def test_broken(): pass
 
@@ -153,35 +159,41 @@ def test_an_error_of_a_fixture_is_that_of_its_test_alone(run: pytest.Pytester) -
         @pytest.mark.perf_case(fixture="unknown")
         def test_unknown(): pass
 
+        @pytest.mark.perf_case(fixture="content", generate=4)
+        def test_without_the_phase(): pass
+
+        @pytest.mark.perf_case(make="exporting:encoder")
+        def test_without_a_baseline(): pass
+
+        @pytest.mark.perf_case("nowhere.onnx")
+        def test_absent(): pass
+
         @pytest.mark.perf_case(fixture="content")
         def test_it(): pass
+
+        @pytest.mark.perf_case("dense.onnx")
+        def test_file(): pass
     """
     result = run_static(run, source)
-    result.assert_outcomes(errors=3, passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*LookupError: no weights here",
-            "the fixture wrong returned a value of the type dict; expected *",
-            "*fixture 'unknown' not found",
-        ]
-    )
+    result.assert_outcomes(errors=7, passed=2)
+    for lines in (
+        [">*raise LookupError(*", "test_late.py:5: LookupError"],
+        ["*LookupError: no weights here"],
+        ["the fixture wrong returned a value of the type dict; expected *"],
+        ["*fixture 'unknown' not found"],
+        ["*name its baseline, as in baseline='encoder.onnx'*"],
+        ["there is no file nowhere.onnx in *"],
+    ):
+        result.stdout.fnmatch_lines(lines)
     assert_says_no_internals(result)
+    absent = run.runpytest_inprocess(*STATIC, "test_late.py::test_absent")
+    absent.stdout.no_fnmatch_line("*entries are hidden*")
 
 
 def test_without_the_option_no_fixture_runs(run: pytest.Pytester) -> None:
     run.makepyfile(test_late=f"import pytest\n\n{dedent(EXPORTED)}")
     run.runpytest_inprocess().assert_outcomes(skipped=1)
     assert not (run.path / "exports.txt").exists()
-
-
-def test_a_phase_that_the_model_lacks_is_said_by_its_test(run: pytest.Pytester) -> None:
-    source = """
-        @pytest.mark.perf_case(fixture="content", generate=4)
-        def test_it(): pass
-    """
-    result = run_static(run, source)
-    result.assert_outcomes(errors=1)
-    assert_says_no_internals(result)
 
 
 # -- functions
@@ -202,16 +214,6 @@ def test_a_function_in_a_marker_makes_the_model_that_its_baseline_names(
     run_static(run, source, "--modelperf-update-baseline").assert_outcomes(passed=3)
     assert names(run) == ["encoder", "other"]
     assert (run.path / "exporting.py").with_name("runs.txt").read_text("utf-8") == "run run "
-
-
-def test_a_function_without_a_baseline_is_asked_for_it(run: pytest.Pytester) -> None:
-    source = """
-        @pytest.mark.perf_case(make="exporting:encoder")
-        def test_it(): pass
-    """
-    result = run_static(run, source)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*name its baseline, as in baseline='encoder.onnx'*"])
 
 
 def test_the_table_of_a_function_makes_tests_of_its_own(run: pytest.Pytester) -> None:
@@ -255,57 +257,26 @@ def test_an_error_of_a_function_fails_the_setup_of_its_tests(run: pytest.Pyteste
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("name", "table", "message"),
     [
-        ('make = "m:f"\nurl = "https://h/a#sha256=0"', "has make and url"),
-        ('url = "https://host/a.onnx"', "has no digest"),
+        ("a.onnx", 'make = "m:f"\nurl = "https://h/a#sha256=0"', "has make and url"),
+        ("a.onnx", 'url = "https://host/a.onnx"', "has no digest"),
+        (
+            "*.onnx",
+            'make = "exporting:encoder"',
+            "is a pattern, and make and url are about one model",
+        ),
     ],
 )
 def test_a_table_that_does_not_fix_its_model_is_refused(
-    run: pytest.Pytester, table: str, message: str
+    run: pytest.Pytester, name: str, table: str, message: str
 ) -> None:
-    write_table(run, f'[tool.modelperf.models."a.onnx"]\n{table}')
+    write_table(run, f'[tool.modelperf.models."{name}"]\n{table}')
     result = run.runpytest_inprocess(*STATIC)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{message}*"])
-
-
-def test_a_pattern_makes_no_model(run: pytest.Pytester) -> None:
-    write_table(run, '[tool.modelperf.models."*.onnx"]\nmake = "exporting:encoder"')
-    result = run.runpytest_inprocess(*STATIC)
-    result.stderr.fnmatch_lines(["*is a pattern, and make and url are about one model*"])
-
-
-def test_what_a_function_raises_is_shown_at_its_own_line(run: pytest.Pytester) -> None:
-    source = """
-        def broken():
-            raise LookupError("no weights here")
-
-        @pytest.mark.perf_case(make=broken, baseline="a.onnx")
-        def test_it(): pass
-    """
-    result = run_static(run, source)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([">*raise LookupError(*", "test_late.py:5: LookupError"])
-    assert_says_no_internals(result)
+    assert_usage_error(result, f"*{message}*")
 
 
 # -- absent files
-
-
-def test_a_file_that_is_absent_fails_its_own_test_at_setup(run: pytest.Pytester) -> None:
-    source = """
-        @pytest.mark.perf_case("nowhere.onnx")
-        def test_absent(): pass
-
-        @pytest.mark.perf_case("dense.onnx")
-        def test_it(): pass
-    """
-    result = run_static(run, source)
-    result.assert_outcomes(errors=1, passed=1)
-    result.stdout.fnmatch_lines(["there is no file nowhere.onnx in *"])
-    result.stdout.no_fnmatch_line("*entries are hidden*")
-    assert_says_no_internals(result)
 
 
 def test_a_file_that_a_fixture_writes_is_there_at_setup(run: pytest.Pytester) -> None:

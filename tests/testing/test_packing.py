@@ -69,21 +69,15 @@ def _within(base: type, meta: Meta, inside: tuple[type, ...]) -> object:
 OUTCOME: CaseOutcome = filled(CaseOutcome)
 
 
-def test_outcomes_are_unpacked_as_they_were() -> None:
+def test_outcomes_are_unpacked_as_they_were_whatever_their_paths_and_numbers() -> None:
     assert unpack(pack([])) == ()
     assert unpack(pack([OUTCOME, replace(OUTCOME, test="another")])) == (
         OUTCOME,
         replace(OUTCOME, test="another"),
     )
-
-
-def test_a_path_that_is_no_utf8_goes_along() -> None:
     name = os.fsdecode(b"models/\xff.onnx")
     outcome = replace(OUTCOME, test=f"{name}::b1-c1", model=replace(OUTCOME.model, path=name))
     assert unpack(pack([outcome])) == (outcome,)
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
     ours = replace(OUTCOME, cores=2, seconds=0.5)
     theirs: dict[str, Any] = {"cores": np.int64(2), "seconds": np.float32(0.5)}
     assert pack([replace(ours, **theirs)]) == pack([ours])

@@ -365,7 +365,7 @@ def test_to_match_a_layer_by_its_name_takes_no_more_where_there_are_more(
 SMALL = AlignmentLimits(pairs=64, differences=14)
 
 
-def test_in_a_large_graph_layers_between_those_that_changed_keep_their_mates() -> None:
+def test_in_a_large_graph_layers_between_and_behind_changes_keep_their_mates() -> None:
     before = unnamed(300)
     after = list(before)
     changed = range(5, 300, 60)
@@ -373,9 +373,6 @@ def test_in_a_large_graph_layers_between_those_that_changed_keep_their_mates() -
         after[index] = layer(index, "Softplus")
     expected = {index: index for index in range(300) if index not in changed}
     assert match_layers(before, after, SMALL) == expected
-
-
-def test_in_a_large_graph_layers_behind_one_that_was_put_in_keep_their_mates() -> None:
     before = unnamed(300)
     after = [*before[:100], layer(0, "Softmax"), *before[100:]]
     assert match_layers(before, after, SMALL) == {i: i + (i >= 100) for i in range(300)}

@@ -74,9 +74,6 @@ def test_a_named_model_is_one_skipped_test(run: pytest.Pytester) -> None:
     result = run.runpytest_inprocess("-v", "-rs", "dense.onnx")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["dense.onnx::* SKIPPED (needs --modelperf)*"])
-
-
-def test_a_named_case_of_a_model_is_skipped_too(run: pytest.Pytester) -> None:
     run.runpytest_inprocess("dense.onnx::b8-c2").assert_outcomes(skipped=1)
 
 
@@ -87,14 +84,13 @@ def test_a_model_beside_one_that_is_named_is_left_alone(run: pytest.Pytester) ->
     run.runpytest_inprocess("tests", "dense.onnx").assert_outcomes(skipped=1, passed=1)
 
 
-def test_models_of_tables_are_no_tests(run: pytest.Pytester) -> None:
-    run.makepyprojecttoml('[tool.modelperf.models."dense.onnx"]')
-    run.makepyfile("def test_other(): pass")
-    run.runpytest_inprocess().assert_outcomes(passed=1)
-
-
-def test_a_broken_table_disturbs_nobody(run: pytest.Pytester) -> None:
-    run.makepyprojecttoml("[tool.modelperf]\nno_such_key = 1\n")
+@pytest.mark.parametrize(
+    "table",
+    ['[tool.modelperf.models."dense.onnx"]', "[tool.modelperf]\nno_such_key = 1\n"],
+    ids=["models", "broken"],
+)
+def test_a_table_makes_no_test_and_disturbs_none(run: pytest.Pytester, table: str) -> None:
+    run.makepyprojecttoml(table)
     run.makepyfile("def test_other(): pass")
     run.runpytest_inprocess().assert_outcomes(passed=1)
 

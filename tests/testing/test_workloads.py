@@ -63,19 +63,11 @@ def message(run: pytest.Pytester, *args: str) -> str:
 # -- how they are declared
 
 
-def test_a_workload_is_one_case(net: pytest.Pytester) -> None:
+def test_a_workload_is_one_case_for_each_size_that_is_not_its_own(net: pytest.Pytester) -> None:
     write_table(net, f"{TABLE}cores = [1, 2]")
-
     assert collected(net) == ["net.onnx::b1-c1-mixed", "net.onnx::b1-c2-mixed"]
-
-
-def test_other_dimensions_still_make_several_cases(net: pytest.Pytester) -> None:
     write_table(net, TABLE.replace("{batch = 1}", "{batch = [1, 2]}"))
-
-    assert collected(net) == [
-        "net.onnx::b1-c1-batch1-mixed",
-        "net.onnx::b2-c1-batch2-mixed",
-    ]
+    assert collected(net) == ["net.onnx::b1-c1-batch1-mixed", "net.onnx::b2-c1-batch2-mixed"]
 
 
 def test_a_pattern_of_files_is_a_workload_in_a_table_and_in_a_marker(net: pytest.Pytester) -> None:
@@ -89,7 +81,6 @@ def test_a_pattern_of_files_is_a_workload_in_a_table_and_in_a_marker(net: pytest
         def test_files(modelperf_case): ...
         """
     )
-
     assert [name.rpartition("::")[2] for name in collected(net)] == [
         "b1-c1-mixed",
         "test_files[b1-c1-mixed]",
@@ -118,7 +109,6 @@ def test_a_pattern_of_files_is_a_workload_in_a_table_and_in_a_marker(net: pytest
 )
 def test_what_makes_no_workload_is_refused(net: pytest.Pytester, table: str, words: str) -> None:
     write_table(net, f'[tool.modelperf.models."net.onnx"]\n{table}')
-
     assert words in message(net)
 
 
@@ -133,7 +123,6 @@ def test_a_function_has_no_workload(net: pytest.Pytester) -> None:
         def test_work(modelperf): ...
         """
     )
-
     assert "workload is about an ONNX model" in message(net)
 
 
@@ -142,7 +131,6 @@ def test_members_have_one_batch_size(tmp_path: Path) -> None:
         {"dims": {"batch": 1, "seq": 8}},
         {"dims": {"batch": 2, "seq": 8}},
     ]
-
     with pytest.raises(Exception, match="have batch sizes 1, 2"):
         api.profile(write(tmp_path / "net.onnx"), static=True, workload=members)
 
@@ -152,7 +140,6 @@ def test_members_have_one_batch_size(tmp_path: Path) -> None:
 
 def test_each_member_is_counted_and_the_mean_is_that_of_a_pass(tmp_path: Path) -> None:
     (case,) = api.profile(write(tmp_path / "net.onnx"), static=True, workload=MEMBERS).cases
-
     assert case.case.id == "b1-c1-mixed"
     assert case.case.given == {"batch": 1}
     assert case.static.macs == 32 * 16
@@ -168,7 +155,6 @@ def test_every_member_runs_in_one_session(tmp_path: Path) -> None:
     """The rounds of a real engine, as few as there can be."""
     path = write(tmp_path / "net.onnx")
     (case,) = api.profile(path, workload=MEMBERS, max_seconds=0.2).cases
-
     assert case.workload is not None
     assert case.workload.total_ms is not None
     assert all(member.p50 is not None for member in case.workload.members)
@@ -183,9 +169,7 @@ def test_a_run_names_the_slower_member(net: pytest.Pytester) -> None:
     write_table(net, TABLE.replace("net.onnx", "*.onnx"))
     write(net.path / "net_largest110.onnx", weight=2.0)
     against = f"--modelperf-against={net.path / 'net.onnx'}"
-
     result = net.runpytest_inprocess(*TIMED, against, "net_largest110.onnx")
-
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r"why: seq=32: \+\d+\.\d % \(\+.* … \+.* %\)"])
 
@@ -193,9 +177,7 @@ def test_a_run_names_the_slower_member(net: pytest.Pytester) -> None:
 def test_an_unchanged_workload_passes(net: pytest.Pytester) -> None:
     write_table(net, TABLE)
     assert net.runpytest_inprocess(*TIMED, UPDATE).ret == 0
-
     result = net.runpytest_inprocess(*TIMED, JSON)
-
     assert result.ret == 0
     (case,) = read_json(net.path / "run.json")["cases"]
     assert case["verdict"] == "passed"
@@ -205,9 +187,7 @@ def test_another_workload_is_not_compared_and_the_run_says_so(net: pytest.Pytest
     write_table(net, TABLE)
     assert net.runpytest_inprocess(*TIMED, UPDATE).ret == 0
     write_table(net, MORE_WEIGHT)
-
     result = net.runpytest_inprocess(*TIMED)
-
     said = " ".join(" ".join(result.outlines).split())
     assert (
         "recorded on other inputs: seq=16:weight 5, seq=32:weight 1. Now: seq=16:weight 4, "
@@ -223,10 +203,8 @@ def test_a_kept_profile_has_the_times_of_its_members(
     extensions = ["tests.support.faulty_plugin"]
     words: dict[str, Any] = {"workload": MEMBERS, "engine": "timed", "extensions": extensions}
     made = api.profile(write(tmp_path / "net.onnx"), max_seconds=30, **words)
-
     document = msgspec.json.decode(dump_profile(made), type=PROFILE.json_type)
     (read,) = read_profile(document).cases
-
     (case,) = made.cases
     assert case.workload is not None
     assert read.case == case.case
@@ -253,7 +231,6 @@ def test_both_sides_see_the_members_in_the_same_order(
 ) -> None:
     simulate(monkeypatch)
     (case,) = compare(tmp_path, "other.onnx").cases
-
     assert case.verdict is Verdict.PASSED
     total = case.metric(TOTAL)
     assert total is not None
@@ -267,7 +244,6 @@ def test_a_member_that_takes_a_tenth_longer_fails_the_case_and_is_its_reason(
 ) -> None:
     simulate(monkeypatch)
     (case,) = compare(tmp_path, "net_largest110.onnx").cases
-
     assert case.verdict is Verdict.REGRESSED
     member, other = case.metric(f"{MEMBER}seq=32"), case.metric(f"{MEMBER}seq=16")
     assert member is not None
@@ -302,7 +278,6 @@ def test_inferences_that_have_time_are_not_late(
 ) -> None:
     simulate(monkeypatch)
     found = paced(tmp_path, {"every_ms": 1})
-
     assert found.late == 0.0
     assert found.latency.p50_ms == pytest.approx(0.2, rel=0.02)
 
@@ -312,7 +287,6 @@ def test_a_time_counts_from_the_arrival_so_a_queue_shows(
 ) -> None:
     simulate(monkeypatch)
     found = paced(tmp_path, {"every_ms": 0.15})
-
     assert found.late == 1.0
     times = found.rounds[0].times_ns
     assert times[-1] > times[0] + (len(times) - 1) * 45_000
@@ -340,9 +314,7 @@ def test_a_budget_holds_for_inferences_that_arrive(net: pytest.Pytester) -> None
 )
 def test_a_wrong_pace_is_refused(net: pytest.Pytester, written: str, words: str) -> None:
     write_table(net, f'[tool.modelperf.models."net.onnx"]\nworkload = {written}')
-
     result = net.runpytest_inprocess(*STATIC)
-
     assert result.ret != 0
     said = " ".join(" ".join([*result.outlines, *result.errlines]).split())
     assert words in said
