@@ -31,22 +31,12 @@ from msgspec.structs import replace
 import pytest_modelperf
 from pytest_modelperf import trace
 from pytest_modelperf.baselines.changes import plan_removal, plan_update
-from pytest_modelperf.baselines.document import (
-    read_machine,
-    read_model,
-    write_machine,
-    write_model,
-)
+from pytest_modelperf.baselines.document import read_machine, read_model, write_machine, write_model
 from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cli import main
-from pytest_modelperf.errors import (
-    BaselineError,
-    ModelPerfError,
-    OutputError,
-    UsageError,
-)
+from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files.documents import DocumentFile
 from pytest_modelperf.files.output import written_text
 from pytest_modelperf.files.settings_table import read_table

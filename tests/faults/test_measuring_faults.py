@@ -662,16 +662,14 @@ KILLED = """
     import pytest
 
     @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 2], engine="timed")
-    def test_first():
-        pass
+    def test_first(): pass
 
     @pytest.mark.perf_case(model="base.onnx", batch_size=4{more})
     def test_killed():
         {body}
 
     @pytest.mark.perf_case(model="base.onnx", batch_size=8, engine="timed")
-    def test_last():
-        pass
+    def test_last(): pass
 """
 
 

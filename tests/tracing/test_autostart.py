@@ -55,16 +55,13 @@ def test_without_the_variable_nothing_of_ours_is_loaded(hooked_python: Python, m
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_program_that_takes_the_variable_away_in_time_is_not_traced(
+def test_a_program_without_the_variable_or_the_runtime_leaves_no_file(
     hooked_python: Python, model: Path
 ) -> None:
     away = "import os\ndel os.environ['MODELPERF_TRACE']\n"
     done = run(hooked_python, model.parent, away + PROGRAM, MODELPERF_TRACE="trace.json")
     assert (done.returncode, done.stderr) == (0, "")
     assert not (model.parent / "trace.json").exists()
-
-
-def test_a_program_without_the_runtime_leaves_no_file(hooked_python: Python, model: Path) -> None:
     check = "import sys\nassert 'numpy' not in sys.modules and 'onnxruntime' not in sys.modules\n"
     done = run(hooked_python, model.parent, check, MODELPERF_TRACE="trace.json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -108,14 +108,13 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path)
         install_hook(tmp_path)
 
 
-def test_what_lies_in_the_place_of_the_hook_is_an_error_with_its_path(tmp_path: Path) -> None:
+def test_a_place_that_cannot_have_the_hook_is_an_error_with_its_path_or_advice(
+    tmp_path: Path,
+) -> None:
     (tmp_path / HOOK_NAME).mkdir()
     for act in (find_hook, install_hook, remove_hook):
         with pytest.raises(OutputError, match=HOOK_NAME):
             act(tmp_path)
-
-
-def test_a_folder_that_is_not_there_is_an_error_with_advice(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"modelperf trace -- python program\.py"):
         install_hook(tmp_path / "missing")
     assert not remove_hook(tmp_path / "missing")

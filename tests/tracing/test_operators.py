@@ -75,14 +75,10 @@ def test_operators_are_moved_onto_the_clock_of_the_calls() -> None:
     assert (placer.placed, placer.strays, placer.overhang_ns) == (1, 0, 0)
 
 
-def test_a_call_that_failed_before_it_ran_has_no_operators() -> None:
+def test_a_call_that_failed_has_operators_if_it_failed_as_it_ran() -> None:
     calls = [Call(0, 500_000, failed=True), Call(600_000, 900_000)]
     _, found = place(calls, inference(610_000, 880_000, (620_000, 630_000)))
     assert [(each.shapes, each.operators[0].parent) for each in found] == [(1, 101)]
-
-
-def test_a_call_that_failed_as_it_ran_has_them() -> None:
-    calls = [Call(0, 500_000, failed=True), Call(600_000, 900_000)]
     _, found = place(calls, inference(10_000, 480_000, (20_000, 30_000)))
     assert [each.shapes for each in found] == [0]
 
@@ -94,12 +90,9 @@ def test_a_call_in_a_pause_takes_its_operators_along() -> None:
     assert [each.shapes for each in found] == [1]
 
 
-def test_an_inference_that_nobody_called_is_left_out() -> None:
+def test_what_belongs_to_no_call_or_inference_is_left_out() -> None:
     placer, found = place([Call(600_000, 900_000)], inference(1000, 2000, (1000, 2000)))
     assert (found, placer.strays) == ([], 1)
-
-
-def test_what_belongs_to_no_inference_is_left_out() -> None:
     loose = iter([span(Category.OPERATOR, 5, 6, 77, 1), span(Category.SESSION, 0, 9, 1, 0)])
     events = itertools.chain(inference(10, 20, (12, 14)), loose)
     _, found = place([Call(0, 100)], events)

@@ -59,27 +59,27 @@ def test_operators_of_bodies_are_inside_of_the_operators_that_run_them(nested: P
     assert _parents(spans, "inference") == {nested.name: 3}
 
 
-def test_self_times_of_an_inference_and_its_operators_add_up_to_its_duration(nested: Path) -> None:
+def test_spans_add_up_and_are_in_the_order_of_what_is_around_them(nested: Path) -> None:
     spans, _ = read(nested)
-    inner = of(spans, Category.OPERATOR)
-    total_ns = sum(s.duration_ns if s.self_ns is None else s.self_ns for s in inner)
-    inferences = of(spans, Category.INFERENCE)
+    inferences, operators = of(spans, Category.INFERENCE), of(spans, Category.OPERATOR)
+    # Self times of an inference and its operators are its duration.
+    total_ns = sum(s.duration_ns if s.self_ns is None else s.self_ns for s in operators)
     between_ns = sum(s.self_ns or 0 for s in inferences)
     assert total_ns + between_ns == sum(s.duration_ns for s in inferences)
-
-
-def test_indexes_of_operators_count_from_0_in_each_inference_with_a_loop_before_its_body(
-    nested: Path,
-) -> None:
-    spans, _ = read(nested)
-    operators = of(spans, Category.OPERATOR)
-    assert Tally(s.operator_index for s in operators) == dict.fromkeys(
-        range(len(operators) // 3), 3
-    )
+    # Indexes count from 0 in each inference, with a Loop before its body.
+    indexes = Tally(s.operator_index for s in operators)
+    assert indexes == dict.fromkeys(range(len(operators) // 3), 3)
     known = {span.id: span for span in operators}
     inner = [span for span in operators if span.parent in known]
     assert inner
     assert all((known[s.parent or 0].operator_index or 0) < (s.operator_index or 0) for s in inner)
+    # A span is written before those inside of it.
+    places = {span.id: place for place, span in enumerate(spans)}
+    assert all(places[span.parent or 0] < places[span.id] for span in operators)
+    # The end of the session is known last; it begins before everything else.
+    session = spans[-1]
+    assert session.category is Category.SESSION
+    assert session.start_ns < min(span.start_ns for span in spans[:-1])
 
 
 def test_operators_are_told_with_their_facts(nested: Path) -> None:
@@ -194,17 +194,6 @@ def test_runs_of_an_operator_share_its_facts_however_the_pool_ran_them(tmp_path:
     assert first.arguments is second.arguments
 
 
-def test_a_span_is_written_before_those_inside_of_it(nested: Path) -> None:
-    spans, _ = read(nested)
-    places = {span.id: place for place, span in enumerate(spans)}
-    inner = of(spans, Category.OPERATOR)
-    assert all(places[span.parent or 0] < places[span.id] for span in inner)
-    # The end of the session is known last; it begins before everything else.
-    session = spans[-1]
-    assert session.category is Category.SESSION
-    assert session.start_ns < min(span.start_ns for span in spans[:-1])
-
-
 def test_operators_on_a_pool_of_several_inferences_at_once_belong_to_none(tmp_path: Path) -> None:
     path = write_profile(
         tmp_path / "p.json",
@@ -309,22 +298,21 @@ def test_names_are_read_as_this_version_writes_them(tmp_path: Path) -> None:
     assert {span.name for span in of(spans, Category.OPERATOR)} == {*names, "y"}
 
 
-def test_a_line_that_cannot_be_read_is_told_and_the_others_are_read(tmp_path: Path) -> None:
-    broken = kernel("a", 5, 3).replace('"ts" :', '"ts" ')
-    path = write_profile(tmp_path / "p.json", [broken, kernel("b", 9, 3), inference(4, 9)])
-    spans, notes = read(path)
-    assert [span.name for span in of(spans, Category.OPERATOR)] == ["b"]
-    assert notes == ("1 of its events cannot be read, the first at line 2.",)
-
-
-@pytest.mark.parametrize("value", ['"5"', "-1", "1e99", "null", "true", "NaN", "5.5", "[1]"])
-def test_an_event_without_a_usable_time_is_told(tmp_path: Path, value: str) -> None:
-    broken = kernel("a", 5, 3).replace('"ts" :5', f'"ts" :{value}')
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"ts" 5',
+        *(f'"ts" :{value}' for value in ('"5"', "-1", "1e99", "null", "true", "NaN", "5.5", "[1]")),
+    ],
+)
+def test_an_event_without_a_usable_time_is_told_and_the_others_are_read(
+    tmp_path: Path, text: str
+) -> None:
+    broken = kernel("a", 5, 3).replace('"ts" :5', text)
     path = write_profile(tmp_path / "p.json", [kernel("b", 1, 3), broken, inference(0, 9)])
     spans, notes = read(path)
     assert [span.name for span in of(spans, Category.OPERATOR)] == ["b"]
-    (note,) = notes
-    assert "line 3" in note
+    assert notes == ("1 of its events cannot be read, the first at line 3.",)
 
 
 @pytest.mark.parametrize("how", ["one line", "indented", "sorted", "object", "windows", "bom"])

@@ -149,8 +149,7 @@ def test_what_the_recording_itself_took_is_no_operator(model: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "inputs", "threads"),
-    [(NESTED, NESTED_INPUTS, 1), (WIDE, WIDE_INPUTS, 2)],
+    ("text", "inputs", "threads"), [(NESTED, NESTED_INPUTS, 1), (WIDE, WIDE_INPUTS, 2)]
 )
 def test_a_profile_that_was_made_a_trace_says_the_same(
     tmp_path: Path, text: str, inputs: dict[str, Any], threads: int
@@ -291,9 +290,7 @@ def test_a_second_session_around_a_thread_must_begin_before_the_first(tmp_path: 
         span("around", Category.SESSION, 0, 20_000),
     ]
     trace = RecordedTrace(write(tmp_path / "trace.json", made))
-
     events = list(trace)
-
     assert [each.name for each in check_nesting(events)] == ["load", "one", "around"]
     assert trace.notes[0].startswith("1 of its events ")
 

@@ -122,12 +122,9 @@ def test_equal_sessions_of_several_processes_are_one() -> None:
     ]
 
 
-def test_the_last_line_of_a_process_that_was_killed_may_be_unfinished() -> None:
+def test_a_session_of_a_killed_process_and_one_that_ran_nothing_are_known() -> None:
     (found,) = read_logs([LOG + '["inputs", 1, 0, [["x"'])
     assert found.count == 2
-
-
-def test_a_session_that_ran_nothing_is_known() -> None:
     (found,) = read_logs([LOG.splitlines(keepends=True)[0]])
     assert (found.model, found.count) == (Path("/m.onnx"), 0)
 
