@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.baselines.output_sketch import (
-    digest_inputs,
-    least_difference,
-    sketch_tensors,
-)
+from pytest_modelperf.baselines.output_sketch import digest_inputs, least_difference, sketch_tensors
 from pytest_modelperf.baselines.records import TensorSketch
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.pairs.outputs import Sent

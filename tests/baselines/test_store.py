@@ -279,11 +279,7 @@ _CASE = st.builds(
     inputs=st.builds(StoredInputs, specs=_TEXTS, sha256=st.none() | _DIGEST),
     generation=st.none()
     | st.builds(
-        StoredGeneration,
-        phase=st.sampled_from(Phase),
-        prompt=_COUNT,
-        generate=_COUNT,
-        state=_TEXTS,
+        StoredGeneration, phase=st.sampled_from(Phase), prompt=_COUNT, generate=_COUNT, state=_TEXTS
     ),
     static=_STATIC,
     observed=st.none() | _STATIC,
@@ -347,12 +343,7 @@ def _process(times: list[tuple[int, ...]], start: int, **rest: Any) -> StoredPro
 
 
 _PROCESS = st.builds(
-    _process,
-    _TIMES,
-    _COUNT,
-    date=_DAY,
-    peak_rss_bytes=_MAYBE,
-    layer_type_ns=st.none() | _COUNTS,
+    _process, _TIMES, _COUNT, date=_DAY, peak_rss_bytes=_MAYBE, layer_type_ns=st.none() | _COUNTS
 )
 _MACHINES = st.builds(
     MachineBaseline,
@@ -1259,7 +1250,9 @@ def test_a_writer_that_is_killed_at_any_system_call_leaves_old_or_new_files(tmp_
     assert [attempt for attempt in attempts if attempt["problem"]] == []
 
 
-def test_what_a_killed_writer_left_is_gone_after_the_next_run(tmp_path: Path) -> None:
+def test_tidying_removes_what_a_killed_writer_left_and_nothing_of_one_at_work(
+    tmp_path: Path,
+) -> None:
     store_recording(tmp_path, make_recording(("b1-c1",)))
     stored = BaselineStore(tmp_path).read(NAME)
     for left in (".lock", f"{NAME}/.modelperf-0123abcd.tmp", f"{NAME}/.modelperf-89abcdef.tmp"):
@@ -1267,18 +1260,11 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_run(tmp_path: Path) ->
     BaselineStore(tmp_path).tidy()
     assert not list(tmp_path.rglob(".*"))
     assert BaselineStore(tmp_path).read(NAME) == stored
-
-
-def test_what_a_writer_is_at_work_on_is_left_to_it(tmp_path: Path) -> None:
-    store_recording(tmp_path, make_recording(("b1-c1",)))
     unfinished = tmp_path / NAME / ".modelperf-0123abcd.tmp"
     unfinished.write_bytes(b"half")
     with locked(tmp_path):
         BaselineStore(tmp_path).tidy()
         assert unfinished.exists()
-
-
-def test_a_folder_without_baselines_is_not_made_by_tidying(tmp_path: Path) -> None:
     BaselineStore(tmp_path / "none").tidy()
     assert not (tmp_path / "none").exists()
 
