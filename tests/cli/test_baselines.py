@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from tests.support.baseline_writer import NAME, make_recording
-from tests.support.command import run
+from tests.support.command import refusal, run
 from tests.support.repository import git, needs_git
 
 
@@ -145,28 +145,20 @@ def test_a_broken_baseline_ends_with_2_and_the_others_are_shown() -> None:
 @pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize("arguments", [(), ("--diff", "main")])
 def test_no_folder_is_an_error(arguments: tuple[str, ...]) -> None:
-    result = run("baselines", "--dir", "base", *arguments)
-    assert result.exit_code == 2
-    assert "there is no folder base" in result.err
+    assert "there is no folder base" in refusal("baselines", "--dir", "base", *arguments)
 
 
 def test_a_folder_in_no_repository_is_an_error() -> None:
-    result = run("baselines", "--diff", "main")
-    assert result.exit_code == 2
-    assert "in no git repository" in result.err
+    assert "in no git repository" in refusal("baselines", "--diff", "main")
 
 
 @needs_git
 @pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize("ref", ["mian", "-q", "baselines"])
 def test_an_unknown_ref_is_an_error(ref: str) -> None:
-    result = run("baselines", f"--diff={ref}")
-    assert result.exit_code == 2
-    assert "--diff names" in result.err
+    assert "--diff names" in refusal("baselines", f"--diff={ref}")
 
 
 def test_without_git_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    result = run("baselines", "--diff", "main")
-    assert result.exit_code == 2
-    assert "git is not installed" in result.err
+    assert "git is not installed" in refusal("baselines", "--diff", "main")

@@ -27,7 +27,7 @@ import pytest_modelperf
 from pytest_modelperf.cli import main
 from pytest_modelperf.profiler.request import MAX_HASHED_BYTES
 from pytest_modelperf.profiler.shown.tables.layer_columns import LAYER_COLUMNS
-from tests.support.command import Result, environment, run, spawn
+from tests.support.command import Result, environment, refusal, run, spawn
 from tests.support.light_models import light_model
 from tests.support.small_models import ones, parse, save_beside
 
@@ -232,16 +232,13 @@ def test_two_documents_are_not_written_to_one_file(tmp_path: Path) -> None:
     assert run("profile", "relu.onnx", "--static", "--json", null, "--csv", null).exit_code == 0
 
 
-def test_csv_alone_goes_to_standard_output() -> None:
-    result = run("profile", *LINEAR_64, "--static", "--csv", "-", "--columns", "id,macs,output")
+def test_csv_alone_goes_to_standard_output_and_cannot_run_in_a_spreadsheet() -> None:
+    result = run("profile", *LINEAR_64, "--static", "--csv", "-", "--columns", "id, macs,output")
     assert (result.exit_code, result.err) == (0, "")
     assert list(csv.reader(StringIO(result.out))) == [
         ["case", "id", "macs", "output"],
         ["b1-c1", "y", str(64 * 15), "1x64x5"],
     ]
-
-
-def test_csv_cannot_run_in_a_spreadsheet() -> None:
     model = parse(RELU)
     model.graph.node[0].name = "=cmd|' /C calc'!A0"
     save("formula.onnx", model)
@@ -262,10 +259,6 @@ def test_all_columns_can_be_shown_at_once() -> None:
     line = next(line for line in header.splitlines() if line.startswith("name"))
     shown = re.split(" {2,}", line)
     assert sorted(shown) == sorted(column.title for column in LAYER_COLUMNS.values())
-
-
-def test_columns_may_be_listed_with_blanks() -> None:
-    assert run("profile", "relu.onnx", "--static", "--columns", "name, type").exit_code == 0
 
 
 @pytest.mark.parametrize(("top", "rows", "hidden"), [(2, 2, 64), (0, 66, 0), (100, 66, 0)])
@@ -294,7 +287,7 @@ def ids(*arguments: str) -> list[str]:
     return [case["id"] for case in profiled(*arguments)["cases"]]
 
 
-def test_every_combination_is_a_case_named_by_what_varies() -> None:
+def test_every_combination_is_a_case_named_by_what_varies_and_counted_at_its_sizes() -> None:
     assert ids(*LINEAR_64) == ["b1-c1"]
     assert ids(*LINEAR_64, "--batch", "1,8") == ["b1-c1", "b8-c1"]
     assert ids(*LINEAR_64, "--batch", "1,8", "--cores", "1,2") == [
@@ -303,9 +296,6 @@ def test_every_combination_is_a_case_named_by_what_varies() -> None:
     ]
     assert ids("linear.onnx", "--dim", "seq=64,128") == ["b1-c1-seq64", "b1-c1-seq128"]
     assert ids(*LINEAR_64, "--batch", "8,1") == ["b8-c1", "b1-c1"]
-
-
-def test_each_case_is_counted_at_its_sizes() -> None:
     cases = profiled("linear.onnx", "--dim", "seq=64,128", "--batch", "1,2")["cases"]
     assert {case["id"]: case["static"]["macs"] for case in cases} == {
         "b1-c1-seq64": 64 * 15,
@@ -319,12 +309,6 @@ def test_an_input_can_be_given_whole() -> None:
     (case,) = profiled("linear.onnx", "--input", "x:f32:4x7x3")["cases"]
     assert case["static"]["macs"] == 4 * 7 * 15
     assert case["batch_size"] == 4
-
-
-def test_an_input_that_is_given_twice_is_not_the_last_one() -> None:
-    result = run("profile", "linear.onnx", "--input", "x:f32:4x7x3", "--input", "x:f32:1x7x3")
-    assert (result.exit_code, result.out) == (2, "")
-    assert "the input 'x' of linear.onnx is given 2 times" in result.err
 
 
 def test_a_value_of_an_input_decides_shapes() -> None:
@@ -476,17 +460,15 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_shows_examples_as_lines_that_can_be_copied(command: str) -> None:
+def test_help_shows_examples_as_lines_that_can_be_copied_and_no_page_that_is_not_installed(
+    command: str,
+) -> None:
     result = run(command, "--help")
     examples = [x for x in result.out.splitlines() if x.startswith(f"  modelperf {command} ")]
     assert len(examples) >= 1
     assert "\b" not in result.out
     assert r"\b" not in result.out
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_names_no_page_that_is_not_installed(command: str) -> None:
-    assert ".md" not in run(command, "--help").out
+    assert ".md" not in result.out
 
 
 @pytest.mark.parametrize("command", ["profile", "compare", "sweep", "tune", "whatif"])
@@ -513,9 +495,9 @@ def test_an_option_of_another_command_is_told_with_that_command() -> None:
 
 
 def test_an_engine_that_is_nearly_one_is_told_the_name_of_that() -> None:
-    result = run("profile", "linear.onnx", "--engine", "onnxruntim")
-    assert result.exit_code == 2
-    assert "there is no engine 'onnxruntim'. Did you mean 'onnxruntime'? There are:" in result.err
+    assert "there is no engine 'onnxruntim'. Did you mean 'onnxruntime'? There are:" in refusal(
+        "profile", "linear.onnx", "--engine", "onnxruntim"
+    )
 
 
 @pytest.mark.parametrize(
@@ -532,9 +514,9 @@ def test_what_takes_no_function_neither_offers_nor_takes_its_engine(
     command: tuple[str, ...], what: str
 ) -> None:
     assert "callable" not in run(command[0], "--help").out
-    refused = run(*command, "--engine", "callable")
-    assert refused.exit_code == 2
-    assert f"{what} takes only ONNX models: measure a Python function with" in refused.err
+    assert f"{what} takes only ONNX models: measure a Python function with" in refusal(
+        *command, "--engine", "callable"
+    )
     assert "callable" in run("profile", "--help").out
 
 
@@ -659,6 +641,14 @@ def broken() -> None:
         (["external.onnx", "--dim", "seq=4", "--sparsity"], "'missing.bin'", "next to the model"),
         (["outside.onnx", "--dim", "seq=4", "--sparsity"], "'../../etc/passwd', outside", "folder"),
         (["absolute.onnx", "--dim", "seq=4", "--sparsity"], "'/etc/passwd', outside", "folder"),
+        # They are refused even where no weight is read.
+        (["outside.onnx", "--dim", "seq=4"], "'../../etc/passwd', outside", "next to it"),
+        (["absolute.onnx", "--dim", "seq=4"], "'/etc/passwd', outside", "next to it"),
+        (
+            ["linear.onnx", "--input", "x:f32:4x7x3", "--input", "x:f32:1x7x3"],
+            "the input 'x' of linear.onnx is given 2 times",
+            "",
+        ),
         (["negative.onnx"], "a negative dimension: -4x3", "--input name:dtype:shape"),
         (["enormous.onnx"], "(1125899906842624x3)", "mistyped?"),
         (["linear.onnx", "--dim", "sq=4"], "no dimension 'sq'", "Did you mean 'seq'?"),
@@ -682,6 +672,7 @@ def broken() -> None:
         ([*LINEAR_64, "--columns", "memroy"], "no column 'memroy'", "Did you mean 'memory'?"),
         ([*LINEAR_64, "--sort", "mcs"], "no column 'mcs'", "Did you mean 'macs'?"),
         ([*LINEAR_64, "--plugin", "no_such"], "'no_such' cannot be imported", "my_package."),
+        ([*LINEAR_64, "--plugin", "json"], "'json'", "modelperf_register_operators"),
         ([*LINEAR_64, "--json", "no/such/folder.json"], "cannot write no/such/folder.json", ""),
         ([*LINEAR_64, "--csv", "folder.onnx"], "cannot write folder.onnx", ""),
         ([*LINEAR_64, "--json", "-", "--csv", "-"], "only one of --json and --csv", ""),
@@ -713,14 +704,6 @@ def test_missing_external_data_do_not_matter_where_no_weight_is_read() -> None:
     assert (case["static"]["macs"], case["static"]["params"]) == (4 * 15, 15)
 
 
-@pytest.mark.parametrize("name", ["outside", "absolute"])
-@pytest.mark.usefixtures("broken")
-def test_external_data_outside_of_the_folder_are_refused_even_unread(name: str) -> None:
-    done = run("profile", f"{name}.onnx", "--dim", "seq=4", "--static")
-    assert done.exit_code == 2
-    assert "next to it" in done.err
-
-
 @pytest.mark.parametrize("arguments", [["--sort", "ms"], ["--columns", "name,ms"]])
 def test_a_time_cannot_be_asked_for_without_a_run(arguments: list[str]) -> None:
     message = "Error: the column 'ms' needs a run of the model: leave --static out.\n"
@@ -733,13 +716,6 @@ def test_an_input_that_does_not_fit_is_not_blamed_on_the_batch() -> None:
     assert "batch" not in result.err
     assert "'x'" in result.err
     assert "2x4x7" in result.err
-
-
-def test_a_plugin_that_registers_nothing_is_refused() -> None:
-    result = run("profile", *LINEAR_64, "--static", "--plugin", "json")
-    assert result.exit_code == 2
-    assert "'json'" in result.err
-    assert "modelperf_register_operators" in result.err
 
 
 @pytest.mark.parametrize(
@@ -847,19 +823,18 @@ def compared(before: str, after: str) -> Result:
     return run("compare", before, after, "--static", "--dim", "seq=64")
 
 
-def test_compare_tells_by_its_exit_code_whether_the_model_got_worse(wider: str) -> None:
-    assert compared("linear.onnx", "linear.onnx").exit_code == 0
-    assert compared(wider, "linear.onnx").exit_code == 0
-    assert compared("linear.onnx", wider).exit_code == 1
+def test_compare_tells_its_verdict_first_and_by_its_exit_code(wider: str) -> None:
+    for before, after, code, verdict in (
+        ("linear.onnx", "linear.onnx", 0, "passed"),
+        (wider, wider, 0, "passed"),
+        (wider, "linear.onnx", 0, "improved"),
+        ("linear.onnx", wider, 1, "regressed"),
+    ):
+        done = compared(before, after)
+        assert done.exit_code == code
+        assert done.out.splitlines()[0] == f"{before} -> {after}: {verdict}"
     assert compared("linear.onnx", "nowhere.onnx").exit_code == 2
     assert compared("linear.onnx", "relu.onnx").exit_code == 2
-
-
-def test_compare_says_its_verdict_first(wider: str) -> None:
-    first = compared("linear.onnx", wider).out.splitlines()[0]
-    assert first == "linear.onnx -> wider.onnx: regressed"
-    assert compared(wider, "linear.onnx").out.startswith("wider.onnx -> linear.onnx: improved\n")
-    assert compared(wider, wider).out.startswith("wider.onnx -> wider.onnx: passed\n")
 
 
 def test_compare_tells_models_of_one_name_apart_by_their_folders(tmp_path: Path) -> None:
@@ -883,7 +858,7 @@ def test_compare_has_the_json_keys_that_others_rely_on(wider: str) -> None:
     assert (result.exit_code, result.err) == (1, "")
     document = json.loads(result.out)
     assert document.keys() >= {
-        *("schema", "verdict", "seconds", "rounds", "confidence", "tolerance", "cases"),
+        *("schema", "verdict", "seconds", "rounds", "confidence", "tolerance", "cases")
     }
     assert document["schema"] == 1
     assert document["verdict"] == "regressed"
@@ -893,7 +868,7 @@ def test_compare_has_the_json_keys_that_others_rely_on(wider: str) -> None:
         assert case.keys() >= {"id", "verdict", "metrics", "layer_types", "layers", "reasons"}
         for metric in case["metrics"]:
             assert metric.keys() >= {
-                *("name", "before", "after", "ratio", "interval", "detectable", "verdict"),
+                *("name", "before", "after", "ratio", "interval", "detectable", "verdict")
             }
     macs = next(m for m in document["cases"][1]["metrics"] if m["name"] == "macs")
     assert (macs["before"], macs["after"]) == (8 * 64 * 15, 8 * 64 * 18)

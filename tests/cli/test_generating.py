@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from examples.generating.make_decoder import DecoderShape, make_decoder
-from tests.support.command import run
+from tests.support.command import refusal, run
 from tests.support.small_models import parse
 
 pytestmark = pytest.mark.slow
@@ -81,9 +81,9 @@ def test_inputs_of_a_file_are_used(folder: Path) -> None:
     result = run("profile", "decoder.onnx", *LENGTHS, *QUICK, "--input-file", "ids.npz")
     assert (result.exit_code, result.err) == (0, "")
     np.savez(folder / "few.npz", input_ids=np.ones((1, 3), np.int64))
-    result = run("profile", "decoder.onnx", *LENGTHS, *QUICK, "--input-file", "few.npz")
-    assert result.exit_code == 2
-    assert "has 3 tokens along axis 1" in result.err
+    assert "has 3 tokens along axis 1" in refusal(
+        "profile", "decoder.onnx", *LENGTHS, *QUICK, "--input-file", "few.npz"
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,7 @@ def test_inputs_of_a_file_are_used(folder: Path) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], message: str) -> None:
-    result = run("profile", *arguments)
-    assert result.exit_code == 2
-    assert message in result.err
+    assert message in refusal("profile", *arguments)
 
 
 def test_two_decoders_are_compared_in_each_phase() -> None:
@@ -131,9 +129,9 @@ def test_a_kept_profile_has_its_phases() -> None:
     assert (listed.exit_code, listed.err) == (0, "")
     # One is printed for the counts, one for the kept profile.
     assert listed.out.count(STEP.removeprefix("b1-c1-")) == 2
-    refused = run("profiles", "decoder.onnx", "--show", "first", *LENGTHS, *place)
-    assert refused.exit_code == 2
-    assert "kept profiles have their own" in refused.err
+    assert "kept profiles have their own" in refusal(
+        "profiles", "decoder.onnx", "--show", "first", *LENGTHS, *place
+    )
 
 
 def test_kept_prefills_of_two_prompts_are_compared_by_a_sweep() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pytest_modelperf.cli.models import find_model, origin_of, table_line
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.obtaining.records import OriginKind
-from tests.support.command import run
+from tests.support.command import refusal, run
 from tests.support.project import write_dense
 
 EXPORT = """\
@@ -87,15 +87,11 @@ def test_functions_are_compared_with_files_and_with_each_other(project: Path) ->
 def test_a_function_without_a_model_is_an_error_of_the_user(
     project: Path, command: str, function: str, message: str
 ) -> None:
-    done = run(command, f"{module(project)}:{function}")
-    assert done.exit_code == 2
-    assert message in done.err
+    assert message in refusal(command, f"{module(project)}:{function}")
 
 
 def test_an_address_without_a_digest_is_not_fetched() -> None:
-    done = run("profile", "https://localhost/dense.onnx", "--static")
-    assert done.exit_code == 2
-    assert "has no digest" in done.err
+    assert "has no digest" in refusal("profile", "https://localhost/dense.onnx", "--static")
 
 
 def test_a_callable_that_is_measured_is_not_called_for_a_model(project: Path) -> None:
@@ -134,9 +130,9 @@ def test_init_writes_the_table_of_a_function(project: Path) -> None:
 
 
 def test_a_program_loads_files_and_no_functions(project: Path) -> None:
-    done = run("init", f"{module(project)}:dense", "--from", "--", "true")
-    assert done.exit_code == 2
-    assert "is not a file: leave one out" in done.err
+    assert "is not a file: leave one out" in refusal(
+        "init", f"{module(project)}:dense", "--from", "--", "true"
+    )
 
 
 def test_an_error_of_the_user_keeps_its_cause(project: Path) -> None:

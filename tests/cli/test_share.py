@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pytest
 
 from pytest_modelperf.graph.weights.program import draw_input, draw_weights
-from tests.support.command import Result, run
+from tests.support.command import Result, refusal, run
 from tests.support.onnx_text import parse_model
 from tests.support.shares import make_likening, make_share
 from tests.support.small_models import parse
@@ -120,9 +120,9 @@ def test_a_fixed_batch_is_changed_in_the_shared_model_too(tmp_path: Path) -> Non
 
 
 def test_what_exists_is_refused_before_anything_is_measured(net: str, tmp_path: Path) -> None:
-    done = run("share", net, "--output", str(tmp_path))
-    assert done.exit_code == 2
-    assert "exists already: give --output another name, or --force" in done.err
+    assert "exists already: give --output another name, or --force" in refusal(
+        "share", net, "--output", str(tmp_path)
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,7 @@ def test_what_exists_is_refused_before_anything_is_measured(net: str, tmp_path: 
 def test_what_a_folder_cannot_hold_is_refused(
     net: str, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    done = run("share", net, "--output", str(tmp_path / "out"), *options)
-    assert done.exit_code == 2
-    assert message in done.err
+    assert message in refusal("share", net, "--output", str(tmp_path / "out"), *options)
     assert not (tmp_path / "out").exists()
 
 

@@ -244,13 +244,12 @@ def test_json_and_csv_go_to_files_beside_the_text(asked: FakeSweeping) -> None:
     assert (row["configuration"], row["p50_ms"]) == ("b1-c1", "2.0")
 
 
-def test_what_goes_to_standard_output_is_alone_there(asked: FakeSweeping) -> None:
+def test_what_goes_to_standard_output_is_alone_there_and_the_page_goes_to_its_file(
+    asked: FakeSweeping,
+) -> None:
     assert json.loads(asked.run("sweep", "model.onnx", "--json", "-").out)["schema"] == 1
     assert asked.run("sweep", "model.onnx", "--csv", "-").out.startswith("side,model,")
     assert asked.run("sweep", "model.onnx", "--markdown", "-").out.startswith("### model.onnx")
-
-
-def test_the_page_is_written_where_it_was_asked_for(asked: FakeSweeping) -> None:
     assert asked.run("sweep", "model.onnx", "--html", "sweep.html").exit_code == 0
     page = Path("sweep.html").read_text(encoding="utf-8")
     assert "model.onnx" in page
@@ -273,13 +272,7 @@ def test_without_the_packages_of_the_page_nothing_is_measured(
 
 @pytest.mark.parametrize(
     ("points", "code"),
-    [
-        ((GOOD,), 0),
-        ((GOOD, SKIPPED), 0),
-        ((GOOD, LOST), 3),
-        ((LOST,), 3),
-        ((SKIPPED,), 3),
-    ],
+    [((GOOD,), 0), ((GOOD, SKIPPED), 0), ((GOOD, LOST), 3), ((LOST,), 3), ((SKIPPED,), 3)],
 )
 def test_the_exit_code_tells_of_a_failure_and_of_nothing_measured(
     asked: FakeSweeping, points: tuple[SweepPoint, ...], code: int

@@ -14,7 +14,7 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.tracing.totals import TRACE_TOTALS
-from tests.support.command import run
+from tests.support.command import refusal, run
 from tests.support.ort_profiles import (
     NESTED,
     NESTED_INPUTS,
@@ -116,7 +116,10 @@ times are without what ran inside of a Loop, an If or a Scan
 def test_json_has_all_that_is_known(profile: Path, tmp_path: Path) -> None:
     target = tmp_path / "totals.json"
     assert run("trace", str(profile), "--top", "1", "--json", str(target)).exit_code == 0
-    document = json.loads(target.read_text(encoding="utf-8"))
+    text = target.read_text(encoding="utf-8")
+    document = json.loads(text)
+    read_back = msgspec.json.decode(text, type=TRACE_TOTALS.json_type)
+    assert json.loads(msgspec.json.encode(read_back)) == document
     (found,) = document["traces"]
     assert document["notes"] == []
     assert [entry["name"] for entry in found["operators"]] == ["conv", "loop", "loop/add"]
@@ -129,23 +132,12 @@ def test_json_has_all_that_is_known(profile: Path, tmp_path: Path) -> None:
     assert latency["p99.9_ms"] is None
 
 
-def test_json_is_read_back_by_its_type(profile: Path) -> None:
-    text = run("trace", str(profile), "--json", "-").out
-    found = msgspec.json.decode(text, type=TRACE_TOTALS.json_type)
-    assert json.loads(msgspec.json.encode(found)) == json.loads(text)
-
-
-def test_csv_has_a_row_for_each_operator(profile: Path) -> None:
-    result = run("trace", str(profile), "--csv", "-")
-    rows = list(csv.DictReader(StringIO(result.out)))
-    assert [(row["name"], row["type"], row["calls"]) for row in rows] == [
-        ("conv", "Conv", "12"),
-        ("loop", "Loop", "12"),
-        ("loop/add", "Add", "12"),
-    ]
-
-
-def test_markdown_has_the_tables_of_the_terminal(profile: Path) -> None:
+def test_csv_has_a_row_for_each_operator_and_markdown_the_tables_of_the_terminal(
+    profile: Path,
+) -> None:
+    rows = list(csv.DictReader(StringIO(run("trace", str(profile), "--csv", "-").out)))
+    found = [(row["name"], row["type"], row["calls"]) for row in rows]
+    assert found == [("conv", "Conv", "12"), ("loop", "Loop", "12"), ("loop/add", "Add", "12")]
     shown = run("trace", str(profile), "--markdown", "-").out
     assert shown.startswith("### profile.json  36 runs of operators")
     assert "| <code>loop/add</code> | Add | 12 |" in shown
@@ -270,47 +262,41 @@ def test_a_trace_that_no_program_wrote_says_how_to_write_it(tmp_path: Path) -> N
     assert "MODELPERF_TRACE alone has no effect here" in result.err
 
 
-def test_a_program_without_the_dashes_is_told_where_they_go() -> None:
-    result = run("trace", "python", "program.py")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("program.py",),
+            [
+                "only one FILE can be summed up, and program.py follows it",
+                "two dashes: `modelperf trace -- python program.py`",
+            ],
+        ),
+        (("--by", "layer"), ["does not show the layers of"]),
+        (("--chrome", "-", "--csv", "-"), ["only one of --chrome and --csv"]),
+        (("--chrome", "no/such/folder.json"), ["cannot write"]),
+    ],
+    ids=["a program without dashes", "no layers", "two results", "no folder"],
+)
+def test_what_cannot_be_meant_is_refused(
+    profile: Path, arguments: tuple[str, ...], told: list[str]
+) -> None:
+    result = run("trace", str(profile), *arguments)
     assert result.exit_code == 2
-    assert "only one FILE can be summed up, and program.py follows it" in result.err
-    assert "two dashes: `modelperf trace -- python program.py`" in result.err
+    for words in told:
+        assert words in result.err
 
 
 def test_a_program_in_the_place_of_a_trace_is_told_how_to_trace_it(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text("import onnxruntime", encoding="utf-8")
-    result = run("trace", str(path))
-    assert result.exit_code == 2
-    assert f"two dashes: modelperf trace -- python {path}\n" in result.err
-
-
-def test_layers_that_a_profile_does_not_tell_are_refused(profile: Path) -> None:
-    result = run("trace", str(profile), "--by", "layer")
-    assert result.exit_code == 2
-    assert "does not show the layers of" in result.err
+    assert f"two dashes: modelperf trace -- python {path}\n" in refusal("trace", str(path))
 
 
 def test_the_profile_itself_is_not_overwritten(profile: Path) -> None:
     content = profile.read_bytes()
-    result = run("trace", str(profile), "--chrome", str(profile))
-    assert result.exit_code == 2
-    assert "--chrome would overwrite" in result.err
+    assert "--chrome would overwrite" in refusal("trace", str(profile), "--chrome", str(profile))
     assert profile.read_bytes() == content
-
-
-def test_only_one_result_goes_to_standard_output(profile: Path) -> None:
-    result = run("trace", str(profile), "--chrome", "-", "--csv", "-")
-    assert result.exit_code == 2
-    assert "only one of --chrome and --csv" in result.err
-
-
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_read(
-    profile: Path, tmp_path: Path
-) -> None:
-    result = run("trace", str(profile), "--chrome", str(tmp_path / "no" / "folder.json"))
-    assert result.exit_code == 2
-    assert "cannot write" in result.err
 
 
 def test_a_page_has_the_totals_and_the_timeline(profile: Path, tmp_path: Path) -> None:
