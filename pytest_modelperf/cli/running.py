@@ -240,7 +240,7 @@ class ClusterOptions(Struct, frozen=True):
             raise UsageError(
                 f"a roofline needs the peaks of this machine: leave out {roofline} or --cluster."
             )
-        from pytest_modelperf.cluster.connection import check_cluster_extra
+        from pytest_modelperf.cluster.places import check_cluster_extra
 
         check_cluster_extra("--cluster")
 

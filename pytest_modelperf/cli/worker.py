@@ -36,7 +36,7 @@ def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
     modelperf worker tcp://scheduler:8786
     modelperf worker tls://scheduler:8786 --tag board --tag quiet
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.cluster.connection import check_cluster_extra
+    from pytest_modelperf.cluster.places import check_cluster_extra
 
     check_cluster_extra("modelperf worker")
 

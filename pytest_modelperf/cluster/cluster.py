@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pytest_modelperf.cluster.connection import check_cluster_extra
 from pytest_modelperf.cluster.machines import require_machines
 from pytest_modelperf.cluster.places import parse_place
 from pytest_modelperf.cluster.records import (
@@ -105,7 +104,6 @@ def open_cluster(
     jobs, in another thread. `on_warning` is called once for each reason not to use a machine. A
     job whose last machine has left waits `patience_s` for another.
     """
-    check_cluster_extra("a cluster")
     place = parse_place(text)
 
     from pytest_modelperf.cluster.connection import connected

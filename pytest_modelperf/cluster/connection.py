@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import distributed
@@ -208,15 +207,6 @@ def _no_second_run() -> SchedulerPlugin:
                     scheduler.tasks[key].suspicious = scheduler.allowed_failures
 
     return NoSecondRun()
-
-
-# -- the extra that a cluster needs
-
-
-def check_cluster_extra(option: str) -> None:
-    """Raise UsageError if `distributed` is not installed. `option` is the setting that needs it."""
-    if find_spec("distributed") is None:
-        raise UsageError(f"{option} needs distributed: pip install 'pytest-modelperf[cluster]'")
 
 
 # -- a machine that measures for clients

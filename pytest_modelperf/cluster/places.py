@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -83,3 +84,9 @@ def scheduler_address(place: ClusterPlace) -> str:
 def is_encrypted(address: str) -> bool:
     """Whether connections to this address need a certificate, as with `tls://`."""
     return address.startswith(_ENCRYPTED)
+
+
+def check_cluster_extra(option: str) -> None:
+    """Raise UsageError if `distributed` is not installed. `option` is the setting that needs it."""
+    if find_spec("distributed") is None:
+        raise UsageError(f"{option} needs distributed: pip install 'pytest-modelperf[cluster]'")

@@ -106,6 +106,9 @@ def start(config: pytest.Config) -> None:
 
             interpreter_spec(settings.baseline_python, BASELINE_PYTHON.flag)
         if settings.uses_cluster:
+            from pytest_modelperf.cluster.places import check_cluster_extra
+
+            check_cluster_extra(CLUSTER.flag)
             from pytest_modelperf.testing.on_cluster import check_cluster
 
             check_cluster(config, str(settings.cluster))

@@ -12,7 +12,6 @@ from types import ModuleType
 import pytest
 
 from pytest_modelperf.cluster.cluster import Cluster, open_cluster
-from pytest_modelperf.cluster.connection import check_cluster_extra
 from pytest_modelperf.cluster.machines import status_line
 from pytest_modelperf.cluster.places import parse_place
 from pytest_modelperf.cluster.records import ClusterStatus
@@ -35,7 +34,6 @@ _MOST_NAMED = 4
 
 def check_cluster(config: pytest.Config, place: str) -> None:
     """Raise UsageError for a cluster that this run cannot use, before anything is collected."""
-    check_cluster_extra(CLUSTER.flag)
     parse_place(place)
     if distributes(config):
         raise UsageError(

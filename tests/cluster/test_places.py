@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,30 @@ def test_a_file_that_names_no_scheduler_is_an_error(tmp_path: Path, content: byt
     file.write_bytes(content)
     with pytest.raises(UsageError, match=r"scheduler\.json names no scheduler: .+ Start one with"):
         scheduler_address(ClusterPlace(scheduler_file=file))
+
+
+@pytest.mark.parametrize(
+    ("code", "needs"),
+    [
+        ("cli.main import main; main(['worker', 'local:1'])", "modelperf worker"),
+        ("cli.main import main; main(['profile', 'm.onnx', '--cluster', 'local:1'])", "--cluster"),
+        (
+            "plugin import pytest; pytest.main(['--modelperf', '--modelperf-cluster=local:1'])",
+            "--modelperf-cluster",
+        ),
+    ],
+)
+def test_without_the_extra_each_face_names_what_to_install(
+    code: str, needs: str, tmp_path: Path
+) -> None:
+    blocked = "import sys; sys.modules['distributed'] = None; from pytest_modelperf."
+    ended = subprocess.run(
+        [sys.executable, "-c", blocked + code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = ended.stdout + ended.stderr
+    assert f"{needs} needs distributed: pip install 'pytest-modelperf[cluster]'" in found
+    assert "Traceback" not in found
