@@ -275,7 +275,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     needs_points = other_format == "otava" or any(file is not None for file in files)
     found = read_history(store, query, None if needs_points else _index())
     if other_format is not None:
-        from pytest_modelperf.history.report import FORMATS
+        from pytest_modelperf.history.exchange import FORMATS
 
         show(FORMATS[other_format](found))
         is_shown = False

@@ -1,16 +1,14 @@
-"""A history as a report, with its steps and drifts, and in the formats of other tools."""
+"""A history as a report: a row for each case, its steps, and what drifted."""
 
 from __future__ import annotations
 
 import datetime as dt
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
-from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.page_data import (
     case_name,
@@ -27,17 +25,12 @@ from pytest_modelperf.history.records import (
     LISTED_POINTS,
     CaseHistory,
     History,
-    HistoryMetric,
-    HistoryPoint,
     Step,
     shift_since,
 )
 from pytest_modelperf.history.repository import is_web_address
 from pytest_modelperf.history.summary import Drift
 from pytest_modelperf.profiler.shown.page_data import CASE_DRAWINGS, run_table
-from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
-from pytest_modelperf.report.csv import render_rows
-from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
     Drawn,
@@ -52,8 +45,7 @@ from pytest_modelperf.report.model import (
     lines_of,
 )
 from pytest_modelperf.report.tables import MIN_TEXT, Cell, Column, FilledColumn, Table, table_of
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import count_of, shorten_list
+from pytest_modelperf.text.words import count_of
 
 _FOLDER = Path(__file__).with_name("html")
 _DRAWINGS = Drawings(
@@ -153,6 +145,7 @@ def _headline(history: History) -> str:
 
 
 def _describe(history: History) -> str:
+    """Return how many points there are, or why there are none."""
     cases, title = history.cases, metric_title(history.metric)
     if cases:
         points = count_of(sum(case.count for case in cases), "point")
@@ -247,111 +240,3 @@ class _PointRows(Struct, frozen=True):
                     point.commit, point.verdict, point.baseline, shift.ratio,
                     1.0 + low, 1.0 + high, int(id(point) in steps),
                 )  # fmt: skip
-
-
-# -- the formats of other tools that keep or analyse series of benchmarks
-
-
-_UNITS: Mapping[HistoryMetric, str] = {
-    HistoryMetric.P50: "x the first point",
-    HistoryMetric.P95: "x the first point",
-    HistoryMetric.MACS: "MACs",
-    HistoryMetric.PARAMS: "params",
-    HistoryMetric.WEIGHT_BYTES: "bytes",
-    HistoryMetric.PEAK_ACTIVATION_BYTES: "bytes",
-    HistoryMetric.SIZE_BYTES: "bytes",
-}
-# The most series that an error names.
-_MOST_NAMED = 5
-
-
-class ActionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One benchmark as `customSmallerIsBetter` of github-action-benchmark reads it.
-
-    `range` is the half width of the interval of `value`, and `extra` is shown next to a point.
-    """
-
-    name: str
-    unit: str
-    value: float
-    range: str | None = None
-    extra: str | None = None
-
-
-def render_otava(history: History) -> str:
-    """Return CSV for `otava analyze`: a row for each point of one series.
-
-    Raise UsageError if there are several: Otava takes a file for each.
-    """
-    if len(history.cases) != 1:
-        named = shorten_list([_describe_series(case) for case in history.cases], _MOST_NAMED)
-        raise UsageError(
-            f"--format otava writes one series, and {len(history.cases)} are listed"
-            f"{f': {named}' if named else ''}. Name a model, and choose by --case and --machine."
-        )
-    (case,) = history.cases
-    metric = history.metric
-    rows = (
-        (point.date.isoformat(), point.commit, point.verdict, _value(case, point, metric).value)
-        for point in case.points
-    )
-    return render_rows(("time", "commit", "verdict", metric.value), rows)
-
-
-def render_github_action(history: History) -> str:
-    """Return the last point of each series as JSON for github-action-benchmark."""
-    names = _names(history)
-    pairs = zip(names, history.cases, strict=True)
-    return dump_document([_entry(name, case, history.metric) for name, case in pairs])
-
-
-def render_bencher(history: History) -> str:
-    """Return the last point of each series in the Bencher Metric Format."""
-    metric = history.metric
-    measure = metric.value.replace("_", "-") if metric.is_exact else f"latency-{metric.value}-ratio"
-    return dump_bencher(
-        {
-            name: {measure: _value(case, case.points[-1], metric)}
-            for name, case in zip(_names(history), history.cases, strict=True)
-        }
-    )
-
-
-FORMATS: Mapping[str, Callable[[History], str]] = {
-    "otava": render_otava,
-    "github-action-benchmark": render_github_action,
-    "bencher": render_bencher,
-}
-
-
-def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
-    last = case.points[-1]
-    found = _value(case, last, metric)
-    value, low, high = found.value, found.lower_value, found.upper_value
-    width = None
-    if low is not None and high is not None:
-        width = f"± {max(high - value, value - low):.4f}"
-    commit = "" if last.commit is None else f"\ncommit {printable(last.commit)}"
-    extra = f"since {case.first.date.date()}\nverdict {printable(last.verdict)}{commit}"
-    return ActionEntry(name=name, unit=_UNITS[metric], value=value, range=width, extra=extra)
-
-
-def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> BencherMetric:
-    if metric.is_exact:
-        return BencherMetric(value=round(math.exp(point.level)))
-    shift = shift_since(case.first, point)
-    low, high = shift.bounds(INTERVAL_QUANTILE)
-    return BencherMetric(value=shift.ratio, lower_value=1.0 + low, upper_value=1.0 + high)
-
-
-def _names(history: History) -> list[str]:
-    has_one_machine = len({case.machine for case in history.cases}) == 1
-    return [*map(_name if has_one_machine else _describe_series, history.cases)]
-
-
-def _describe_series(case: CaseHistory) -> str:
-    return f"{_name(case)} {printable(case.machine)}"
-
-
-def _name(case: CaseHistory) -> str:
-    return printable(name_case(case))

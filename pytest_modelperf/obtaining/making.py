@@ -17,21 +17,20 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePath
 from types import CodeType
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
 from pytest_modelperf.files.store import locked, read_note, write_note
 from pytest_modelperf.graph.model_file import external_files, open_model
 from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin
+from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.profiler.engines.callable import find_named
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
@@ -213,67 +212,3 @@ def _python() -> str:
 def _is_below(path: str, folder: str) -> bool:
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return real == top or real.startswith(top.rstrip(os.sep) + os.sep)
-
-
-# -- the file of a model that Python code returned
-
-
-# The type that `torch.onnx.export` returns, which has a model of onnx-ir in an attribute.
-_PROGRAM = "ONNXProgram"
-_IR = "onnx_ir"
-_TAKES = "the path of a model, its bytes, an onnx.ModelProto, or a model of onnx-ir"
-
-
-def file_of(value: object, what: str, folder: Path, name: str) -> Path:
-    """Return the file of a model, which is written into the folder if it is not a file.
-
-    `what` is the source of the value, for messages. Raises UsageError if the value is not a model.
-    """
-    if isinstance(value, str | os.PathLike):
-        path = Path(value)
-        if not path.is_file():
-            raise UsageError(f"{what} returned the path {path}, and there is no such file.")
-        return path
-    target = folder / f"{name}.onnx"
-    value = _unwrapped(value)
-    if _is_of_ir(value):
-        folder.mkdir(parents=True, exist_ok=True)
-        # Tensors that are in other files are written, too.
-        import_module(_IR).save(value, target, external_data=f"{name}.onnx.data")
-        return target
-    content = _content_of(value, what)
-    folder.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-    return target
-
-
-def _unwrapped(value: object) -> object:
-    return getattr(value, "model", value) if type(value).__name__ == _PROGRAM else value
-
-
-def _is_of_ir(value: object) -> bool:
-    is_model = type(value).__name__ == "Model" and hasattr(value, "graph")
-    return is_model and type(value).__module__.partition(".")[0] == _IR
-
-
-def _content_of(value: object, what: str) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    serialize: Any = getattr(value, "SerializeToString", None)
-    if serialize is None:
-        raise UsageError(
-            f"{what} returned {_article(type(value).__name__)}; expected {_TAKES}. Have it "
-            "export the model and return that."
-        )
-    try:
-        return bytes(serialize())
-    except Exception as error:
-        # Each implementation of protobuf raises another class of error.
-        raise ModelError(
-            f"{what} returned a model that could not be serialized: {error}. If it has more than "
-            "2 GB, save it with its weights in a file of their own, and return the path."
-        ) from error
-
-
-def _article(name: str) -> str:
-    return "nothing" if name == "NoneType" else f"a value of the type {name}"

@@ -45,7 +45,8 @@ from pytest_modelperf.testing.names import (
     has_markers,
     named_tests,
 )
-from pytest_modelperf.testing.outcomes import CaseOutcome, pack, unpack
+from pytest_modelperf.testing.outcomes import CaseOutcome
+from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import (
     JunitEntries,
     distributes,

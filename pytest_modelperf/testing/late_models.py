@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.obtaining.addresses import fetch_model
-from pytest_modelperf.obtaining.making import file_of
 from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin, OriginKind
+from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.spec.case_definitions import BASELINE, FIXTURE

@@ -28,7 +28,8 @@ from pytest_modelperf.programs.station.main import OF_ONE_TEST, why_not_reached
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.markers import read_mark_budgets
-from pytest_modelperf.testing.outcomes import CaseOutcome, source_of
+from pytest_modelperf.testing.outcome_names import source_of
+from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import OUTCOMES, Run
 from pytest_modelperf.testing.settings import read_run_settings

@@ -62,7 +62,8 @@ from pytest_modelperf.report.model import (
 )
 from pytest_modelperf.report.picture.layout import SeenBox, seen_boxes
 from pytest_modelperf.report.picture.mermaid import MOST_BOXES
-from pytest_modelperf.testing.outcomes import RUN, CaseOutcome, RunReport, name_outcomes
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import RUN, CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import (
     describe_alarms,
     describe_ending,

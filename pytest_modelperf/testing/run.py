@@ -30,7 +30,8 @@ from pytest_modelperf.testing.late_models import FoundCase, LateModels
 from pytest_modelperf.testing.machines import require_this_machine
 from pytest_modelperf.testing.markers import FindModel, path_below, read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIXES
-from pytest_modelperf.testing.outcomes import CaseOutcome, failed_outcome, source_of
+from pytest_modelperf.testing.outcome_names import failed_outcome, source_of
+from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.pytest_internals import functions_of, is_skipped
 from pytest_modelperf.testing.run_lines import record
 from pytest_modelperf.testing.wording import PYTHON_WORDING

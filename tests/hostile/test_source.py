@@ -62,7 +62,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("profiler/worker/starter.py", "pickle"): "plain values: what would run anything is refused",
     ("testing/case_budgets.py", "import_module"): "the module of a function that a budget names",
     ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
-    ("obtaining/making.py", "import_module"): "onnx_ir, by a fixed name",
+    ("obtaining/values.py", "import_module"): "onnx_ir, by a fixed name",
     ("files/open_files.py", "import_module"): "resource, which Windows lacks",
     ("systems/kernel32.py", "CDLL"): "a library of Windows by a fixed name",
     ("systems/kernel32.py", "ctypes"): "the same, for what Python lacks there",

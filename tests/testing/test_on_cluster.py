@@ -474,7 +474,7 @@ def test_options_that_do_not_go_together_are_errors(
 ANOTHER_KIND = """
     import pytest
     from msgspec.structs import replace
-    from pytest_modelperf.testing.outcomes import pack, unpack
+    from pytest_modelperf.testing.packing import pack, unpack
     from tests.support.faulty_plugin import modelperf_register_engines
 
     def moved(outcome):

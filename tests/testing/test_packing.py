@@ -15,7 +15,8 @@ import pytest
 from msgspec import Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from pytest_modelperf.testing.outcomes import CaseOutcome, pack, unpack
+from pytest_modelperf.testing.outcomes import CaseOutcome
+from pytest_modelperf.testing.packing import pack, unpack
 
 # JSON has no infinity, and most texts are no ASCII somewhere.
 _VALUES: Mapping[type, object] = {

@@ -40,7 +40,8 @@ from pytest_modelperf.testing.formats import (
     github_annotations,
     junit_properties,
 )
-from pytest_modelperf.testing.outcomes import RUN, RunReport, Source, name_outcomes
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import RUN, RunReport, Source
 from pytest_modelperf.testing.report import (
     MAX_BYTES,
     MAX_LINES,

@@ -223,7 +223,7 @@ def sections_of(page: str) -> list[str | None]:
 
 def test_a_page_has_only_the_parts_of_its_kind() -> None:
     page = render_whatif_page(make_whatif(CASE))
-    assert sections_of(page) == ["overview", "whatif", "facts"]
+    assert sections_of(page) == ["speedups", "overview", "whatif", "facts"]
     assert "whatif" not in sections_of(render_profile_page(measured_cases()))
 
 

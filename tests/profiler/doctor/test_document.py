@@ -140,7 +140,7 @@ def test_the_page_has_the_rounds_of_each_number_of_cores() -> None:
     report = checkup_report(MACHINE, (checkup, replace(checkup, cores=2, processors=(0, 1))))
     page = Markup(render_page(report)).text
     one, two = ("1 +1.0 % 20 % 0.0 % ? 3", "1 +1.0 % 10 % 0.0 % ? 3")
-    others = "2 -2.0 % ? ? ? ? 3 +0.0 % 0.0 % 0.0 % ? 3"
+    others = "2 \N{MINUS SIGN}2.0 % ? ? ? ? 3 +0.0 % 0.0 % 0.0 % ? 3"
     assert page.index(f"{one} {others}") < page.index(f"{two} {others}")
     assert "this is a shared or virtual machine" in page
     assert "round by round" not in render_report(report, TextStyle(None))
