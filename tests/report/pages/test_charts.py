@@ -380,9 +380,8 @@ def test_another_case_has_other_times(open_data: OpenData) -> None:
 
 def test_what_is_chosen_while_a_page_is_drawn_is_drawn_in_the_end(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
-    page.evaluate(
-        """() => {
-          const cases = document.querySelector("#controls select");
+    page.get_by_label("Case").evaluate(
+        """(cases) => {
           for (const id of ["b8-c2", "b1-c1", "b8-c2"]) {
             cases.value = id;
             cases.dispatchEvent(new Event("change"));

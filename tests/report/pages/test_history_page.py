@@ -320,10 +320,10 @@ def test_nothing_is_wider_than_the_page(open_history: OpenHistory, width: int) -
 def test_the_colours_follow_the_theme(open_history: OpenHistory) -> None:
     page = open_history()
     read = "getComputedStyle(document.querySelector('.history-line')).stroke"
-    light = page.evaluate(read)
+    light, drawn = page.evaluate(read), page.locator(".history-line").count()
     page.get_by_role("button", name="Dark").click()
     assert page.evaluate(read) != light
-    assert page.locator(".history-line").count() == 3
+    assert page.locator(".history-line").count() == drawn > 0
 
 
 def test_a_history_without_cases_has_no_curves(open_history: OpenHistory) -> None:
