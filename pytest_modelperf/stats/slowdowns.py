@@ -18,7 +18,7 @@ from pytest_modelperf.stats.spread import percentile_of
 
 # Low percentiles hardly change if other processes hold up some of the inferences.
 _LOW_PERCENT = 5.0
-# Models that run at the same time slow each other down by 0 to 20 %, as far as they share a core.
+# Models that run at the same time were seen to slow each other down, by 0 to 20 %.
 _COMMON_PERCENT = 25.0
 # Standard deviations of the logarithm of a slowdown: of one process from others of its model, of
 # the machine from that of the recording, and of a process for each of its processors that others
