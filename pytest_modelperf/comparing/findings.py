@@ -34,7 +34,7 @@ from pytest_modelperf.report.tables import Table, select_columns
 
 # The word for a judged figure that is open but not awaited by the verdict.
 _UNDECIDED = "not decided"
-# So many parts of a change fit on the first screen of a phone.
+# The number of parts of a change that fit on the first screen of a phone.
 _MAX_PARTS = 3
 # The columns of these parts, of which the last ones may scroll on a phone.
 _KEPT = ("layer", "type", "layer type", "stage", "MACs change", "change", "explains", "interval")

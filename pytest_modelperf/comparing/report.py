@@ -222,7 +222,7 @@ def case_finding(
 def case_blocks(
     case: CaseComparison, wording: Wording, advice: str | None = None
 ) -> Iterator[ReportBlock]:
-    """Yield all about a case. Layers are drawn only on a page; `advice` says how to accept it."""
+    """Yield all about a case. Layers are drawn only on a page. `advice` says how to accept it."""
     yield from doubt_blocks(case, wording)
     yield figure_bars(case)
     if case.metrics:

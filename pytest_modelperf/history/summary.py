@@ -40,7 +40,7 @@ _DRIFT_LEVEL = 0.01
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """The part of a history to list. None selects everything; `since` leaves out older points."""
+    """The part of a history to list. None selects everything. `since` leaves out older points."""
 
     metric: HistoryMetric = HistoryMetric.P50
     model: str | None = None

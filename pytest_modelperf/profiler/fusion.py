@@ -407,7 +407,7 @@ def without_idle_bodies(
 
 
 def kernels_of_case(case: CaseProfile) -> tuple[GraphKernel, ...]:
-    """Return the kernels of the plan, else the layers as they were fused; empty if unconnected."""
+    """Return the kernels of the plan, else the layers as they were fused. Empty if unconnected."""
     measured = case.measured
     if measured is not None and measured.kernels is not None:
         return measured.kernels

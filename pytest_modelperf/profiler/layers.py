@@ -93,7 +93,7 @@ def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op:
 
 
 def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int]:
-    """Return the layer of each node; a node in a branch that was not counted has that of its If."""
+    """Return the layer of each node. A node in a branch that was not counted has that of its If."""
     indexes: dict[Node, int] = {}
     end = _pair(graph, layers, 0, indexes)
     if end != len(layers):

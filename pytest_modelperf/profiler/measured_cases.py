@@ -55,7 +55,7 @@ def measure_model(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> Profile:
-    """Measure every case of a model; the profile of one that cannot be measured has the reason."""
+    """Measure every case of a model. The profile of one that cannot be measured has the reason."""
     extensions = extensions or Extensions()
     file = open_model(source)
     models = Model.of_request(file, request, extensions)
@@ -103,7 +103,7 @@ def measure_case(  # noqa: PLR0913  # of what, how, for whom, until when
     is_enough: IsEnough | None = None,
     arrivals: Arrivals | None = None,
 ) -> MeasuredCase:
-    """Measure one case in one worker; if that fails, its profile has the reason."""
+    """Measure one case in one worker. If that fails, its profile has the reason."""
     case = place.case
     try:
         with started_rig(model, setup, place) as rig:
@@ -224,7 +224,7 @@ def _measure_function_case(
 
 
 def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
-    """Measure a function; its module is imported first, or the first round alone would be slow."""
+    """Measure a function. Its module is imported first, or the first round alone would be slow."""
     (load,) = rig.open()
     rig.close()
     if isinstance(rig.worker, InlineWorker):

@@ -444,7 +444,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
     @property
     def announcement(self) -> str | None:
-        """The message for a long wait, or None; without it, the run would seem to hang."""
+        """The message for a long wait, or None. Without it, the run would seem to hang."""
         if self.is_waiting:
             return self.step
         least, most = self.least_seconds, self.seconds_left

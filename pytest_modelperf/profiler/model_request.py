@@ -108,7 +108,7 @@ class MeasureRequest(Struct, frozen=True):
         return replace(profile, cases=tuple(_with_machine(case, profile) for case in profile.cases))
 
     def split(self, extensions: Extensions) -> Parts[Profile]:
-        """Return one part for each case; the joined profile shows why a case was not measured."""
+        """Return one part for each case. The joined profile shows why a case was not measured."""
         sha256 = open_model(self.model.source).sha256()
         counted = profile_model(self.model.source, self.request, extensions.operators)
         counted = replace(counted, model=replace(counted.model, sha256=sha256))

@@ -87,7 +87,7 @@ class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
 
     @property
     def described_size(self) -> str:
-        """The size as text, such as `12.40 MiB with external data`; empty if there is no file."""
+        """The size as text, such as `12.40 MiB with external data`. Empty if there is no file."""
         if not self.size_bytes:
             return ""
         if self.total_bytes is None or self.total_bytes == self.size_bytes:

@@ -132,7 +132,7 @@ def _phase_of(binding: Binding) -> dict[str, object]:
 def phases_of(
     file: ModelFile, generation: Generation, dims: Mapping[str, int] | None = None
 ) -> tuple[GenerationPhase, ...]:
-    """Return the phases that a model has of a generation; raise UsageError if it has none."""
+    """Return the phases that a model has of a generation. Raise UsageError if it has none."""
     declared = declared_inputs(file.proto), declared_outputs(file.proto)
     return phases_of_model(*declared, generation, file.name, dims)
 

@@ -58,7 +58,7 @@ class SharedTime:
 
     @contextmanager
     def memory(self, weight_bytes: int) -> Iterator[None]:
-        """Reserve memory for a model; one that needs more than all of it runs alone."""
+        """Reserve memory for a model. One that needs more than all of it runs alone."""
         wanted = _COPIES * weight_bytes
         self._turn.wait_for(lambda: self._fits(wanted))
         self._taken_bytes += wanted
@@ -139,7 +139,7 @@ class SharedWorker:
 
 
 class SharedWorkers:
-    """Shared workers in different places; each model has the next one that is idle.
+    """Shared workers in different places. Each model has the next one that is idle.
 
     All processes start while the first model is read, which takes about as long.
     """
@@ -153,7 +153,7 @@ class SharedWorkers:
         self._has_started = False
 
     def start(self, setup: Setup, cores: int) -> None:
-        """Let the workers start, unless they did; do not wait for them."""
+        """Let the workers start, unless they did. Do not wait for them."""
         if not self._has_started:
             self._has_started = True
             for worker in self._workers:
@@ -161,7 +161,7 @@ class SharedWorkers:
 
     @contextmanager
     def rig(self, model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
-        """Yield a rig of an idle worker; wait for one if necessary."""
+        """Yield a rig of an idle worker. Wait for one if necessary."""
         self.start(setup, place.case.cores)
         with self._time.waiting():
             worker = self._idle.get()
@@ -172,7 +172,7 @@ class SharedWorkers:
             self._idle.put(worker)
 
     def end(self) -> None:
-        """End all processes; a rig that another thread still uses fails."""
+        """End all processes. A rig that another thread still uses fails."""
         for worker in self._workers:
             worker.end()
         self._threads.shutdown()

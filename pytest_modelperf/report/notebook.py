@@ -46,7 +46,7 @@ class Shown(Struct, frozen=True):
     """
 
     def frame(self, of: str | None = None) -> pd.DataFrame:
-        """Return a table as a data frame of pandas, such as `"layers"`; by default the first.
+        """Return a table as a data frame of pandas, such as `"layers"`. By default the first.
 
         Raises UsageError for another name, which lists all, or if pandas is not installed.
         """

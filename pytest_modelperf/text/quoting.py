@@ -22,7 +22,7 @@ def shell_path(path: str) -> str:
 
 
 def quoted_text(text: str) -> str:
-    """Quote a text for Python and TOML, as JSON does; TOML also escapes the delete character."""
+    """Quote a text for Python and TOML, as JSON does. TOML also escapes the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -262,7 +262,7 @@ def count_einsum(node: Node) -> Cost:
 
 def _labels(term: str, rank: int | None, known: Mapping[str, int] | None = None) -> tuple[str, ...]:
     """Return the indexes of a term."""
-    # Those of an ellipsis are numbered from the right. The result has no given rank, so its
+    # The axes of an ellipsis are numbered from the right. The result has no given rank, so its
     # ellipsis means all indexes of the operands' ellipses.
     before, dots, after = term.partition("...")
     if not dots:

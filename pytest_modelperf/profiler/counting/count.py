@@ -35,7 +35,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> StaticProfile:
-    """Return the static profile of a graph; counters in `extra` replace built-in ones."""
+    """Return the static profile of a graph. Counters in `extra` replace built-in ones."""
     return _profile(graph, extra or {}, {})
 
 

@@ -277,7 +277,7 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def knows_activations(self) -> bool:
-        """Whether the size of every output is known; if not, their sum is a lower bound."""
+        """Whether the size of every output is known. If not, their sum is a lower bound."""
         return all(layer.output_bytes is not None for layer in self.layers)
 
     @property

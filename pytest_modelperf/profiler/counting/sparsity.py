@@ -255,7 +255,7 @@ def _find_lines(view: Mask, zeros: int) -> _Blocks | None:
 
 
 def _all_blocks(mask: Mask, zeros: int) -> Iterator[_Blocks]:
-    """Yield the blocks that the zeros come in; among blocks of the same size, 1xN comes first."""
+    """Yield the blocks that the zeros come in. Among blocks of the same size, 1xN comes first."""
     views = [_view(mask)]
     inner = prod(mask.shape[2:])
     if mask.ndim > 2 and inner > 1:
@@ -283,7 +283,7 @@ def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_B
 
 
 def _join_pairs(blocks: Mask, axis: int) -> Mask:
-    """Return which pairs of neighbours along `axis` are both zero; an odd last one stays alone."""
+    """Return which pairs of neighbours along `axis` are both zero. An odd last one stays alone."""
     if axis == 0:
         joined, second = blocks[::2].copy(), blocks[1::2]
         joined[: second.shape[0]] &= second

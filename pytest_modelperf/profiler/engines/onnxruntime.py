@@ -444,7 +444,7 @@ def _why_missing(provider: str) -> str:
 
 @functools.cache
 def _load_cuda() -> tuple[str, ...]:
-    """Load CUDA's libraries from pip packages; return those that the runtime cannot load."""
+    """Load CUDA's libraries from pip packages. Return those that the runtime cannot load."""
     # Versions before 1.21 lack it.
     load_libraries = getattr(ort, "preload_dlls", None)
     said = io.StringIO()
@@ -540,7 +540,7 @@ def _parsed(text: str, present: object) -> object:
 
 
 def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
-    """Return the providers with their options; the CPU is the last and runs what others cannot."""
+    """Return the providers with their options. The CPU is the last and runs what others cannot."""
     available = ort.get_available_providers()
     names = []
     for part in options.get(_PROVIDER, "CPU").split(","):
@@ -644,7 +644,7 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _incomplete(path: Path) -> OSError:
-    """Return the error for a profile cut short; the runtime itself does not report write errors."""
+    """Return the error for a profile cut short. The runtime itself does not report write errors."""
     return OSError(errno.ENOSPC, "the profile file is incomplete", str(path))
 
 

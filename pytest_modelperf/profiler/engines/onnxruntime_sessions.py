@@ -405,7 +405,7 @@ def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]
 
 
 def _save_weights_nowhere(options: Any, folder: Path) -> bool:  # noqa: ANN401
-    """Discard the weights of the saved plan; return False if the program saves plans of its own."""
+    """Discard the weights of the saved plan. Return False if the program saves plans of its own."""
     if options.optimized_model_filepath:
         if _entry(options, f"{_ENTRY}_file_name") == _WEIGHTS_FILE:
             # An earlier session has set it.

@@ -109,7 +109,7 @@ def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:
-    """See `Engine`; a device may silently compute in another precision, so a model is compiled."""
+    """See `Engine`. A device may silently compute in another precision, so a model is compiled."""
     device = _find_device(options)
     offered = [name for name in _FLOATS if _computes_in(device, name)]
     if precision not in offered:
@@ -121,7 +121,7 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
 
 
 def sparsity_options(share: float, options: Mapping[str, str]) -> dict[str, str]:
-    """See `Engine`; weights are packed only if the device can do so: INT8 matrices, with AMX."""
+    """See `Engine`. Weights are packed only if the device can do so: INT8 matrices, with AMX."""
     # A little lower than the share, which is rounded in each weight.
     limit = {_SPARSE_FROM: f"{0.99 * share:.4g}"}
     return limit if _SPARSE_FROM in _supported(_find_device(options)) else {}

@@ -55,7 +55,7 @@ def session_model(source: Any) -> str | bytes | None:  # noqa: ANN401  # anythin
 
 
 def model_identity(model: str | bytes | None) -> tuple[object, ...]:
-    """Return a key that is equal for equal models; of a large one in memory, a sample is hashed."""
+    """Return a key that is equal for equal models. Of a large one in memory, a sample is hashed."""
     if not isinstance(model, bytes):
         return (model,)
     step = max(len(model) // _SAMPLED_BYTES, 1)

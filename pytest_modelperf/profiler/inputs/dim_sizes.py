@@ -16,7 +16,7 @@ def pair_sizes(cases: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[int, ..
 
 
 def combine_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
-    """Yield every set of sizes with one for each name; paired sizes stay together."""
+    """Yield every set of sizes with one for each name. Paired sizes stay together."""
     is_paired = isinstance(sizes, PairedSizes)
     own = sizes.values()
     for each in zip(*own, strict=True) if is_paired else itertools.product(*own):

@@ -103,7 +103,7 @@ def specs_of(
 def describe_given(
     specs: Sequence[InputSpec], feeds: Mapping[str, Feed], seed: int = 0
 ) -> StoredInputs:
-    """Return the stored form of the user's inputs; `seed` is the seed of all other inputs."""
+    """Return the stored form of the user's inputs. `seed` is the seed of all other inputs."""
     given = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
     if not given and not feeds and not seed:
         return StoredInputs(specs={}, sha256=None)
@@ -172,7 +172,7 @@ def _check_names(
 def _stored(
     name: str, array: Array, dtype: str | None, source: str, model: str
 ) -> tuple[str, Array]:
-    """Return the model's type and the array as a worker needs it; BindingError for another type."""
+    """Return the model's type and the array as a worker needs it. BindingError for another type."""
     what = f"the input {printable(name)!r} of {model}"
     if dtype is None:
         raise BindingError(

@@ -103,7 +103,7 @@ def make_input(
 def input_types(
     graph: Graph, inputs: BoundInputs, model: str = "the model"
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the type and shape of every input; raise BindingError if one cannot be sent."""
+    """Return the type and shape of every input. Raise BindingError if one cannot be sent."""
     return {tensor.name: _known_type(tensor, inputs, model) for tensor in graph.inputs}
 
 

@@ -73,7 +73,7 @@ class StepFeeds(Struct, frozen=True, eq=False):
 def make_steps(
     bound: BoundModel, phase: BoundPhase, seed: int, given: Mapping[str, Feed], model: str
 ) -> StepFeeds:
-    """Return the steps of a model; `given` has inputs of the first, and the tokens of all steps."""
+    """Return the steps of a model. `given` has inputs of the first, and the tokens of all steps."""
     count = phase.phase.steps
     first = phase.inputs_at(0)
     if count == 1:
@@ -119,7 +119,7 @@ def _by_step(feed: Feed, token: InputAxis, count: int) -> tuple[Feed, tuple[Plac
 
 
 def _in_a_row(specs: Sequence[InputSpec], model: str) -> tuple[Feed, tuple[Place, ...]]:
-    """Return the values of an input at each step; steps filled with the same value share it."""
+    """Return the values of an input at each step. Steps filled with the same value share it."""
     value = specs[0].value
     if value is not None and len(value) == 1 and all(each.value == value for each in specs):
         longest = max(specs, key=lambda spec: prod(spec.shape))
@@ -172,7 +172,7 @@ class Mixture(Struct, frozen=True):
 
     @classmethod
     def of(cls, members: Sequence[WorkloadMember]) -> Mixture:
-        """Return the workload of these members; raise UsageError if they do not make one."""
+        """Return the workload of these members. Raise UsageError if they do not make one."""
         names = [member.name for member in members]
         for name in names:
             if names.count(name) > 1:

@@ -196,7 +196,7 @@ def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
 
 
 def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the total that is added after a sum; None if unknown, or if it subtracts this term."""
+    """Return the total that is added after a sum. None if unknown, or if it subtracts this term."""
     term = node.optional_input(1 - index)
     value = None if term is None else term.value
     if added is None or value is None or not value.size or value.dtype.kind not in "iuf":

@@ -241,7 +241,7 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
 
 @cache
 def _own_versions() -> Mapping[str, str]:
-    """Return the versions of `PACKAGES`; they are cached, because reading them takes longest."""
+    """Return the versions of `PACKAGES`. They are cached, because reading them takes longest."""
     return find_versions(PACKAGES)
 
 

@@ -53,7 +53,7 @@ def run_for_outputs(
 
 @contextmanager
 def reading_tensors(pair: Pair, place: CasePlace) -> Iterator[tuple[ReadTensors, ReadTensors]]:
-    """Yield readers of the tensors inside both models; nothing else is measured here meanwhile."""
+    """Yield readers of the tensors inside both models. Nothing else is measured here meanwhile."""
     with (
         alone_at(place),
         rig_of(pair.before, pair.before_setup, place) as old,

@@ -126,7 +126,7 @@ def share_out(  # noqa: PLR0913, PLR0917  # both sides, and what is to be shared
 
 
 def _share_part(old: dict[int, float], new: dict[int, float], part: Part, shift: float) -> float:
-    """Make the times of a part differ by its shift; return the time that no kernel can take."""
+    """Make the times of a part differ by its shift. Return the time that no kernel can take."""
     gone = [index for index in part.before.changed if index in old]
     come = [index for index in part.after.changed if index in new]
     spent, spends = (math.fsum(s[i] for i in own) for s, own in ((old, gone), (new, come)))

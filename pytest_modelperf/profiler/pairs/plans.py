@@ -256,7 +256,7 @@ def send_part(
     *,
     wakes_threads: bool = False,
 ) -> str:
-    """Write a part and its weights next to the plan; return its path as the worker sees it."""
+    """Write a part and its weights next to the plan. Return its path as the worker sees it."""
     write = partial(write_part, side.plan, part, types, wakes_threads=wakes_threads)
     path = send_beside(side, name, write)
     moves = find_moves(side.plan, part)
@@ -276,7 +276,7 @@ def _folder_of(rig: Rig) -> str:
 
 
 def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
-    """Return the share of the time that changed kernels took; without times, of their number."""
+    """Return the share of the time that changed kernels took. Without times, of their number."""
     times = seen.times_ns or dict.fromkeys(range(len(plan.kernels)), 1)
     return sum(times.get(index, 0) for index in changed) / max(sum(times.values()), 1)
 

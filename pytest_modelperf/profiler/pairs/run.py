@@ -58,7 +58,7 @@ from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, Weighed, w
 
 
 class RanSide(Struct, frozen=True):
-    """The results of one side; `model` has the shapes that its run saw."""
+    """The results of one side. `model` has the shapes that its run saw."""
 
     model: PreparedModel
     profile: CaseProfile

@@ -109,7 +109,7 @@ def _open_in_turn(round_number: int, before: Rig, after: Rig) -> tuple[Load, Loa
 def _in_turn(
     round_number: int, before: Callable[[], _Made], after: Callable[[], _Made]
 ) -> tuple[_Made, _Made]:
-    """Return the results of both calls; in every other round `after` is called first."""
+    """Return the results of both calls. In every other round `after` is called first."""
     # A fast model runs 1 % faster in the session that is loaded second.
     if round_number % 2:
         first = before()

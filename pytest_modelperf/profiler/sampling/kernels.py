@@ -39,7 +39,7 @@ class Profiled(Struct, frozen=True):
 
 
 def run_plan_kernels(plans: Mapping[str, str], rig: Rig, kernels: int) -> list[KernelRun] | None:
-    """Return the times of the kernels of plans, in turn; `plans` maps feeds to the plans' paths."""
+    """Return the times of the kernels of plans, in turn. `plans` maps feeds to the plans' paths."""
     answers = rig.ask(
         "layers",
         "in a profiled session of its plan",

@@ -205,7 +205,7 @@ def sample_duet(
 
 
 def _single_figures(block: Block) -> list[float]:
-    """Return the logs of the times; in a workload, as if all members took their mean time."""
+    """Return the logs of the times. In a workload, as if all members took their mean time."""
     if block.mix is None:
         return [_log(ns) for ns in block.times_ns]
     places = block.mix.turns
@@ -222,7 +222,7 @@ def _duet_round(trial: Trial) -> DuetRound:
 
 
 def _duet_figures(blocks: Blocks) -> list[float]:
-    """Return the change in each turn, of the parts if any; its spread plans the rounds."""
+    """Return the change in each turn, of the parts if any. Its spread plans the rounds."""
     before, after = blocks
     if not (before.parts and after.parts):
         # The waits for a processor are left out if both sides know them.

@@ -86,7 +86,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 
 class PlacedPart(Struct, frozen=True):
-    """A part of a plan as a file where the worker is; its session and its inputs have its name."""
+    """A part of a plan as a file where the worker is. Its session and its inputs have its name."""
 
     name: str
     path: str
@@ -251,7 +251,7 @@ class Rig(Struct):
         seed: int = 0,
         parts: Mapping[str, Sequence[PlacedPart]] | None = None,
     ) -> tuple[Block, ...]:
-        """Return a block for each side; several take turns in random order, each with its parts."""
+        """Return a block for each side. Several take turns in random order, each with its parts."""
         placed = parts or {}
         names = {side: [part.name for part in own] for side, own in placed.items()}
         steps, first = self.workload.steps, self.next_step

@@ -347,7 +347,7 @@ class Agent(ModelSessions):
         folder: str,
         is_large: bool,  # noqa: FBT001  # by keyword
     ) -> dict[str, Any]:
-        """Run the quantizer; each later feed takes the inputs that it lacks from the first."""
+        """Run the quantizer. Each later feed takes the inputs that it lacks from the first."""
         if self._quantize_file is None:
             raise RuntimeError("no quantizer was taken")
         arrays = [{**self._feeds[feeds[0]].arrays, **self._feeds[name].arrays} for name in feeds]

@@ -73,7 +73,7 @@ class _Readings:
 
 
 def measure_clocks(wall_clock: Clock, process_clock: Clock) -> Clocks:
-    """Return the ticks of both clocks; raise ClocksError if one stops or goes back."""
+    """Return the ticks of both clocks. Raise ClocksError if one stops or goes back."""
     wall, process = _Readings(wall_clock), _Readings(process_clock)
     for _ in range(_MOST_READINGS):
         wall.read()

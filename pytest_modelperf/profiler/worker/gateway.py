@@ -101,7 +101,7 @@ class Worker(Protocol):
     def ask(
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by the caller
-        """Return the answer to a command; raise MeasureError with the `step` if there is none."""
+        """Return the answer to a command. Raise MeasureError with the `step` if there is none."""
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):
@@ -231,7 +231,7 @@ class ProcessWorker:
         return described
 
     def send_file(self, path: Path, name: str) -> str:
-        """Return a file's path as the worker sees it; one on another machine is sent the file."""
+        """Return a file's path as the worker sees it. One on another machine is sent the file."""
         if self.is_local:
             # A link is not resolved, because the model's external data is next to the link.
             return str(path.absolute())
@@ -369,7 +369,7 @@ class ProcessWorker:
         )
 
     def _describe_end(self, step: str, limit_s: float, last_word: str | None) -> MeasureError:
-        """Return the error for a missing answer; the last word of a worker is what ended it."""
+        """Return the error for a missing answer. The last word of a worker is what ended it."""
         if last_word is not None:
             shown = printable(self._request.spec)
             start = f"no worker could be started through {shown!r}"

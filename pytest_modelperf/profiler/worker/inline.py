@@ -148,7 +148,7 @@ class MainThread:
         return order.result()  # type: ignore[no-any-return]  # of this work
 
     def serve(self, job: Callable[[], _T]) -> _T:
-        """Return the result of `job`, which another thread runs; its work runs here.
+        """Return the result of `job`, which another thread runs. Its work runs here.
 
         An interrupt between two pieces of work becomes the result of the next.
         """
@@ -194,7 +194,7 @@ class _Order:
         self._ended.put((result, error))
 
     def result(self) -> Any:  # noqa: ANN401  # the same
-        """Wait for the result; raise what the work raised."""
+        """Wait for the result. Raise what the work raised."""
         result, error = self._ended.get()
         if error is not None:
             raise error

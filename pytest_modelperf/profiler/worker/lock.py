@@ -56,7 +56,7 @@ def measuring_alone(
     path: Path | None = None,
     longest_s: float = LONGEST_WAIT_S,
 ) -> Iterator[None]:
-    """Hold the machine's lock, or raise MeasureError; `on_wait` gets its holder and the limit."""
+    """Hold the machine's lock, or raise MeasureError. `on_wait` gets its holder and the limit."""
     path = path or lock_path()
     lock = FileLock(path, mode=_EVERYONE)
     if not _is_acquired(lock, path, 0):
