@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,7 +39,12 @@ from pytest_modelperf.programs.judging import (
     judge_with_models,
     memory_metric,
 )
-from pytest_modelperf.programs.models import MODEL_SECONDS, MacsCounter, compare_versions
+from pytest_modelperf.programs.models import (
+    MODEL_SECONDS,
+    MacsCounter,
+    compare_versions,
+    keep_changed_models,
+)
 from pytest_modelperf.programs.records import CallProfile, Reached, Turn
 from pytest_modelperf.programs.repository import head_commit
 from pytest_modelperf.programs.rounds import OpenPair, ProgramRound, take_rounds
@@ -82,10 +88,11 @@ def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
             return CheckedProgram(comparison=comparison)
     begun = time.monotonic()
     try:
-        with both_sides(asked, stored) as sides:
-            seen = _see(asked, sides)
-        # The lock of the stations must be released by now, because models are measured alone, too.
-        checked = _conclude(asked, seen)
+        with working_folder("models") as kept:
+            with both_sides(asked, stored) as sides:
+                seen = _see(asked, sides, kept)
+            # The lock of the stations must be released by now, because models are measured alone.
+            checked = _conclude(asked, seen)
     except TestMissingError as error:
         if error.side == "before":
             return _as_new(asked, str(error))
@@ -134,7 +141,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
     timed: _Timed | None = None
 
 
-def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
+def _see(asked: ProgramCheck, sides: BothSides, kept: Path) -> _Seen:
     asked.show_step("start both sides")
     with ExitStack() as stack:
         first = stack.enter_context(sides.opened())
@@ -160,6 +167,8 @@ def _see(asked: ProgramCheck, sides: BothSides) -> _Seen:
         )
         if any(metric.verdict is Verdict.REGRESSED for metric in metrics):
             return replace(seen, metrics=(*metrics, _unjudged_start(first)))
+        if has_other_model:
+            seen = replace(seen, watched=keep_changed_models(seen.watched, work.pairs, kept))
         return replace(seen, timed=_time(asked, sides, seen, first, stack))
 
 

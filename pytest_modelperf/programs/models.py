@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.load import declared_inputs
-from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.model_file import external_files, open_model
 from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.programs.checked import ProgramCheck
 from pytest_modelperf.programs.sides import WatchedWork
+from pytest_modelperf.programs.trees import keep_file
 from pytest_modelperf.programs.work import SessionPair
 from pytest_modelperf.text.escaping import printable
 
@@ -68,6 +69,39 @@ class MacsCounter:
             f"the MACs of {printable(model)} cannot be counted: {reason}"
             for model, reason in self._failures.items()
         )
+
+
+def keep_changed_models(
+    seen: tuple[WatchedWork, WatchedWork], pairs: Sequence[SessionPair], folder: Path
+) -> tuple[WatchedWork, WatchedWork]:
+    """Keep both versions of each changed model in a folder, and return their files there.
+
+    A model that a fixture made is removed with the process of its side.
+    """
+    changed = [pair.names for pair in pairs if pair.is_other_model]
+    before, after = (
+        replace(watched, models=_kept(watched.models, names, folder / side))
+        for watched, names, side in zip(
+            seen, zip(*changed, strict=True), ("before", "after"), strict=True
+        )
+    )
+    return before, after
+
+
+def _kept(
+    models: Mapping[str, Path], names: Collection[str | None], folder: Path
+) -> dict[str, Path]:
+    found = dict(models)
+    for number, (name, path) in enumerate(models.items()):
+        if name in names:
+            place = folder / str(number)
+            files = {path.name: path, **external_files(open_model(path))}
+            for location, file in files.items():
+                target = place / location
+                target.parent.mkdir(parents=True, exist_ok=True)
+                keep_file(file, target)
+            found[name] = place / path.name
+    return found
 
 
 class ModelDuet(Struct, frozen=True):

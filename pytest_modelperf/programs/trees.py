@@ -312,11 +312,16 @@ def _make_link(source: Path, target: Path) -> None:
     try:
         target.symlink_to(source.resolve())
     except OSError:
-        try:
-            # On Windows, few users may make symbolic links.
-            os.link(source.resolve(), target)
-        except OSError:
-            shutil.copyfile(source, target)
+        # On Windows, few users may make symbolic links.
+        keep_file(source, target)
+
+
+def keep_file(source: Path, target: Path) -> None:
+    """Make a file with the content of another, which may be removed then."""
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _download(places: Collection[str], tree: Path) -> None:

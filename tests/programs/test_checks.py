@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.repository import git
 from tests.support.stored_programs import reader_repository
 
 _TEST = """
@@ -96,6 +97,53 @@ def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     assert calls[0]["before"]["ms"] < calls[0]["after"]["ms"]
     new = {each["place"] for each in calls if each["before"] is None}
     assert "built-in method builtins.sum" in new
+
+
+_EXPORTED = """
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper, TensorProto
+from reader import Reader
+
+KERNELS = 2
+
+@pytest.fixture
+def model(tmp_path):
+    weights = np.random.default_rng().normal(size=(3, 512)).astype(np.float32)
+    names = ["h", *(f"h{n}" for n in range(KERNELS - 1)), "y"]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"])]
+    nodes += [helper.make_node("Erf", [a], [b]) for a, b in zip(names, names[1:])]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 512])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    proto = helper.make_model(
+        graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(proto, tmp_path / "exported.onnx")
+    return str(tmp_path / "exported.onnx")
+
+def test_read(modelperf, model):
+    modelperf.check(Reader(model).read, 100, against="HEAD")
+"""
+
+
+@pytest.mark.slow
+def test_a_changed_model_that_a_fixture_exports_is_compared_by_its_versions(
+    repository: pytest.Pytester,
+) -> None:
+    """The files of both versions are in temporary folders of processes that have ended."""
+    project = repository.path / "project"
+    (project / "test_read.py").write_text(_EXPORTED)
+    git(project, "commit", "--quiet", "--all", "--message", "Export the model")
+    (project / "test_read.py").write_text(_EXPORTED.replace("KERNELS = 2", "KERNELS = 40"))
+    _, case = _run(repository)
+    reasons = case["reasons"]
+    assert isinstance(reasons, list)
+    assert any("Erf: 2 before, 40 now" in reason for reason in reasons), case
 
 
 def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import onnx
 import pytest
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
-from pytest_modelperf.programs.models import MacsCounter
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.programs.models import MacsCounter, keep_changed_models
 from pytest_modelperf.programs.sides import WatchedWork
+from pytest_modelperf.programs.work import SessionPair
 from tests.support.small_models import parse
 
 _MODEL = "g (float[batch, 8] x, float[8, 4] w) => (float[batch, 4] y) { y = MatMul(x, w) }"
+_WEIGHTED = """g (float[2, 3] x) => (float[2, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> {
+    y = MatMul(x, w)
+}"""
 _DIGEST = "a" * 64
 
 
@@ -69,3 +75,27 @@ def test_an_input_that_is_a_single_number_has_the_value_of_the_call(
     counter = MacsCounter(watched)
     assert counter(_DIGEST, inputs) == macs
     assert not counter.notes
+
+
+def test_changed_models_are_kept_after_the_folder_of_their_test_is_removed(tmp_path: Path) -> None:
+    sides = []
+    for digest in ("a", "b"):
+        folder = tmp_path / digest
+        folder.mkdir()
+        made, same = folder / "made.onnx", folder / "same.onnx"
+        model = parse(_WEIGHTED)
+        onnx.save(model, same)
+        onnx.save(model, made, save_as_external_data=True, location="made.data", size_threshold=0)
+        session = SessionWork(model="made.onnx", sha256=digest * 64, options={}, inferences=())
+        work = CallWork(sessions=(session,))
+        sides.append(WatchedWork(work, None, {"made.onnx": made, "same.onnx": same}))
+    before, after = sides
+    pairs = [SessionPair(before.work.sessions[0], after.work.sessions[0])]
+    kept = keep_changed_models((before, after), pairs, tmp_path / "kept")
+    shutil.rmtree(tmp_path / "a")
+    shutil.rmtree(tmp_path / "b")
+    for watched, side in zip(kept, sides, strict=True):
+        opened = open_model(watched.models["made.onnx"])
+        assert opened.sha256()
+        assert watched.models["same.onnx"] == side.models["same.onnx"]
+    assert before.models["made.onnx"].name == kept[0].models["made.onnx"].name
