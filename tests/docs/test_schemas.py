@@ -182,5 +182,5 @@ def test_each_meaning_is_that_of_a_key() -> None:
 
 def test_the_schema_has_the_meaning_of_a_key_without_its_links() -> None:
     layer = read_schema("profile")["$defs"]["Layer"]["properties"]
-    assert layer["interval_ms"]["description"] == "how sure `ms` is, at 99 %; null if unknown"
+    assert layer["interval_ms"]["description"] == "how sure `ms` is, at 99 %"
     assert "description" not in layer["name"]
