@@ -33,9 +33,11 @@ def tables(
     in_model = [each for each in of_case if each.stands_in(Place.MODEL)]
     return {
         "run": table(
-            ("option", "ini key", "table key", "default", "meaning"), map(_row_of_run, of_run)
+            ("option", "table key", "default", "meaning"), map(_row_of_run, of_run), space=""
         ),
-        "model": table(("key", "default", "example", "meaning"), _rows_of_model(in_model)),
+        "model": table(
+            ("key", "default", "example", "meaning"), _rows_of_model(in_model), space=""
+        ),
     }
 
 
@@ -47,9 +49,8 @@ def _row_of_run(setting: Setting) -> Sequence[str]:
         typed = f"{typed} {setting.metavar}"
     default = "false" if setting.metavar is None else _default(setting)
     if not setting.is_in_files:
-        return (code(typed), "", "", "", _meaning(setting))
-    names = (code(typed), code(setting.ini), code(setting.table_key))
-    return (*names, default, _meaning(setting))
+        return (code(typed), "", "", _meaning(setting))
+    return (code(typed), code(setting.table_key), default, _meaning(setting))
 
 
 def _rows_of_model(settings: Sequence[Setting]) -> Iterator[Sequence[str]]:
