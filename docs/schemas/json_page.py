@@ -38,7 +38,7 @@ _TYPES: Mapping[object, str] = {"string": "text", None: "object"}
 # Keys with one meaning in every record, which docs/json.md explains once.
 _EVERYWHERE = {
     "batch_size", "cores", "dims", "phase", "prompt", "generate", "outcome", "reason", "failure",
-    "seconds", "rounds", "notes",
+    "seconds", "rounds", "notes", "interval", "confidence", "outputs_verdict", "outputs_tolerance",
 }  # fmt: skip
 _PLAIN = {"text", "integer", "number", "boolean"}
 
