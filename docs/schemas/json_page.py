@@ -161,7 +161,7 @@ class _Tables:
             else:
                 found.setdefault(kind, []).append(key)
         typed = [f"{_codes(keys)} ({kind})" for kind, keys in found.items()]
-        return ", ".join([*plain, *typed])
+        return "; ".join(", ".join(keys) for keys in (plain, typed) if keys)
 
     def _type(self, value: Schema) -> str:
         """Return a type in a few words; `?` is one that can be null."""
