@@ -69,12 +69,13 @@ def all_commands() -> Mapping[str, click.Command]:
 def _section(name: str, command: click.Command, shared: Collection[tuple[str, str]]) -> str:
     rows = [_row(option) for option in _options(command)]
     arguments = command.collect_usage_pieces(click.Context(command))[1:]
-    usage = " ".join(("modelperf", name, *arguments))
+    usage = code(" ".join(("modelperf", name, *arguments)))
     # A command below another one has no guide of its own.
-    guides = [f"[Guide]({each})." for each in _guides(main.commands[name.partition(" ")[0]])]
+    for guide in _guides(main.commands[name.partition(" ")[0]]):
+        usage = f"[{usage}]({guide})"
     parts = (
         f"## modelperf {name}",
-        " ".join((f"{code(usage)}:", _help(command), *guides)),
+        f"{usage}: {_help(command)}",
         _list(sorted(row for row in rows if row not in shared)),
     )
     return "\n\n".join(filter(None, parts)).rstrip("\n") + "\n"
