@@ -22,8 +22,16 @@ PAGE = Path(__file__).parent.parent / "commands.md"
 _MARK = "commands"
 # Markdown would read these as a link or as HTML.
 _PLAIN = re.compile(r"\[tool\.modelperf\]|\[default: |<[a-z]+>")
-# The page says it of every file, once.
-_STANDARD_OUTPUT = "; - for stdout"
+# What the page says once, or leaves to the guide, by what an option says here instead.
+_SAID_ONCE: Mapping[str, str] = {
+    r"; - for stdout": "",
+    r"^Write .+ as CSV\.": "Write the figures as CSV.",
+    r", which is the nearest folder upward with \[tool\.modelperf\] or \.git": "",
+    r"; unless it is given, a slow model may take up to 60": "",
+    r", in an environment that is made once and kept": "",
+    r", or an engine of an extension\.": ", or one of an extension.",
+    r", which have the names of its inputs": ", named as its inputs",
+}
 
 
 def with_commands(text: str) -> str:
@@ -37,7 +45,7 @@ def reference() -> str:
     takers = shared_options(commands)
     sections = [_section(name, each, takers) for name, each in commands.items()]
     rows = [(*row, ", ".join(map(code, names))) for row, names in sorted(takers.items())]
-    shared = table(("option", "meaning", "shared by"), rows)
+    shared = table(("option", "meaning", "shared by"), rows, space="")
     return "\n".join([*sections, f"## Shared options\n\n{shared}"])
 
 
@@ -60,23 +68,17 @@ def all_commands() -> Mapping[str, click.Command]:
 
 def _section(name: str, command: click.Command, shared: Collection[tuple[str, str]]) -> str:
     rows = [_row(option) for option in _options(command)]
-    usage = " ".join(command.collect_usage_pieces(click.Context(command)))
+    arguments = command.collect_usage_pieces(click.Context(command))[1:]
+    usage = code(" ".join(("modelperf", name, *arguments)))
     # A command below another one has no guide of its own.
-    guides = [f"[Guide]({each})" for each in _guides(main.commands[name.partition(" ")[0]])]
-    has_shared = any(row in shared for row in rows)
-    links = [*guides, *(["[shared options](#shared-options)"] if has_shared else [])]
-    return (
-        "\n".join(
-            (
-                f"## modelperf {name}\n",
-                f"```text\nmodelperf {name} {usage}\n```\n",
-                _help(command),
-                f"{', '.join(links)}\n",
-                _list(sorted(row for row in rows if row not in shared)),
-            )
-        ).rstrip("\n")
-        + "\n"
+    for guide in _guides(main.commands[name.partition(" ")[0]]):
+        usage = f"[{usage}]({guide})"
+    parts = (
+        f"## modelperf {name}",
+        f"{usage}: {_help(command)}",
+        _list(sorted(row for row in rows if row not in shared)),
     )
+    return "\n\n".join(filter(None, parts)).rstrip("\n") + "\n"
 
 
 def _list(rows: Iterable[tuple[str, str]]) -> str:
@@ -86,7 +88,7 @@ def _list(rows: Iterable[tuple[str, str]]) -> str:
 def _help(command: click.Command) -> str:
     """The first paragraph: the guide has the others, and examples."""
     text, _, _ = inspect.cleandoc(command.help or "").partition("\n\n")
-    return f"{' '.join(text.split())}\n"
+    return " ".join(text.split())
 
 
 def _guides(command: click.Command) -> Iterator[str]:
@@ -103,7 +105,9 @@ def _row(option: click.Option) -> tuple[str, str]:
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     value = "" if option.is_flag else option.metavar or "|".join(map(str, choices))
     typed = " ".join(filter(None, (", ".join((*option.opts, *option.secondary_opts)), value)))
-    meaning = " ".join((option.help or "").split()).replace(_STANDARD_OUTPUT, "")
+    meaning = " ".join((option.help or "").split())
+    for said, short in _SAID_ONCE.items():
+        meaning = re.sub(said, short, meaning)
     if option.show_default:
         meaning = f"{meaning} [default: {option.default}]"
     return code(typed), _PLAIN.sub(lambda found: found[0].replace("[", r"\[", 1), meaning)

@@ -35,6 +35,12 @@ _ANCHORS: Mapping[str, str] = {"Profile": "a-profile", "Comparison": "a-comparis
 _MOST_INLINE_KEYS = 6
 _MOST_INLINE_VALUES = 4
 _TYPES: Mapping[object, str] = {"string": "text", None: "object"}
+# Keys with one meaning in every record, which docs/json.md explains once.
+_EVERYWHERE = {
+    "batch_size", "cores", "dims", "phase", "prompt", "generate", "outcome", "reason", "failure",
+    "seconds", "rounds", "notes", "interval", "confidence", "outputs_verdict", "outputs_tolerance",
+}  # fmt: skip
+_PLAIN = {"text", "integer", "number", "boolean"}
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -140,15 +146,22 @@ class _Tables:
             yield "the other keys", "", f"as in {self._link(_EXTENDED[name])}"
 
     def _others(self, title: str) -> str:
-        """The keys without a meaning, by their types."""
+        """The keys without a meaning: those of plain types, then the others by their types."""
         name = record_name(title)
-        told = {key for keys in self._meanings.get(name, {}) for key in keys} | {"schema"}
-        told |= self._keys[_EXTENDED[name]] if name in _EXTENDED else frozenset()
+        known = {key for keys in self._meanings.get(name, {}) for key in keys} | {"schema"}
+        known |= _EVERYWHERE | self._keys.get(_EXTENDED.get(name, ""), frozenset())
+        plain: list[str] = []
         found: dict[str, list[str]] = {}
         for key, value in self._records[title]["properties"].items():
-            if key not in told:
-                found.setdefault(self._type(value), []).append(key)
-        return ", ".join(f"{_codes(keys)} ({kind})" for kind, keys in found.items())
+            kind = self._type(value)
+            if key in known:
+                continue
+            if kind.removesuffix("?") in _PLAIN:
+                plain.append(f"{code(key)}{'?' if kind.endswith('?') else ''}")
+            else:
+                found.setdefault(kind, []).append(key)
+        typed = [f"{_codes(keys)} ({kind})" for kind, keys in found.items()]
+        return "; ".join(", ".join(keys) for keys in (plain, typed) if keys)
 
     def _type(self, value: Schema) -> str:
         """Return a type in a few words; `?` is one that can be null."""

@@ -33,9 +33,11 @@ def tables(
     in_model = [each for each in of_case if each.stands_in(Place.MODEL)]
     return {
         "run": table(
-            ("option", "ini key", "table key", "default", "meaning"), map(_row_of_run, of_run)
+            ("option", "table key", "default", "meaning"), map(_row_of_run, of_run), space=""
         ),
-        "model": table(("key", "default", "example", "meaning"), _rows_of_model(in_model)),
+        "model": table(
+            ("key", "default", "example", "meaning"), _rows_of_model(in_model), space=""
+        ),
     }
 
 
@@ -47,9 +49,8 @@ def _row_of_run(setting: Setting) -> Sequence[str]:
         typed = f"{typed} {setting.metavar}"
     default = "false" if setting.metavar is None else _default(setting)
     if not setting.is_in_files:
-        return (code(typed), "", "", "", _meaning(setting))
-    names = (code(typed), code(setting.ini), code(setting.table_key))
-    return (*names, default, _meaning(setting))
+        return (_linked(typed, setting), "", "", _meaning(setting))
+    return (_linked(typed, setting), code(setting.table_key), default, _meaning(setting))
 
 
 def _rows_of_model(settings: Sequence[Setting]) -> Iterator[Sequence[str]]:
@@ -62,10 +63,10 @@ def _rows_of_model(settings: Sequence[Setting]) -> Iterator[Sequence[str]]:
 
 
 def _row_of_model(setting: Setting) -> Sequence[str]:
-    default = _AS_IN_RUN if setting.stands_in(Place.OPTION) else _default(setting)
     example = code(setting.example) if setting.example else ""
-    meaning = _OF_RUN if setting.stands_in(Place.OPTION) else _meaning(setting)
-    return (code(setting.table_key), default, example, meaning)
+    if setting.stands_in(Place.OPTION):
+        return (code(setting.table_key), _AS_IN_RUN, example, _OF_RUN)
+    return (_linked(setting.table_key, setting), _default(setting), example, _meaning(setting))
 
 
 def _default(setting: Setting) -> str:
@@ -74,6 +75,10 @@ def _default(setting: Setting) -> str:
     return " ".join(filter(None, (setting.default_text, setting.unit)))
 
 
+def _linked(name: str, setting: Setting) -> str:
+    """The name, which links to the guide of the setting."""
+    return f"[{code(name)}]({setting.guide})" if setting.guide else code(name)
+
+
 def _meaning(setting: Setting) -> str:
-    meaning = f"{setting.help}; {setting.note}" if setting.note else setting.help
-    return f"{meaning}. [More]({setting.guide})" if setting.guide else meaning
+    return f"{setting.help}; {setting.note}" if setting.note else setting.help

@@ -182,8 +182,7 @@ def size_options(command: Command) -> Command:
 def model_options(command: Command) -> Command:
     """Add the options about a model, for a command that takes several sizes of it."""
     several = (
-        "Several sizes (seq=64,128) make several cases. Several names (seq=64,past=0) make one "
-        "case, of sizes that go together."
+        "Several sizes (seq=64,128) make several cases, several names (seq=64,past=0) one case."
     )
     return _model_options(command, several)
 

@@ -91,7 +91,7 @@ INPUTS = Setting(
 PROMPT = Setting(
     "prompt",
     "lengths",
-    "a generation after a prompt of this many tokens: the prefill is one inference on all of them",
+    "the tokens of the prompt of a generation: its prefill is one inference on all of them",
     places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     unit="tokens",
@@ -102,8 +102,7 @@ PROMPT = Setting(
 GENERATE = Setting(
     "generate",
     "lengths",
-    "how many tokens to generate: each step is an inference on one, with the state that the "
-    "previous step left",
+    "the tokens to generate: each step is an inference on one, with the state of the step before",
     places=(*MODEL, Place.COMMAND),
     metavar="N[,N...]",
     unit="tokens",
@@ -124,12 +123,12 @@ PHASE = Setting(
 STATE = Setting(
     "state",
     "state",
-    "inputs that take over an output at the next step, if the names do not show which",
+    "inputs that take an output of the step before, if names do not show which",
     places=(*MODEL, Place.COMMAND),
     metavar="PAST=PRESENT",
     example='{past = "present"}',
-    typed_help="an input that takes over an output at the next step, if the names do not show "
-    "which; repeatable",
+    typed_help="an input that takes an output of the step before, if names do not show which; "
+    "repeatable",
     guide="generating.md",
     is_repeatable=True,
     table_key="state",

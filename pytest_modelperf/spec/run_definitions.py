@@ -36,8 +36,8 @@ TOLERANCE = Setting(
 MEASURE = Setting(
     "measure",
     "measure",
-    "which cases run in turn with their baselines: `changed`, those for which the engine runs "
-    "other kernels now; or `always`, all of them",
+    "which cases run in turn with their baselines: `changed`, those with other kernels now, or "
+    "`always`, all",
     places=(*RUN, *MODEL),
     metavar="changed|always",
     default="changed",
@@ -46,8 +46,7 @@ MEASURE = Setting(
 OUTPUT_SKETCH = Setting(
     "output_sketch",
     "flag",
-    "record a small sketch of the outputs in the baseline, and compare the outputs of the model "
-    "itself with it",
+    "record a small sketch of the outputs in the baseline, and compare the model's outputs with it",
     places=(*RUN, *MODEL),
     default=False,
     guide="upgrades.md#a-sketch-of-the-outputs",
@@ -65,7 +64,7 @@ MAX_SECONDS = Setting(
 WARMUP_SECONDS = Setting(
     "warmup_seconds",
     "seconds",
-    "warm up each session for at least this many seconds, within the longest time of a case",
+    "the shortest warm-up of each session, within the longest time of a case",
     places=(*RUN, *MODEL, Place.COMMAND),
     metavar="S",
     unit="seconds",
@@ -86,7 +85,7 @@ MIN_SECONDS = Setting(
 TIMEOUT = Setting(
     "timeout",
     "seconds",
-    "give up on a case when its worker is silent for this many seconds",
+    "give up on a case whose worker is silent for this time",
     places=(*RUN, Place.COMMAND),
     metavar="S",
     default=300,
@@ -189,8 +188,7 @@ UPDATE_BASELINE = Setting(
 UNCOMMITTED = Setting(
     "uncommitted",
     "flag",
-    "record programs before their files are committed: the commit that adds the baseline must "
-    "contain them",
+    "record programs whose files will be committed together with the baseline",
     places=RUN,
     default=False,
     guide="baselines.md#recording",

@@ -56,7 +56,6 @@ from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.sources import RunSettings, read_settings
 from pytest_modelperf.stats.budgets import seen_share
-from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
@@ -422,15 +421,6 @@ def call_words(arguments: str) -> list[ast.keyword]:
     call = ast.parse(f"f({arguments})", mode="eval").body
     assert isinstance(call, ast.Call)
     return call.keywords
-
-
-def test_the_samples_that_budgets_take_are_those_of_the_code() -> None:
-    text = text_of("budgets")
-    found = re.search(r"^\| percentile \| (.+) \|\n.+\n\| samples \| (.+) \|$", text, re.MULTILINE)
-    assert found is not None
-    names, samples = (cells.split(" | ") for cells in found.groups())
-    assert names == [f"p{percent:g}" for percent in PERCENTS]
-    assert samples == [f"{needed_samples(percent):,}" for percent in PERCENTS]
 
 
 def test_the_inferences_that_show_a_share_of_misses_are_those_of_the_code() -> None:

@@ -129,11 +129,12 @@ def test_a_page_that_is_made_of_definitions_is_up_to_date(
 
 def test_the_page_of_commands_has_every_option_of_each_once() -> None:
     text, _, shared = COMMANDS.partition("\n## Shared options\n")
-    rows = [row.split(" | ") for row in shared.splitlines() if row.startswith("| `")]
+    lines = [row.strip("|") for row in shared.splitlines() if row.startswith("|`")]
+    rows = [re.split(r"(?<!\\)\|", row) for row in lines]
     for name, command in all_commands().items():
         section, _, _ = text.partition(f"\n## modelperf {name}\n")[2].partition("\n## ")
         own = re.findall(r"^- `(.+?)`: ", section, re.MULTILINE)
-        taken = [row[0].strip("| `") for row in rows if f"`{name}`" in row[-1]]
+        taken = [row[0].strip("`") for row in rows if f"`{name}`" in row[-1]]
         listed = [flag for each in (*own, *taken) for flag in re.findall(r"(?<!\S)-[\w-]+", each)]
         options = [each for each in command.params if isinstance(each, click.Option)]
         flags = [flag for each in options for flag in (*each.opts, *each.secondary_opts)]
@@ -182,5 +183,5 @@ def test_each_meaning_is_that_of_a_key() -> None:
 
 def test_the_schema_has_the_meaning_of_a_key_without_its_links() -> None:
     layer = read_schema("profile")["$defs"]["Layer"]["properties"]
-    assert layer["interval_ms"]["description"] == "how sure `ms` is, at 99 %; null if unknown"
+    assert layer["interval_ms"]["description"] == "how sure `ms` is, at 99 %"
     assert "description" not in layer["name"]

@@ -132,11 +132,15 @@ def test_tables_calls_commands_schema_page_and_types_have_it(folder: Path) -> No
         "exclusiveMinimum": 0,
     }
     of_run, of_model = found["page"]
-    names = ("`--modelperf-pause-seconds S`", "`modelperf_pause_seconds`", "`pause_seconds`")
-    meaning = "rest for so many seconds before each case |"
-    assert of_run == f"| {' | '.join(names)} | no rest | {meaning}"
+    cells = (
+        "`--modelperf-pause-seconds S`",
+        "`pause_seconds`",
+        "no rest",
+        "rest for so many seconds before each case",
+    )
+    assert of_run == f"|{'|'.join(cells)}|"
     assert of_model.endswith(
-        ", `pause_seconds` | as in the run |  | as the [option](#options) of this name |"
+        ", `pause_seconds`|as in the run||as the [option](#options) of this name|"
     )
     assert found["types"] == ["    pause_seconds: float | None"]
 
