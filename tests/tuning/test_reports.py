@@ -24,7 +24,7 @@ from pytest_modelperf.report.page import PageStyle, TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.pasted import dump_tuning, engine_options_table, session_code
-from pytest_modelperf.tuning.records import Tried, Tuning, TuningLimits
+from pytest_modelperf.tuning.records import Tried, TunedCase, Tuning, TuningLimits
 from pytest_modelperf.tuning.report import tuning_report
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
@@ -190,7 +190,7 @@ def test_the_page_has_a_bar_for_every_set_that_ran_the_fastest_first() -> None:
 
 
 def test_a_page_begins_with_what_failed_and_then_the_best_options_and_how_to_use_them() -> None:
-    failed = make_tuned_case(case=Case(8, 2), failure="it does not load")
+    failed = TunedCase(case=Case(8, 2), failure="it does not load")
     report = tuning_report(make_tuning(cases=(nothing_helps(), make_tuned_case(), failed)))
     found = {(each.word, each.title): each for each in report.findings}
     assert next(iter(found)) == ("failed", "b8-c2")
