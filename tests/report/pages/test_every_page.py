@@ -95,7 +95,13 @@ PAGES: Mapping[str, Callable[[], str]] = {
 WIDTHS = (1400, 700, 390)
 # The sizes of text on a page, in pixels, of which the last is that of the body.
 SCALE = frozenset({24.0, 20.8, 18.4, 16.0, 14.0, 12.48, 15.0})
-OPEN = "document.querySelectorAll('details:not(.pick)').forEach((d) => { d.open = true })"
+# What is out of sight is laid out, too, so that nothing has its former width.
+OPEN = """
+document.querySelectorAll("details:not(.pick)").forEach((d) => {
+  d.open = true;
+  d.style.contentVisibility = "visible";
+});
+"""
 CLOSE_MENUS = "document.querySelectorAll('.pick').forEach((d) => { d.open = false })"
 OPEN_MENUS = "document.querySelectorAll('.pick').forEach((d) => { d.open = true })"
 
