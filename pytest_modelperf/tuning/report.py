@@ -56,6 +56,8 @@ _LEAST_NAME = 24
 _NS_PER_MS = 1e6
 # The number of cases that a page begins with, besides those that failed.
 _MAX_FINDINGS = 3
+# The number of sets of options that have a bar. The table has all of them.
+_MAX_BARS = 10
 _BETTER = "better: "
 _NO_GAIN = "no gain shown"
 _DASHED = "dashed line: the model as it runs now"
@@ -169,7 +171,7 @@ def _blocks_of_cases(tuning: Tuning) -> Iterator[ReportBlock]:
 
 
 def _speedup_bars(case: TunedCase) -> Bars:
-    """Return the speedup of each set of options that ran, with a mark at no gain."""
+    """Return the speedup of the fastest sets of options, with a mark at no gain."""
     best = None if case.winner is None else case.winner.name
     return _ratio_bars(
         (
@@ -179,7 +181,7 @@ def _speedup_bars(case: TunedCase) -> Bars:
             "the best" if tried.name == best else "",
             _TONES.get(tried.word, Tone.PLAIN),
         )
-        for tried in case.fastest_first
+        for tried in case.fastest_first[:_MAX_BARS]
         if tried.speedup is not None
     )
 
@@ -301,7 +303,8 @@ def _tried_table(case: TunedCase, least_gain: float, *, has_reasons: bool = Fals
         "open: not decided"
     )
     if has_reasons:
-        caption = f"{_DASHED}\n{caption}"
+        bars = f"bars: the {_MAX_BARS} fastest\n" if len(case.tried) > _MAX_BARS else ""
+        caption = f"{bars}{_DASHED}\n{caption}"
     table = table_of(
         "options tried",
         case.fastest_first,

@@ -24,7 +24,7 @@ from pytest_modelperf.report.page import PageStyle, TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.pasted import dump_tuning, engine_options_table, session_code
-from pytest_modelperf.tuning.records import Tried, TunedCase, Tuning, TuningLimits
+from pytest_modelperf.tuning.records import OptionSet, Tried, TunedCase, Tuning, TuningLimits
 from pytest_modelperf.tuning.report import tuning_report
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
@@ -187,6 +187,21 @@ def test_the_page_has_a_bar_for_every_set_that_ran_the_fastest_first() -> None:
     assert bars.bars[0].interval == pytest.approx((0.9, 1.0))
     assert bars.bars[0].allowed == pytest.approx(0.5)
     assert [bar.note for bar in bars.bars] == ["", "the best", ""]
+
+
+def test_only_the_fastest_of_many_sets_have_a_bar() -> None:
+    case = make_tuned_case()
+    many = tuple(
+        Tried(option_set=OptionSet({"a": f"{n}"}), speedup=Ratio(1 + n, None, None))
+        for n in range(30)
+    )
+    (section,) = tuning_report(make_tuning(replace(case, tried=many))).blocks
+    assert isinstance(section, Section)
+    bars, _, table, *_ = section.blocks
+    assert isinstance(bars, Bars)
+    assert isinstance(table, Rows)
+    assert [bar.title for bar in bars.bars] == [f"a={n}" for n in range(29, 19, -1)]
+    assert len(table.table.rows) == 30
 
 
 def test_a_page_begins_with_what_failed_and_then_the_best_options_and_how_to_use_them() -> None:

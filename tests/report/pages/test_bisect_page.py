@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,6 +64,18 @@ def test_a_bisect_begins_with_its_steps_and_ends_with_what_to_do(page: Page) -> 
     told = page.locator("#overview").inner_text()
     assert "--all finds them" in told
     assert page.locator("#kernels").is_visible()
+
+
+def test_names_of_many_versions_do_not_overlap_and_those_found_are_there(
+    open_page: OpenPage,
+) -> None:
+    found = bisected([2.0] * 30 + [2.2] * 20 + [2.6] * 30, finds_all=True)
+    page = open_page(without_charts(render_page(bisect_report(found, COMMAND_WORDING))))
+    named = sorted(chart_of(page, "bisect")["layout"]["xaxis"]["tickvals"])
+    width = page.evaluate("document.querySelector('#bisect .plot').clientWidth")
+    gaps = [after - before for before, after in itertools.pairwise(named)]
+    assert min(gaps) * width / len(found.range.versions) >= 85
+    assert {30, 50} <= {*named}
 
 
 def test_it_is_not_wider_than_its_window(page: Page) -> None:
