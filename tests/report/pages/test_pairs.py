@@ -93,6 +93,8 @@ def test_a_result_that_is_dropped_onto_its_own_page_differs_in_nothing(open_page
     assert {text.strip("0.") for text in deltas} == {""}
     layers = page.evaluate("document.querySelector('#kernels .kernels-table').ariaRowCount")
     assert int(layers) == len(profile.cases[0].layers) + 1
+    page.get_by_label("only differences").check()
+    assert page.locator("#kernels tbody tr[id]").count() == 0
 
 
 def test_the_file_button_brings_both_sides_of_a_comparison(open_page: OpenPage) -> None:

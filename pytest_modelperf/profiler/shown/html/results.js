@@ -3,11 +3,16 @@ modelperf.results = (() => {
   "use strict";
 
   const { count, groupBy, isKnown, known, sum } = { ...modelperf.format, ...modelperf.figures };
+  // The facts of a layer that are compared, by their names on a page.
+  const PARAMETERS = {
+    precision: "precisions", provider: "providers", inputs: "inputs", outputs: "outputs",
+    MACs: "macs", params: "params", weight: "weights", kernel: "kernels",
+  };
   // The texts of a shape and of a provider are those of the page.
   const shapeText = (shape) => shape && (shape.map((size) => size ?? "?").join("x") || "scalar");
   const share = (part, whole) => (isKnown(part) && whole ? part / whole : null);
   const total = (values) => (known(values).length ? sum(values) : null);
-  const countText = (value) => (isKnown(value) ? count(value) : null);
+  const textOf = (value) => (typeof value === "number" ? count(value) : value);
   const typeOf = ({ kind, domain, op_type: op }) =>
     (kind === "layer" && domain ? `${domain}::${op}` : op);
 
@@ -28,11 +33,6 @@ modelperf.results = (() => {
         inputs: shapeText(row.input_shape), outputs: shapeText(row.output_shape),
         macs: row.macs, params: row.params, weights: row.weight, kernels: row.kernel,
       };
-      const texts = {
-        precision: facts.precisions, provider: facts.providers, inputs: facts.inputs,
-        outputs: facts.outputs, MACs: countText(row.macs),
-        params: countText(row.params), weight: row.weight, kernel: row.kernel,
-      };
       const sides = {
         ...facts, numbers: isLayer ? layers.indexOf(row) : null, ms: row.ms,
         names: isLayer ? row.name || row.id : row.kernel ?? "(no kernel)", ids: row.id, states: state,
@@ -49,8 +49,8 @@ modelperf.results = (() => {
       return {
         ...Object.fromEntries(Object.entries(sides).map(([key, value]) => [key, [value ?? null]])),
         type, is_layer: isLayer, depth, kind: kindOf(type, isLayer), has_attributes: false,
-        parameters: Object.entries(texts).filter(([, text]) => isKnown(text))
-          .map(([name, text]) => ({ name, values: [text] })),
+        parameters: Object.entries(PARAMETERS).filter(([, key]) => isKnown(facts[key]))
+          .map(([name, key]) => ({ name, values: [textOf(facts[key])] })),
       };
     });
   }
