@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from pytest_modelperf.comparing.figures import (
     metric_title,
 )
 from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.comparing.report import case_blocks, case_section
+from pytest_modelperf.comparing.report import case_blocks, case_section, cause_blocks
 from pytest_modelperf.comparing.tables import TONES, CaseView
 from pytest_modelperf.comparing.verdict_lines import describe_verdict, verdict_word
 from pytest_modelperf.errors import Wording
@@ -39,7 +40,6 @@ from pytest_modelperf.profiler.shown.case_options import case_options, engine_op
 from pytest_modelperf.profiler.shown.page_data import CASE_DRAWINGS, format_share, run_table
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
-    CaseTiles,
     Choice,
     Code,
     Drawn,
@@ -49,11 +49,10 @@ from pytest_modelperf.report.model import (
     Rows,
     Section,
     Sheet,
-    Tile,
     Tone,
     lines_of,
 )
-from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
+from pytest_modelperf.report.tables import Column, FilledColumn, Table, drop_blank_columns, table_of
 from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of, shorten_list
@@ -72,6 +71,8 @@ _TONES = {
 }
 _TIME = "latency_p50"
 _LISTED = 8
+# The shortest time that is worth a search again.
+_LEAST_SECONDS = 60
 _SHEET_COLUMNS = (
     "step", "version", "title", "answer", "against", "before_ms", "after_ms", "ratio",
     "low", "high", "outputs", "allowed", "rounds", "seconds",
@@ -87,7 +88,10 @@ def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = N
         for step in search.steps
         if step.reason is not None
     )
-    next_commands = tuple(Code(*each, is_command=True) for each in _next_commands(bisect))
+    tones = tuple(_TONES[step.answer] for step in search.steps)
+    next_commands = tuple(
+        code for pair in shown_pairs(bisect) for code in _next_commands(bisect, pair)
+    )
     model = [("model", bisect.model), ("case", bisect.case)]
     rule = [
         *([("test", bisect.model)] if bisect.is_of_program else model),
@@ -102,20 +106,25 @@ def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = N
         subject=f"{_subject(bisect)}: {answer}",
         headline=answer,
         tone=Tone.PLAIN if search.verdict is None else TONES[search.verdict.value],
-        opening=(
-            *(
-                line
-                for found in search.regressions
-                for line in lines_of(_describe_regression(found, bisect))
-            ),
-            *lines_of(_doubts(bisect, wording), tone=Tone.UNSURE),
+        counts=_count(bisect),
+        opening=tuple(
+            replace(line, on=On.TEXT)
+            for line in (
+                *(
+                    line
+                    for found in search.regressions
+                    for line in lines_of(_describe_regression(found, bisect))
+                ),
+                *lines_of(_doubts(bisect, wording), tone=Tone.UNSURE),
+            )
         ),
-        tiles=tuple(_all_tiles(bisect)),
+        findings=tuple(_findings(bisect, wording)),
         blocks=(
-            Rows(_step_table(bisect), tuple(_TONES[step.answer] for step in search.steps)),
-            Paragraph(lines_of(failed, tone=Tone.UNSURE)),
+            Rows(_step_table(bisect), tones, on=On.TEXT),
+            Rows(_step_table(bisect, has_reasons=True), tones, on=On.PAGE),
+            Paragraph(lines_of(failed, tone=Tone.UNSURE), on=On.TEXT),
             *_pair_sections(bisect, wording),
-            Section(title="What to do next", blocks=next_commands),
+            Section(title="What to do next", blocks=next_commands, on=On.TEXT),
         ),
         closing=lines_of(_notes(bisect, wording), "note"),
         facts=(run_table([], rule, made),),
@@ -229,44 +238,63 @@ def _list(versions: tuple[Version, ...]) -> str:
     return shorten_list([*map(short_name, versions)], _LISTED)
 
 
-def _all_tiles(bisect: Bisect) -> Iterator[CaseTiles]:
-    tried = len({step.version for step in bisect.search.steps} | {bisect.range.good})
-    versions = len(bisect.range.versions)
-    steps = Tile(
-        "steps",
-        str(len(bisect.search.steps)),
-        f"{tried} of {versions} {bisect.range.kind.value}, {format_seconds(bisect.seconds)}",
-    )
-    if not bisect.search.regressions:
-        ends = bisect.search.ends
-        change, interval = _split_change(ends)
-        note = ", ".join(
-            filter(None, (interval, f"{short_name(ends.version)} against the good end"))
+# -- what a page says first
+
+
+# What a version did to the model, by the figure that was judged.
+_DID = {
+    BisectFigure.LATENCY: "made it slower",
+    BisectFigure.OUTPUTS: "changed its outputs",
+    BisectFigure.WORK: "made it do more work",
+}
+
+
+def _count(bisect: Bisect) -> str:
+    """Return `1 of 9 releases made it slower`."""
+    found = len(bisect.search.regressions)
+    who = f"{found or 'none'} of {len(bisect.range.versions)} {bisect.range.kind.value}"
+    return f"{who} {'' if found else 'is shown to have '}{_DID[bisect.judges]}"
+
+
+def _findings(bisect: Bisect, wording: Wording) -> Iterator[Section]:
+    """Yield each version that is worse, its reason and what to type, or why there is none."""
+    search = bisect.search
+    for number, pair in enumerate(shown_pairs(bisect)):
+        case = pair.compared
+        causes = () if case is None else tuple(cause_blocks(case, wording))
+        choice = None if case is None else Choice(number, 0)
+        commands = _next_commands(bisect, pair)
+        if not search.regressions:
+            yield Section(
+                title=pair.name,
+                word="" if search.verdict is None else search.verdict.value,
+                sentence=_describe_answer(bisect),
+                tone=Tone.PLAIN if search.verdict is None else TONES[search.verdict.value],
+                blocks=(*causes, *commands, *_search_again(bisect)),
+                choice=choice,
+            )
+            continue
+        found = search.regressions[number]
+        step = found.pair or found.after
+        lines = (
+            line
+            for line in _describe_regression(found, bisect)
+            if line != _describe_step(step, bisect)
         )
-        yield CaseTiles(Choice(0, 0), (Tile("change", change, note), steps))
-    for number, found in enumerate(bisect.search.regressions):
-        yield CaseTiles(Choice(number, 0), (*_found_tiles(found, bisect), steps))
-
-
-def _found_tiles(found: Regression, bisect: Bisect) -> Iterator[Tile]:
-    since = f"{_WORSE[bisect.judges]} since"
-    notes = filter(None, ("or before" if found.between else "", found.first_bad.title))
-    yield Tile(since, short_name(found.first_bad), ": ".join(notes))
-    yield Tile("last good", short_name(found.last_good), found.last_good.title)
-    yield Tile("change between them", *_split_change(found.pair or found.after))
-
-
-def _split_change(step: BisectStep) -> tuple[str, str]:
-    if step.is_of_work and step.metric is not None:
-        return _format_work(step.metric), ""
-    change, _, interval = describe_change(step).partition(" (")
-    return change, interval.removesuffix(")")
+        yield Section(
+            title=_culprit(found),
+            word=_WORSE[bisect.judges],
+            sentence=f"against {short_name(step.against)}: {describe_change(step)}",
+            tone=Tone.BAD,
+            blocks=(Paragraph(lines_of(lines)), *causes, *commands),
+            choice=choice,
+        )
 
 
 # -- the steps
 
 
-def _step_table(bisect: Bisect) -> Table:
+def _step_table(bisect: Bisect, *, has_reasons: bool = False) -> Table:
     is_commits = bisect.range.kind is RangeKind.COMMITS
     figures = _COLUMNS[bisect.judges]
     subject: FilledColumn[BisectStep] = (
@@ -284,9 +312,15 @@ def _step_table(bisect: Bisect) -> Table:
         *figures,
         (Column("time"), lambda step: f"{step.seconds:.0f} s"),
         *([subject] if is_commits else []),
+        *([(Column("reason", is_name=True), _reason)] if has_reasons else []),
     )
+    table = drop_blank_columns(table) if has_reasons else table
     rows = tuple((str(number), *row) for number, row in enumerate(table.rows, 1))
     return replace(table, columns=(Column("step"), *table.columns), rows=rows)
+
+
+def _reason(step: BisectStep) -> str:
+    return step.reason or ""
 
 
 def _format_outputs_of(step: BisectStep) -> str:
@@ -367,16 +401,49 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[Section]:
 # -- what to do, and what is left to know
 
 
-def _next_commands(bisect: Bisect) -> Iterator[tuple[str, str]]:
-    found = bisect.search.regressions
-    for pair in shown_pairs(bisect):
-        if bisect.range.kind is RangeKind.COMMITS and found:
-            yield f"see what {short_name(pair.after)} did", f"git show {pair.after.name}"
-        elif bisect.range.kind is RangeKind.RELEASES:
-            yield f"measure {pair.name} again", _comparing(bisect, pair)
-        if bisect.range.kind is RangeKind.RELEASES and found:
-            requirement = f"{_package(pair.before)}=={pair.before.name}"
-            yield f"stay at {short_name(pair.before)}", f"pip install {shell_word(requirement)}"
+def _next_commands(bisect: Bisect, pair: VersionPair) -> Iterator[Code]:
+    """Yield what to type about two versions."""
+    is_found = bool(bisect.search.regressions)
+    if bisect.range.kind is RangeKind.COMMITS:
+        if is_found:
+            yield _command(f"see what {short_name(pair.after)} did", f"git show {pair.after.name}")
+        return
+    yield _command(f"measure {pair.name} again", _comparing(bisect, pair))
+    if is_found:
+        requirement = f"{_package(pair.before)}=={pair.before.name}"
+        yield _command(
+            f"stay at {short_name(pair.before)}", f"pip install {shell_word(requirement)}"
+        )
+
+
+def _command(title: str, text: str) -> Code:
+    return Code(title, text, is_command=True)
+
+
+def _search_again(bisect: Bisect) -> Iterator[Code]:
+    """Yield the search that could find something, after one that did not."""
+    verdict, good, bad = bisect.verdict, bisect.range.good, bisect.range.bad
+    if verdict is Verdict.INCONCLUSIVE and _is_timed(bisect):
+        seconds = max(_LEAST_SECONDS, math.ceil(bisect.search.ends.seconds))
+        yield _command("search with more time", f"{_bisecting(bisect)} --max-seconds {seconds}")
+    elif verdict is Verdict.PASSED:
+        option = "--outputs" if _is_of_outputs(bisect) else "--tolerance"
+        yield _command(
+            "search for a smaller change", f"{_bisecting(bisect)} {option} {bisect.tolerance / 2:g}"
+        )
+    elif bisect.range.kind is RangeKind.COMMITS:
+        yield _command("see what changed", f"git log --oneline {good.name}..{bad.name}")
+
+
+def _bisecting(bisect: Bisect) -> str:
+    """Return the command of the bisect, without how long it takes and what it allows."""
+    good, bad = bisect.range.good, bisect.range.bad
+    if bisect.range.kind is RangeKind.COMMITS:
+        ends = f"--commits {good.name}..{bad.name}"
+    else:
+        ends = f"--good {good.name} --bad {bad.name} --package {shell_word(_package(good))}"
+    run = [] if bisect.is_of_program else _run_options(bisect)
+    return " ".join(["modelperf bisect", shell_path(bisect.model), ends, *run])
 
 
 def _comparing(bisect: Bisect, pair: VersionPair) -> str:
@@ -386,16 +453,18 @@ def _comparing(bisect: Bisect, pair: VersionPair) -> str:
         f"--requirement-{side} {shell_word(f'{_package(each)}=={each.name}')}"
         for side, each in sides
     )
+    return " ".join([f"modelperf compare {model} {model}", *pins, *_run_options(bisect)])
+
+
+def _run_options(bisect: Bisect) -> list[str]:
+    """Return the options that run the same case on the same engine."""
     options = (f"{name}={value}" for name, value in bisect.options.items())
     compared = bisect.search.ends.comparison
-    words = [
-        f"modelperf compare {model} {model}",
-        *pins,
+    return [
         *engine_options(bisect.engine),
         *(f"--engine-option {shell_word(option)}" for option in options),
         *([] if compared is None else case_options(compared.case)),
     ]
-    return " ".join(words)
 
 
 def _package(release: Version) -> str:

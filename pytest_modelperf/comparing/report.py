@@ -205,18 +205,18 @@ def case_finding(
     view: tables.CaseView, sentence: str, wording: Wording, accept: Iterable[ReportBlock] = ()
 ) -> Section:
     """Return what failed, why, and the parts that make most of it. `accept` is what to type."""
-    case = view.compared
+    return case_section(view, sentence, (*cause_blocks(view.compared, wording), *accept))
+
+
+def cause_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]:
+    """Yield the reasons of a change and the parts that make most of it."""
     causes = dict.fromkeys(metric.reason for metric in case.deciding if metric.reason is not None)
     # A reason of the case may be a cause with its time.
     others = [cause for cause in causes if not any(cause in each for each in case.reasons)]
     reasons = (*others, *case.reasons)[:MAX_FINDING_REASONS]
-    blocks = (
-        *doubt_blocks(case, wording),
-        Paragraph(lines_of(reasons, word_of_reasons(case))),
-        *main_parts(case, wording),
-        *accept,
-    )
-    return case_section(view, sentence, blocks)
+    yield from doubt_blocks(case, wording)
+    yield Paragraph(lines_of(reasons, word_of_reasons(case)))
+    yield from main_parts(case, wording)
 
 
 def case_blocks(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import starmap
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.figures import LATENCY, metric_title
@@ -28,6 +29,7 @@ from pytest_modelperf.comparing.verdict_lines import (
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
+from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import (
@@ -51,6 +53,7 @@ from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.cases import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.report.model import (
+    Code,
     Failure,
     Line,
     On,
@@ -75,6 +78,7 @@ from pytest_modelperf.sweep.report_tables import (
     percentile_of,
     scaling_blocks,
 )
+from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.units import format_confidence, format_ms, format_rate
 from pytest_modelperf.text.words import count_of, shorten_list
 
@@ -105,10 +109,14 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
         title=" → ".join(name_models([side.model for side in sweep.sides])),
         headline=FAILED if sweep.has_failed else "",
         tone=Tone.BAD if sweep.has_failed else Tone.PLAIN,
-        opening=(*starmap(_model_line, labelled), *_best_lines(sweep)),
+        opening=(
+            *starmap(_model_line, labelled),
+            *(replace(line, on=On.TEXT) for line in _best_lines(sweep)),
+        ),
+        findings=tuple(_findings(sweep)),
         blocks=(
             *measured_blocks(sweep),
-            *map(Failure, unmeasured_reasons(sweep)),
+            *(Failure(text, on=On.TEXT) for text in unmeasured_reasons(sweep)),
             *scaling_blocks(sweep),
             *_layer_sections(sweep, wording),
         ),
@@ -167,7 +175,23 @@ def _method(sweep: Sweep) -> str:
 # -- configurations that were not measured
 
 
+class Unmeasured(Struct, frozen=True):
+    """The configurations that were not measured for the same reason."""
+
+    names: tuple[str, ...]
+    word: str
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.word}{f': {self.reason}' if self.reason else ''}"
+
+
 def unmeasured_reasons(sweep: Sweep) -> Iterator[str]:
+    return (f"{_listed(each.names)}: {each.sentence}" for each in _unmeasured(sweep))
+
+
+def _unmeasured(sweep: Sweep) -> Iterator[Unmeasured]:
     about: dict[tuple[str, str], dict[str, list[str]]] = {}
     for label, side in labelled_sides(sweep):
         for point in ordered_points(side.points):
@@ -175,11 +199,11 @@ def unmeasured_reasons(sweep: Sweep) -> Iterator[str]:
                 names = about.setdefault((_outcome_word(point), point.reason or ""), {})
                 names.setdefault(point.id, []).append(label)
     for (word, reason), ids in about.items():
-        named = [
+        named = (
             config_id if len(on) == len(sweep.sides) else f"{on[0]} {config_id}"
             for config_id, on in ids.items()
-        ]
-        yield f"{_listed(named)}: {word}{f': {reason}' if reason else ''}"
+        )
+        yield Unmeasured(tuple(named), word, reason)
 
 
 def _outcome_word(point: SweepPoint) -> str:
@@ -192,7 +216,49 @@ def _listed(names: Sequence[str]) -> str:
     return shorten_list(names, _MAX_NAMED)
 
 
-# -- the best
+# -- the best, and what a page says first
+
+
+def _findings(sweep: Sweep) -> Iterator[Section]:
+    """Yield what is missing from the chart and why, and the best of each model."""
+    missing = [*_unmeasured(sweep)]
+    if missing:
+        count = count_of(sum(len(each.names) for each in missing), "configuration")
+        lines = lines_of(f"{', '.join(each.names)}: {each.sentence}" for each in missing)
+        yield Section(
+            title=count,
+            word=FAILED,
+            sentence="could not be measured: missing from the chart",
+            tone=Tone.BAD,
+            blocks=(Paragraph(lines),),
+        )
+    if sweep.has_failed:
+        return
+    for label, side in labelled_sides(sweep):
+        first, *others = _best_of(sweep, side, label)
+        best = side.spot.best
+        yield Section(
+            title=": ".join(filter(None, (label, best or side.model.name))),
+            word="" if best is None else "best",
+            sentence=first.text if best is None else first.text.partition(f"{best}, ")[2],
+            tone=first.tone,
+            blocks=(Paragraph(tuple(others)), *(() if label else _profile_best(side))),
+        )
+    at_best = Paragraph(tuple(_change_at_best(sweep)))
+    if not at_best.is_empty:
+        yield Section(title=" → ".join(LABELS), blocks=(at_best,))
+
+
+def _profile_best(side: SweepSide) -> Iterator[Code]:
+    """Yield the command that shows the layers of the best configuration."""
+    if side.spot.best is not None and side.engine is not None:
+        words = [
+            shell_path(side.model.path or side.model.name),
+            *engine_options(side.engine.name),
+            *case_options(side.point(side.spot.best).configuration.case),
+        ]
+        text = f"modelperf profile {' '.join(words)}"
+        yield Code(f"see the layers at {side.spot.best}", text, is_command=True)
 
 
 def _best_lines(sweep: Sweep) -> Iterator[Line]:

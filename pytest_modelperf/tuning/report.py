@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.page_data import (
     ModelRow,
@@ -34,6 +35,7 @@ from pytest_modelperf.report.model import (
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms, percent
 from pytest_modelperf.text.words import count_of, list_names, shorten_list
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
@@ -41,6 +43,7 @@ from pytest_modelperf.tuning.records import (
     REFUSED,
     Confirmation,
     SideCosts,
+    Tried,
     TunedCase,
     Tuning,
 )
@@ -51,6 +54,15 @@ from pytest_modelperf.tuning.records import (
 # The least width of a name in a table that is cut.
 _LEAST_NAME = 24
 _NS_PER_MS = 1e6
+# The number of cases that a page begins with, besides those that failed.
+_MAX_FINDINGS = 3
+# The number of sets of options that have a bar. The table has all of them.
+_MAX_BARS = 10
+_BETTER = "better: "
+_NO_GAIN = "no gain shown"
+_DASHED = "dashed line: the model as it runs now"
+# A tuning that showed nothing gets this many times its seconds.
+_LONGER = 4
 _SHEET_COLUMNS = ("case", "options", "speedup", "speedup_low", "speedup_high", "rounds", "standing")
 _TONES = {Standing.FASTER.value: Tone.GOOD, Standing.SLOWER.value: Tone.BAD, REFUSED: Tone.BAD}
 
@@ -75,13 +87,9 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
         opening=(
             *([] if machine is None else [Line(text=describe_machine_line(machine), on=On.TEXT)]),
             *([] if engine is None else [Line(text=describe_engine(engine), on=On.TEXT)]),
-            *(Line(text=text, on=On.PAGE) for text in _answers(tuning)),
         ),
-        blocks=(
-            *(_speedup_bars(case) for case in tuning.cases[:1]),
-            Rows(_cases_table(tuning), tuple(map(_tone, tuning.cases)), on=On.PAGE),
-            *(_section(tuning, case) for case in tuning.cases),
-        ),
+        findings=tuple(_findings(tuning)),
+        blocks=(*_blocks_of_cases(tuning), *(_section(tuning, case) for case in tuning.cases)),
         closing=(Line(word="how", text=_method(tuning)),) if has_run else (),
         facts=(
             models_table([ModelRow("", tuning.model, "" if engine is None else engine.label)]),
@@ -107,32 +115,96 @@ def _ratio_cells(ratio: Ratio | None) -> tuple[float | None, ...]:
     return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
 
 
-def _answers(tuning: Tuning) -> Iterator[str]:
-    for case in tuning.cases:
-        if case.failure is None:
-            name = f"{case.id}: " if len(tuning.cases) > 1 else ""
-            yield f"{name}{next(_answer_lines(case, tuning.confidence)).text}"
+def _findings(tuning: Tuning) -> Iterator[Section]:
+    """Yield the best options of each case and how to use them, after the cases that failed."""
+    failed = [case for case in tuning.cases if case.failure is not None]
+    for case in failed:
+        yield Section(title=case.id, word="failed", sentence=case.failure or "", tone=Tone.BAD)
+    for case in [case for case in tuning.cases if case.failure is None][:_MAX_FINDINGS]:
+        first, *others = _answer_lines(case, tuning.confidence)
+        yield Section(
+            title=case.id,
+            word=_NO_GAIN if case.winner is None else Standing.FASTER.value,
+            sentence=first.text.removeprefix(_BETTER),
+            tone=_tone(case),
+            blocks=(Paragraph(tuple(others)), *_next_steps(tuning, case)),
+        )
+
+
+def _next_steps(tuning: Tuning, case: TunedCase) -> Iterator[Code]:
+    """Yield how to use the best options, or a longer tuning if the rounds were too few."""
+    if case.winner is not None:
+        if case.winner_engine is not None:
+            yield Code("in pyproject.toml", engine_options_table(case, case.winner_engine.name))
+        words = _run_words(tuning, case, {**case.given, **case.winner.options})
+        yield Code("measure with them", f"modelperf profile {words}", is_command=True)
+    elif case.most_gain is None or case.has_faster:
+        seconds = math.ceil(_LONGER * tuning.seconds)
+        words = _run_words(tuning, case, case.given)
+        command = f"modelperf tune {words} --max-seconds {seconds}"
+        yield Code("tune with more time", command, is_command=True)
+
+
+def _run_words(tuning: Tuning, case: TunedCase, options: Mapping[str, str]) -> str:
+    engine, model = tuning.engine, tuning.model
+    given = (f"--engine-option {shell_word(f'{key}={value}')}" for key, value in options.items())
+    return " ".join(
+        [
+            shell_path(model.path or model.name),
+            *([] if engine is None else engine_options(engine.name)),
+            *given,
+            *case_options(case.case),
+        ]
+    )
+
+
+def _blocks_of_cases(tuning: Tuning) -> Iterator[ReportBlock]:
+    """Yield the gain of each case as bars and as a table. One case has its own."""
+    if len(tuning.cases) > 1:
+        best = [(case.id, case.confirmed, _answer(case), _tone(case)) for case in tuning.cases]
+        yield _ratio_bars(
+            (case_id, each.speedup, answer, "", tone)
+            for case_id, each, answer, tone in best
+            if each is not None and each.speedup is not None
+        )
+        yield Rows(_cases_table(tuning), tuple(map(_tone, tuning.cases)), on=On.PAGE)
 
 
 def _speedup_bars(case: TunedCase) -> Bars:
-    """Return the speedup of each set of options that ran, with a mark at no gain."""
+    """Return the speedup of the fastest sets of options, with a mark at no gain."""
     best = None if case.winner is None else case.winner.name
-    ran = [(tried, tried.speedup) for tried in case.fastest_first if tried.speedup is not None]
-    whole = max((max(ratio.value, ratio.high or 0.0, 1.0) for _, ratio in ran), default=1.0)
-    bars = tuple(
-        Bar(
-            title=tried.name,
-            word=tried.word,
-            note="the best" if tried.name == best else "",
-            texts=("", _format_speedup(ratio)),
-            lengths=(None, ratio.value / whole),
-            interval=_interval_of(ratio, whole),
-            allowed=1.0 / whole,
-            tone=_TONES.get(tried.word, Tone.PLAIN),
+    return _ratio_bars(
+        (
+            tried.name,
+            tried.speedup,
+            tried.word,
+            "the best" if tried.name == best else "",
+            _TONES.get(tried.word, Tone.PLAIN),
         )
-        for tried, ratio in ran
+        for tried in case.fastest_first[:_MAX_BARS]
+        if tried.speedup is not None
     )
-    return Bars(bars=bars)
+
+
+def _ratio_bars(rows: Iterable[tuple[str, Ratio, str, str, Tone]]) -> Bars:
+    """Return speedups on one scale: each with its title, ratio, word, note and tone."""
+    ran = tuple(rows)
+    whole = max((max(ratio.value, ratio.high or 0.0, 1.0) for _, ratio, *_ in ran), default=1.0)
+    return Bars(
+        bars=tuple(
+            Bar(
+                title=title,
+                word=word,
+                note=note,
+                texts=("", _format_speedup(ratio)),
+                lengths=(None, ratio.value / whole),
+                interval=_interval_of(ratio, whole),
+                allowed=1.0 / whole,
+                tone=tone,
+            )
+            for title, ratio, word, note, tone in ran
+        )
+    )
 
 
 def _interval_of(ratio: Ratio, whole: float) -> tuple[float, float] | None:
@@ -159,6 +231,7 @@ def _cases_table(tuning: Tuning) -> Table:
         (Column("p50 ms best"), lambda case: _format_ms((case.winner_costs or SideCosts()).p50_ms)),
         (Column("tried"), lambda case: str(len(case.tried))),
         (Column("rounds"), lambda case: str(case.rounds)),
+        caption=_DASHED,
     )
     return drop_blank_columns(table)
 
@@ -199,14 +272,13 @@ def _blocks(tuning: Tuning, case: TunedCase) -> Iterator[ReportBlock]:
     if case.failure is not None:
         yield Failure(describe_failure(case))
         return
-    if case is not tuning.cases[0]:
-        yield _speedup_bars(case)
-    yield Rows(
-        _tried_table(case, tuning.least_gain),
-        tuple(_TONES.get(tried.word, Tone.PLAIN) for tried in case.fastest_first),
-    )
-    yield Paragraph(lines_of(refusals_of(case)))
-    yield Paragraph((*_answer_lines(case, tuning.confidence), *_limit_lines(tuning, case)))
+    yield _speedup_bars(case)
+    tones = tuple(_TONES.get(tried.word, Tone.PLAIN) for tried in case.fastest_first)
+    yield Rows(_tried_table(case, tuning.least_gain), tones, on=On.TEXT)
+    yield Rows(_tried_table(case, tuning.least_gain, has_reasons=True), tones, on=On.PAGE)
+    yield Paragraph(lines_of(refusals_of(case)), on=On.TEXT)
+    yield Paragraph(tuple(_answer_lines(case, tuning.confidence)), on=On.TEXT)
+    yield Paragraph(tuple(_limit_lines(tuning, case)))
     costs = _cost_table(case)
     if costs is not None:
         yield Rows(costs)
@@ -221,16 +293,18 @@ def describe_failure(case: TunedCase) -> str:
 
 def refusals_of(case: TunedCase) -> list[str]:
     """Return why sets of options are not recommended, or could not run."""
-    reasons = ((tried.name, tried.failure or tried.refusal) for tried in case.tried)
-    return [f"{name}: {reason}" for name, reason in reasons if reason is not None]
+    return [f"{tried.name}: {_reason(tried)}" for tried in case.tried if _reason(tried)]
 
 
-def _tried_table(case: TunedCase, least_gain: float) -> Table:
+def _tried_table(case: TunedCase, least_gain: float, *, has_reasons: bool = False) -> Table:
     gain = f"{100 * least_gain:g} %"
     caption = (
         f"faster, slower: shown, by more than {gain}; no gain: shown to gain less than {gain}; "
         "open: not decided"
     )
+    if has_reasons:
+        bars = f"bars: the {_MAX_BARS} fastest\n" if len(case.tried) > _MAX_BARS else ""
+        caption = f"{bars}{_DASHED}\n{caption}"
     table = table_of(
         "options tried",
         case.fastest_first,
@@ -238,10 +312,15 @@ def _tried_table(case: TunedCase, least_gain: float) -> Table:
         (Column("speedup"), lambda tried: _format_speedup(tried.speedup)),
         (Column("interval"), lambda tried: _format_interval(tried.speedup)),
         (Column("rounds", rank=1), lambda tried: str(tried.rounds or "")),
-        (Column("", is_text=True), lambda tried: tried.word),
+        (Column("", is_text=True, is_verdict=has_reasons), lambda tried: tried.word),
+        *([(Column("reason", is_name=True), _reason)] if has_reasons else []),
         caption=caption,
     )
     return drop_blank_columns(table)
+
+
+def _reason(tried: Tried) -> str:
+    return tried.failure or tried.refusal or ""
 
 
 def _answer_lines(case: TunedCase, confidence: float) -> Iterator[Line]:
@@ -250,7 +329,7 @@ def _answer_lines(case: TunedCase, confidence: float) -> Iterator[Line]:
     confirmed = case.confirmed
     if confirmed is not None:
         text = (
-            f"better: {confirmed.name}, {_describe_speedup(confirmed)}, in "
+            f"{_BETTER}{confirmed.name}, {_describe_speedup(confirmed)}, in "
             f"{count_of(confirmed.rounds, 'fresh round')}, each side in processes of its own "
             f"({sure} for all that is said here)"
         )

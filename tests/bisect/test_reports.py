@@ -29,11 +29,12 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown import MarkdownStyle
+from pytest_modelperf.report.model import Code
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.text.words import display_width
 from tests.support.bisects import TableJudge, Traits, make_versions
-from tests.support.report_parts import commands_of
+from tests.support.report_parts import commands_of, tables_of
 
 EVIL = "a\x1b[31mb\nc\u202ed"
 
@@ -185,6 +186,45 @@ def test_names_of_strangers_steer_no_terminal_and_no_page() -> None:
 def next_steps(bisect: Bisect) -> dict[str, str]:
     """The commands that the report advises, by their purpose."""
     return commands_of(bisect_report(bisect, COMMAND_WORDING))
+
+
+def test_a_page_begins_with_each_version_and_what_to_type_next() -> None:
+    found = bisected([2.0, 2.0, 2.2, 2.2, 2.2, 2.5, 2.5], finds_all=True)
+    report = bisect_report(found, COMMAND_WORDING)
+    assert report.counts == "2 of 7 releases made it slower"
+    assert [(each.word, each.title) for each in report.findings] == [
+        ("slower", "engine 1.2"), ("slower", "engine 1.5"),
+    ]  # fmt: skip
+    assert report.findings[1].sentence == "against 1.4: +13.6 % (99.89 % interval +13.1 … +14.2 %)"
+    codes = [each.text for each in report.findings[1].blocks if isinstance(each, Code)]
+    assert codes[1] == "pip install engine==1.4"
+
+
+@pytest.mark.parametrize(
+    ("times", "open_always", "command"),
+    [
+        ([2.0, 2.0], set[str](), "--tolerance 0.015"),
+        ([2.0, 2.1], {"1.1"}, "--max-seconds 60"),
+        ([2.0, 1.5], set[str](), None),
+    ],
+)
+def test_a_page_of_a_bisect_that_found_nothing_says_why_and_what_to_type(
+    times: list[float], open_always: set[str], command: str | None
+) -> None:
+    found = bisected(times, traits=Traits(open_always=open_always))
+    report = bisect_report(found, COMMAND_WORDING)
+    (finding,) = report.findings
+    assert finding.sentence == report.headline
+    codes = [each.text for each in finding.blocks if isinstance(each, Code)]
+    searches = [text for text in codes if text.startswith("modelperf bisect")]
+    again = f"modelperf bisect models/encoder.onnx --good 1.0 --bad 1.1 --package engine --engine engine {command}"
+    assert searches == ([] if command is None else [again])
+
+
+def test_a_step_that_failed_is_a_row_of_the_page_with_its_reason() -> None:
+    found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
+    table = tables_of(bisect_report(found, COMMAND_WORDING))[1]
+    assert {row[1]: row[-1] for row in table.rows}["1.4"] == "there is no wheel of 1.4"
 
 
 def test_the_report_advises_to_install_the_last_good_release() -> None:

@@ -19,6 +19,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metri
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
 from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.model import Code, Paragraph
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
@@ -350,6 +351,22 @@ def test_each_reason_is_told_once_with_all_that_it_is_about() -> None:
     assert text.count(TOO_FEW) == 1
     assert "b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores" in text
     assert "B b8-c1-s2: failed: the worker was ended by SIGKILL in round 3:\n" in text
+
+
+def test_a_page_begins_with_every_configuration_that_is_missing_and_then_the_best() -> None:
+    points = [failed(p) if p.configuration.case.batch_size == 8 else p for p in measured()]
+    missing, best = sweep_report(make_sweep(make_side("a.onnx", points)), COMMAND_WORDING).findings
+    assert (missing.word, missing.title) == ("failed", "8 configurations")
+    (reasons,) = missing.blocks
+    assert isinstance(reasons, Paragraph)
+    assert [line.text for line in reasons.lines] == [
+        f"b1-c4, b1-c4-s2: skipped: {TOO_FEW}",
+        f"b8-c1, b8-c1-s2, b8-c2, b8-c2-s2, b8-c4, b8-c4-s2: failed: {KILLED}",
+    ]
+    assert (best.word, best.title) == ("best", "b1-c2-s2")
+    assert [block.text for block in best.blocks if isinstance(block, Code)] == [
+        "modelperf profile a.onnx --batch 1 --cores 2"
+    ]
 
 
 def test_dimensions_have_a_column_only_where_they_vary() -> None:

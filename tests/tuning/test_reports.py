@@ -19,12 +19,12 @@ from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Bars
+from pytest_modelperf.report.model import Bars, Code, Rows, Section
 from pytest_modelperf.report.page import PageStyle, TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.pasted import dump_tuning, engine_options_table, session_code
-from pytest_modelperf.tuning.records import Tried, Tuning, TuningLimits
+from pytest_modelperf.tuning.records import OptionSet, Tried, TunedCase, Tuning, TuningLimits
 from pytest_modelperf.tuning.report import tuning_report
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
@@ -169,7 +169,7 @@ def test_the_document_has_all_that_was_tried_and_what_to_paste() -> None:
 def test_the_page_says_without_scripts_what_the_terminal_says() -> None:
     page = Markup(render_page(tuning_report(make_tuning(), MADE))).text
     for text in (
-        "better: graph_optimization_level=all, x1.41 (1.35 … 1.47), in 9 fresh rounds",
+        "faster b1-c2 graph_optimization_level=all, x1.41 (1.35 … 1.47), in 9 fresh rounds",
         "options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL",
         "[tool.modelperf.engine_options]",
         "its outputs differ by 25 %",
@@ -179,12 +179,70 @@ def test_the_page_says_without_scripts_what_the_terminal_says() -> None:
 
 
 def test_the_page_has_a_bar_for_every_set_that_ran_the_fastest_first() -> None:
-    bars = tuning_report(make_tuning()).blocks[0]
+    (section,) = tuning_report(make_tuning()).blocks
+    assert isinstance(section, Section)
+    bars = section.blocks[0]
     assert isinstance(bars, Bars)
     assert [bar.texts[1] for bar in bars.bars] == ["x1.90", "x1.40", "x0.80"]
     assert bars.bars[0].interval == pytest.approx((0.9, 1.0))
     assert bars.bars[0].allowed == pytest.approx(0.5)
     assert [bar.note for bar in bars.bars] == ["", "the best", ""]
+
+
+def test_only_the_fastest_of_many_sets_have_a_bar() -> None:
+    case = make_tuned_case()
+    many = tuple(
+        Tried(option_set=OptionSet({"a": f"{n}"}), speedup=Ratio(1 + n, None, None))
+        for n in range(30)
+    )
+    (section,) = tuning_report(make_tuning(replace(case, tried=many))).blocks
+    assert isinstance(section, Section)
+    bars, _, table, *_ = section.blocks
+    assert isinstance(bars, Bars)
+    assert isinstance(table, Rows)
+    assert [bar.title for bar in bars.bars] == [f"a={n}" for n in range(29, 19, -1)]
+    assert len(table.table.rows) == 30
+
+
+def test_a_page_begins_with_what_failed_and_then_the_best_options_and_how_to_use_them() -> None:
+    failed = TunedCase(case=Case(8, 2), failure="it does not load")
+    report = tuning_report(make_tuning(cases=(nothing_helps(), make_tuned_case(), failed)))
+    found = {(each.word, each.title): each for each in report.findings}
+    assert next(iter(found)) == ("failed", "b8-c2")
+    assert found["failed", "b8-c2"].sentence == "it does not load"
+    assert found["faster", "b1-c2"].sentence.startswith("graph_optimization_level=all, x1.41 (1.35")
+    codes = [each.text for each in found["faster", "b1-c2"].blocks if isinstance(each, Code)]
+    option = "graph_optimization_level=all"
+    assert codes == [
+        '[tool.modelperf.engine_options]\ngraph_optimization_level = "all"',
+        f"modelperf profile net.onnx --engine-option {option} --batch 1 --cores 2",
+    ]
+    assert isinstance(report.blocks[0], Bars)
+    assert [bar.title for bar in report.blocks[0].bars] == ["b1-c2"]
+
+
+def test_a_tuning_that_decided_nothing_says_how_to_give_it_more_time() -> None:
+    short = replace(nothing_helps(), most_gain=None, given={"a": "b c"})
+    (finding,) = tuning_report(make_tuning(short)).findings
+    (code,) = (each for each in finding.blocks if isinstance(each, Code))
+    assert code.text == (
+        "modelperf tune net.onnx --engine-option 'a=b c' --batch 1 --cores 2 --max-seconds 245"
+    )
+    decided = tuning_report(make_tuning(nothing_helps())).findings[0]
+    assert not any(isinstance(each, Code) for each in decided.blocks)
+
+
+def test_a_set_that_could_not_run_is_a_row_of_the_page_with_its_reason() -> None:
+    (section,) = tuning_report(make_tuning()).blocks
+    assert isinstance(section, Section)
+    (table,) = (
+        block.table
+        for block in section.blocks
+        if isinstance(block, Rows) and block.table.columns[-1].title == "reason"
+    )
+    reasons = {row[0]: row[-1] for row in table.rows}
+    assert reasons["no_such=1"] == "onnxruntime has no session option 'no_such'"
+    assert reasons["fast_math=1"].startswith("its outputs differ by 25 %")
 
 
 def test_no_name_steers_a_terminal_or_a_page() -> None:

@@ -11,7 +11,7 @@
     ["good", "circle", "good"], ["bad", "diamond", "bad"],
     ["inconclusive", "square", "muted"], ["failed", "x", "muted"],
   ];
-  // Where the names of all versions do not fit below the axis, only those of tried ones are there.
+  // The names below the axis that fit: first of what was found, then of what was tried.
   const NAME_WIDTH = 85;
   const NAME_LENGTH = 8;
   const APART = 20;
@@ -94,8 +94,10 @@
       [y, PERCENT * allowed, ...(interval ?? []).map((bound) => PERCENT * bound)]).filter(isKnown);
     const [least, most] = [Math.min(0, ...all), Math.max(0, ...all)];
     const low = least - 0.12 * (most - least || 1);
-    const named = data.versions.map((_, place) => place)
-      .filter((place) => last * NAME_WIDTH < chart.clientWidth || tried.has(place));
+    const wanted = [...data.found.map(([, first]) => first), ...tried, ...data.versions.keys()];
+    const apart = NAME_WIDTH * (last + 1) / (chart.clientWidth || 1);
+    const named = wanted.reduce((kept, place) =>
+      (kept.every((other) => Math.abs(other - place) >= apart) ? [...kept, place] : kept), []);
     plot(chart, [
       untriedTrace(data, tried, low),
       limitTrace(steps),

@@ -10,12 +10,15 @@ from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.profiler.shown.conditions import (
+    MAX_ADVISED_S,
     describe_engine,
     describe_machine_line,
     find_noise,
+    rounded_up,
 )
 from pytest_modelperf.profiler.shown.page_data import format_share, run_table
 from pytest_modelperf.report.model import (
+    Code,
     Line,
     On,
     Paragraph,
@@ -28,6 +31,7 @@ from pytest_modelperf.report.model import (
 )
 from pytest_modelperf.report.tables import Cell, Column, Table, table_of
 from pytest_modelperf.stats.records import Growth, Ratio
+from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.units import format_ms, percent
 from pytest_modelperf.text.words import count_of
 
@@ -37,6 +41,11 @@ CHECKUP_COLUMNS = (
 )
 _NS_PER_MS = 1e6
 _FIT = "fit to measure"
+_NOISY = "noisy"
+_FEW = "too few rounds to tell"
+_SET_GOVERNOR = "sudo cpupower frequency-set -g performance"
+# A checkup of too few rounds gets this many times its seconds.
+_LONGER = 4
 # What can take processor time away from a round.
 _TAKEN = ("other processes", "the hypervisor", "a quota")
 # The default tolerance of a comparison.
@@ -67,13 +76,21 @@ def checkup_report(
         title=f"This machine, measured by {checkups[0].model}",
         headline=headline,
         tone=Tone.GOOD if headline == _FIT else Tone.UNSURE,
-        opening=tuple(Line(text=describe_checkup(each), is_bold=True) for each in checkups),
+        opening=tuple(
+            Line(text=describe_checkup(each), is_bold=True, on=On.TEXT) for each in checkups
+        ),
+        findings=tuple(_findings(machine, checkups)),
         blocks=(
             Paragraph(lines_of(conditions), on=On.TEXT),
             Rows(_noise_table(checkups)),
             Rows(_outlook_table(checkups)),
             Paragraph(lines_of(growth)),
-            Section(title="What to do", sentence="to measure with less noise", blocks=(advice,)),
+            Section(
+                title="What to do",
+                sentence="to measure with less noise",
+                blocks=(advice,),
+                on=On.TEXT,
+            ),
             *map(_rounds_section, checkups),
         ),
         closing=lines_of(notes, "note"),
@@ -93,28 +110,85 @@ def _cells(checkup: Checkup) -> tuple[Cell, ...]:
 
 
 def _headline(checkups: Sequence[Checkup]) -> str:
-    if all(_first_detecting(each) is not None for each in checkups):
+    verdicts = {_verdict(checkup) for checkup in checkups}
+    if verdicts == {_FIT}:
         return _FIT
-    is_known = any(math.isfinite(look.change) for each in checkups for look in each.outlook)
-    return "noisy" if is_known else "too few rounds to tell"
+    return _FEW if verdicts == {_FEW} else _NOISY
 
 
 def describe_checkup(checkup: Checkup) -> str:
     """Return a sentence: which change can be detected here, and how soon."""
-    cores = count_of(checkup.cores, "core")
-    enough = _first_detecting(checkup)
-    if enough is None:
-        best = min(checkup.outlook, key=lambda look: look.change)
-        if not math.isfinite(best.change):
-            return f"{cores}: too few rounds to tell; --max-seconds makes time for more"
-        return (
-            f"{cores}: noisy. A slowdown must be {percent(best.change)} to be seen in "
-            f"{_format_took(best.seconds)}; one of {percent(_TOLERANCE)} would mostly be missed"
-        )
+    word = _verdict(checkup)
+    return f"{_name(checkup)}: {word}{'; ' if word == _FEW else '. '}{_describe_outlook(checkup)}"
+
+
+def _name(checkup: Checkup) -> str:
+    return count_of(checkup.cores, "core")
+
+
+def _verdict(checkup: Checkup) -> str:
+    if _first_detecting(checkup) is not None:
+        return _FIT
+    return _NOISY if math.isfinite(_best(checkup).change) else _FEW
+
+
+def _best(checkup: Checkup) -> Outlook:
+    return min(checkup.outlook, key=lambda look: look.change)
+
+
+def _describe_outlook(checkup: Checkup) -> str:
+    enough, best = _first_detecting(checkup), _best(checkup)
+    if enough is not None:
+        took = _format_took(enough.seconds)
+        return f"A slowdown of {percent(enough.change)} or more is seen in {took}"
+    if not math.isfinite(best.change):
+        return "--max-seconds makes time for more"
     return (
-        f"{cores}: fit to measure. A slowdown of {percent(enough.change)} or more is seen in "
-        f"{_format_took(enough.seconds)}"
+        f"A slowdown must be {percent(best.change)} to be seen in {_format_took(best.seconds)}; "
+        f"one of {percent(_TOLERANCE)} would mostly be missed"
     )
+
+
+# -- what a page says first
+
+
+def _findings(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[Section]:
+    """Yield each core count, the noisiest first, with its causes and what to type."""
+    for checkup in sorted(checkups, key=lambda each: -_best(each).change):
+        word = _verdict(checkup)
+        lines = (*_noise_lines(checkup), *_advice_on_checkup(machine, checkup))
+        yield Section(
+            title=_name(checkup),
+            word=word,
+            sentence=_describe_outlook(checkup),
+            tone=Tone.GOOD if word == _FIT else Tone.UNSURE,
+            blocks=(Paragraph(lines_of(lines)), *_next_steps(checkup)),
+        )
+    of_machine = Paragraph(lines_of(_advice_on_machine(machine)))
+    if not of_machine.is_empty:
+        code = Code("keep the clock steady", _SET_GOVERNOR, is_command=True)
+        blocks = (of_machine, *([code] if _may_set_governor(machine) else []))
+        yield Section(title="This machine", blocks=blocks)
+
+
+def _next_steps(checkup: Checkup) -> Iterator[Code]:
+    """Yield a checkup with enough time if that helps, or else the tolerance that can be seen."""
+    if _verdict(checkup) == _FIT:
+        yield Code("check your models", "pytest --modelperf", is_command=True)
+        return
+    best = _best(checkup)
+    seconds = _LONGER * checkup.seconds
+    if math.isfinite(best.change):
+        # Twice as sure takes four times as long.
+        seconds = best.seconds * (best.change / _TOLERANCE) ** 2
+        share = math.ceil(100 * best.change) / 100
+        option = f"--modelperf-tolerance p50={share:g}"
+        yield Code("allow what can be seen", f"pytest --modelperf {option}", is_command=True)
+    if seconds <= MAX_ADVISED_S:
+        model = [] if checkup.growth is None else [shell_path(checkup.model)]
+        options = f"--cores {checkup.cores} --max-seconds {rounded_up(seconds)}"
+        words = ["modelperf doctor", *model, options]
+        yield Code("measure again with more time", " ".join(words), is_command=True)
 
 
 def _describe_growth(cores: int, growth: Growth) -> str:
@@ -221,19 +295,28 @@ def _format_look(look: Outlook) -> str:
 
 def _advice(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[str]:
     for checkup in checkups:
-        found = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
-        for what, remedy in found.items():
-            yield f"{checkup.cores}-core case: {what}: {remedy}"
+        for line in _noise_lines(checkup):
+            yield f"{checkup.cores}-core case: {line}"
     yield from _advice_on_machine(machine)
     for checkup in checkups:
         yield from _advice_on_checkup(machine, checkup)
+        if _first_detecting(checkup) is None:
+            yield (
+                f"on {_name(checkup)} allow more than {percent(_TOLERANCE)}, or give each case "
+                "more time (--max-seconds)"
+            )
+
+
+def _noise_lines(checkup: Checkup) -> Iterator[str]:
+    found = find_noise(checkup.noise, len(checkup.processors or ()) or checkup.cores)
+    return (f"{what}: {remedy}" for what, remedy in found.items())
 
 
 def _advice_on_machine(machine: MachineFacts) -> Iterator[str]:
-    if machine.governor not in (None, "performance"):
+    if _may_set_governor(machine):
         yield (
             f"the governor {machine.governor} changes the clock with the load: "
-            "set it to performance (sudo cpupower frequency-set -g performance)"
+            f"set it to performance ({_SET_GOVERNOR})"
         )
     if machine.turbo:
         yield (
@@ -245,6 +328,10 @@ def _advice_on_machine(machine: MachineFacts) -> Iterator[str]:
             f"this is a shared or virtual machine ({machine.virtualization}): compare "
             "versions in one run, never times of different days"
         )
+
+
+def _may_set_governor(machine: MachineFacts) -> bool:
+    return machine.governor not in (None, "performance")
 
 
 def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]:
@@ -259,11 +346,6 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
             f"two sessions of one model differed by {_format_ratio(ratio.value)} on "
             f"{count_of(checkup.cores, 'core')}, more than their interval allows: measure again "
             "with more rounds (--max-seconds)"
-        )
-    if _first_detecting(checkup) is None:
-        yield (
-            f"on {count_of(checkup.cores, 'core')} allow more than {percent(_TOLERANCE)}, or give "
-            "each case more time (--max-seconds)"
         )
 
 

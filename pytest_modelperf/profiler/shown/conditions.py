@@ -184,24 +184,30 @@ def noise_of(measured: Measurement) -> dict[str, str]:
 
 
 def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
-    """Return the disturbances of these blocks that matter, and what to do about each."""
+    """Return the disturbances of these blocks that matter, and what to do about each.
+
+    The one that took the largest share of the time is first.
+    """
     wall_ns = sum(noise.wall_ns for noise in noises)
-    found: dict[str, str] = {}
     if not wall_ns:
-        return found
+        return {}
+    taken: list[tuple[float, str, str]] = []
     stolen = sum(noise.stolen_ns or 0 for noise in noises)
     if stolen > max(MAX_STOLEN * wall_ns * processors, 2 * _TICK_NS):
-        share = percent(stolen / (wall_ns * processors))
-        found[f"the hypervisor took {share} of its processors"] = "use a machine that is not shared"
+        share = stolen / (wall_ns * processors)
+        what = f"the hypervisor took {percent(share)} of its processors"
+        taken.append((share, what, "use a machine that is not shared"))
     throttled = sum(noise.throttled_ns or 0 for noise in noises)
     if throttled > MAX_THROTTLED * wall_ns:
-        found[f"its CPU quota halted it for {percent(throttled / wall_ns)} of the time"] = (
-            "give the container more CPU, or measure on fewer cores"
-        )
+        share = throttled / wall_ns
+        what = f"its CPU quota halted it for {percent(share)} of the time"
+        taken.append((share, what, "give the container more CPU, or measure on fewer cores"))
     others = sum(noise.others_ns or 0 for noise in noises)
     if others > max(MAX_OTHERS * wall_ns, 2 * _TICK_NS) * processors:
-        share = percent(others / (wall_ns * processors))
-        found[f"other processes took {share} of its processors"] = "stop other programs"
+        share = others / (wall_ns * processors)
+        what = f"other processes took {percent(share)} of its processors"
+        taken.append((share, what, "stop other programs"))
+    found = {what: remedy for _, what, remedy in sorted(taken, key=lambda each: -each[0])}
     switches = sum(noise.involuntary_switches or 0 for noise in noises)
     if switches > max(MAX_SWITCHES_PER_SECOND * wall_ns / 1e9, MIN_SWITCHES):
         rate = format_count(round(switches * 1e9 / wall_ns))

@@ -322,6 +322,7 @@ CASE_DRAWINGS = Drawings(
         _FOLDER / f"{name}.js"
         for name in (
             "pairs",
+            "results",
             "points",
             "chart",
             "time",

@@ -61,18 +61,7 @@ def point_entry(  # noqa: PLR0913  # one argument for each fact of a point
 def with_point_facts(model: Mapping[str, Any]) -> Entry:
     """Return the entry of a model with the facts that follow from its points."""
     points = [_with_spot_facts(side) for side in model["points"]]
-    return {**model, "points": points, "failures": _failures(model)}
-
-
-def _failures(model: Mapping[str, Any]) -> list[str]:
-    """Return a line for each reason of failed points, such as `A: b1-c1, B: b1-c1: reason`."""
-    named: dict[str, list[str]] = {}
-    for side, points in zip(model["sides"], model["points"], strict=False):
-        label = f"{side['label']}: " if side["label"] else ""
-        for point in points:
-            if point["reason"] is not None:
-                named.setdefault(point["reason"], []).append(f"{label}{point['id']}")
-    return [f"{', '.join(names)}: {reason}" for reason, names in named.items()]
+    return {**model, "points": points}
 
 
 def _with_spot_facts(points: Sequence[Entry]) -> list[Entry]:

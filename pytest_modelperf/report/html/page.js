@@ -10,6 +10,7 @@
 const modelperf = (() => {
   const UNKNOWN = "–";
   const COLORS = ["a", "b", "text", "muted", "grid", "background", "good", "bad"];
+  const WANTED = "give a page of cases, or the JSON of profile, compare, sweep or a test run.";
   const THEME_KEY = "modelperf-theme";
   const page = document.documentElement;
   const sections = [];
@@ -149,33 +150,54 @@ const modelperf = (() => {
     ];
   }
 
-  // Takes the cases of a page that a reader drops onto this one.
+  // Takes the cases of a page, or of a JSON result, that a reader drops onto this one.
   async function takeFile(file) {
+    const text = await file.text();
     try {
-      const other = new DOMParser().parseFromString(await file.text(), "text/html");
-      const data = JSON.parse(await unpack("data", other));
-      for (const model of data.models) {
-        const { length } = model.sides;
-        for (const item of model.cases) {
-          const name = [file.name, model.name, item.name].join(", ");
-          const unpackItem = () => unpackCase({ data, model, case: item }, other);
-          const id = `${file.name} ${dropped.length}`;
-          dropped.push({ id, name, side: length - 1, case: item, unpack: unpackItem });
-        }
+      const found = text.trimStart().startsWith("{")
+        ? modelperf.results.casesOf(JSON.parse(text), view.case.types) : await casesOfPage(text);
+      if (!found.length) return `${file.name} has no case with layers: ${WANTED}`;
+      for (const item of found) {
+        const id = `${file.name} ${dropped.length}`;
+        dropped.push({ unpack: () => null, ...item, id, name: `${file.name}, ${item.name}` });
       }
-      change({ a: dropped.at(-1)?.id ?? null });
+      return "";
     } catch {
-      document.getElementById("status").textContent =
-        `${file.name} is not a page of cases: drop a page that modelperf wrote with --html.`;
+      return `${file.name} is not a page or a result of cases: ${WANTED}`;
     }
   }
 
+  async function casesOfPage(text) {
+    const other = new DOMParser().parseFromString(text, "text/html");
+    const data = JSON.parse(await unpack("data", other));
+    return data.models.flatMap((model) => model.cases.map((item) => ({
+      name: `${model.name}, ${item.name}`, side: model.sides.length - 1, case: item,
+      unpack: () => unpackCase({ data, model, case: item }, other),
+    })));
+  }
+
+  async function takeFiles(files) {
+    const count = dropped.length;
+    const troubles = (await Promise.all([...files].map(takeFile))).filter(Boolean);
+    if (dropped.length > count) change({ a: dropped.at(-1).id });
+    document.getElementById("status").textContent = troubles.join(" ");
+  }
+
+  // A button opens files, and they may be dropped anywhere.
   function listenForFiles() {
     addEventListener("dragover", (event) => event.preventDefault());
-    addEventListener("drop", async (event) => {
+    addEventListener("drop", (event) => {
       event.preventDefault();
-      for (const file of event.dataTransfer.files) await takeFile(file);
+      takeFiles(event.dataTransfer.files);
     });
+    const input = el("input", {
+      type: "file", multiple: true, accept: ".html,.json", hidden: true,
+      on: { change: () => takeFiles(input.files) },
+    });
+    const title = "Compare with the cases of pages and JSON results; you can also drop them here";
+    const on = { click: () => input.click() };
+    document.querySelector("#controls .theme").before(input,
+      el("button", { type: "button", class: "open-files", text: "Open results", title, on }));
   }
 
   // Paper has no pickers, and shows only the chosen model and case.
@@ -447,7 +469,7 @@ const modelperf = (() => {
     });
     addEventListener("beforeprint", () => printing(true));
     addEventListener("afterprint", () => printing(false));
-    if (modelperf.pairs) listenForFiles();
+    if (modelperf.pairs && view.case) listenForFiles();
     drawAll();
   }
 

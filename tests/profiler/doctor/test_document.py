@@ -16,6 +16,7 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.report.csv import render_csv
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model import Code, Paragraph, Section
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import LatencySpread, Ratio
@@ -77,6 +78,33 @@ def test_a_page_of_too_few_rounds_calls_no_machine_noisy() -> None:
         looks = (Outlook(rounds=6, seconds=1.0, change=change),)
         report = checkup_report(MACHINE, (replace(CHECKUP, outlook=looks),))
         assert report.headline == headline
+
+
+def test_a_page_begins_with_the_noisiest_core_count_its_worst_cause_and_what_to_type() -> None:
+    noise = Noise(wall_ns=10**9, others_ns=10**9, throttled_ns=2 * 10**8)
+    noisy = replace(
+        CHECKUP,
+        cores=2,
+        processors=(0, 1),
+        noise=(noise,) * 2,
+        outlook=(Outlook(rounds=6, seconds=10.0, change=0.06),),
+    )
+    first, second, machine = checkup_report(
+        replace(MACHINE, governor="powersave"), (CHECKUP, noisy)
+    ).findings
+    assert (first.word, first.title) == ("noisy", "2 cores")
+    assert isinstance(first.blocks[0], Paragraph)
+    assert first.blocks[0].lines[0].text.startswith("other processes took 50 %")
+    assert _commands(first) == [
+        "pytest --modelperf --modelperf-tolerance p50=0.06",
+        "modelperf doctor --cores 2 --max-seconds 40",
+    ]
+    assert (second.word, _commands(second)) == ("fit to measure", ["pytest --modelperf"])
+    assert _commands(machine) == ["sudo cpupower frequency-set -g performance"]
+
+
+def _commands(finding: Section) -> list[str]:
+    return [block.text for block in finding.blocks if isinstance(block, Code)]
 
 
 def test_a_table_of_what_would_be_seen_has_no_endless_figure() -> None:

@@ -100,11 +100,3 @@ def test_a_point_without_an_interval_may_be_within_from_its_fastest_sample_on() 
     found = facts_of_points(model)["points"][0][0]
     assert found["within_ms"] is None
     assert found["maybe_ms"] == min(times[0] for times in point["rounds"])
-
-
-def test_a_reason_that_several_points_have_is_one_line() -> None:
-    model = sample_data.sweep()["models"][0]
-    for side, at in ((0, 1), (1, 2)):
-        model["points"][side][at].update(reason="no memory")
-    ids = [model["points"][side][at]["id"] for side, at in ((0, 1), (1, 2))]
-    assert f"A: {ids[0]}, B: {ids[1]}: no memory" in facts_of_points(model)["failures"]

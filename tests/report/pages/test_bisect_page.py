@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,12 +56,26 @@ def test_each_step_of_a_bisect_is_a_mark_with_its_number(page: Page) -> None:
 
 def test_a_bisect_begins_with_its_steps_and_ends_with_what_to_do(page: Page) -> None:
     assert page.locator("#parts a").first.inner_text() == "Steps"
-    assert "slower since" in page.locator(".tiles:visible").inner_text()
+    assert "slower engine 1.5" in page.locator(".finding").inner_text()
     assert page.locator("#overview tbody tr").first.locator(".pill").inner_text() == "bad"
-    told = page.locator("#overview").inner_text()
+    assert "there is no wheel of 1.4" in page.locator("#overview tbody").first.inner_text()
+    told = page.locator("#top").inner_text()
     assert "--requirement-a engine==1.3 --requirement-b engine==1.5" in told
+    told = page.locator("#overview").inner_text()
     assert "--all finds them" in told
     assert page.locator("#kernels").is_visible()
+
+
+def test_names_of_many_versions_do_not_overlap_and_those_found_are_there(
+    open_page: OpenPage,
+) -> None:
+    found = bisected([2.0] * 30 + [2.2] * 20 + [2.6] * 30, finds_all=True)
+    page = open_page(without_charts(render_page(bisect_report(found, COMMAND_WORDING))))
+    named = sorted(chart_of(page, "bisect")["layout"]["xaxis"]["tickvals"])
+    width = page.evaluate("document.querySelector('#bisect .plot').clientWidth")
+    gaps = [after - before for before, after in itertools.pairwise(named)]
+    assert min(gaps) * width / len(found.range.versions) >= 85
+    assert {30, 50} <= {*named}
 
 
 def test_it_is_not_wider_than_its_window(page: Page) -> None:
@@ -74,7 +89,7 @@ def test_a_bisect_by_outputs_shows_how_far_they_differ(open_page: OpenPage) -> N
     (bad,) = (trace for trace in drawn["data"] if trace["name"] == "bad")
     assert bad["y"] == pytest.approx([3.1, 3.1, 3.098])
     assert "outputs" in drawn["layout"]["yaxis"]["title"]["text"]
-    assert "other outputs since" in page.locator(".tiles:visible").inner_text()
+    assert "other outputs engine 1.3" in page.locator(".finding").inner_text()
 
 
 def test_the_subject_of_a_commit_is_shown_as_it_is(open_page: OpenPage) -> None:

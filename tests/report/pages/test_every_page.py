@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.bisect.records import Bisect
+from pytest_modelperf.bisect.report import bisect_report
+from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.history.report import history_report
+from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
+from pytest_modelperf.profiler.doctor.report import checkup_report
+from pytest_modelperf.profiler.records import Case, Outcome
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.sweep.records import Sweep
+from pytest_modelperf.sweep.records import Sweep, SweepPoint
+from pytest_modelperf.tuning.records import TunedCase, Tuning
+from pytest_modelperf.tuning.report import tuning_report
+from tests.bisect.test_reports import bisected
+from tests.profiler.doctor.test_document import CHECKUP
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import render_data, without_charts
+from tests.support.bisects import Traits
 from tests.support.comparisons import FASTER, SLOWER, compared
 from tests.support.histories import make_case, make_history
 from tests.support.profiles import MACHINE, measured_cases
@@ -27,6 +38,7 @@ from tests.support.rendered import (
 )
 from tests.support.run_reports import ALL, outcome, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
+from tests.support.tunings import make_tuned_case, make_tuning, nothing_helps
 from tests.support.whatifs import make_case as make_whatif_case
 from tests.support.whatifs import make_layers, make_whatif, render_whatif_page
 
@@ -37,10 +49,33 @@ if TYPE_CHECKING:
 def _sweep() -> Sweep:
     found = [make_configuration(batch, 1, streams) for batch in (1, 4) for streams in (1, 2)]
     before, after = (
-        make_side(name, [make_point(each, ms * each.case.batch_size) for each in found])
+        make_side(
+            name,
+            [make_point(each, ms * each.case.batch_size) for each in found[1:]]
+            + [SweepPoint(configuration=found[0], outcome=Outcome.FAILED, reason=f"no {NAME}")],
+        )
         for name, ms in (("old.onnx", 2.0), ("new.onnx", 3.0))
     )
     return make_sweep(before, after)
+
+
+NAME = f"models/{'a_long_name_of_a_model_' * 5}.onnx"
+
+
+def _bisect() -> Bisect:
+    found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
+    return replace(found, model=NAME)
+
+
+def _tuning() -> Tuning:
+    failed = TunedCase(case=Case(8, 2), failure=f"{NAME} does not load")
+    tuning = make_tuning(cases=(failed, make_tuned_case(), nothing_helps()))
+    return replace(tuning, model=replace(tuning.model, name=NAME))
+
+
+def _checkups() -> tuple[Checkup, ...]:
+    noisy = (Outlook(rounds=6, seconds=10.0, change=0.06),)
+    return CHECKUP, replace(CHECKUP, cores=2, outlook=noisy)
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -48,6 +83,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "compare": lambda: render_comparison_page(compared(SLOWER, FASTER), machine=MACHINE),
     "run": lambda: render_run_page(run(*map(outcome, ALL))),
     "sweep": lambda: render_sweep_page(_sweep()),
+    "bisect": lambda: render_page(bisect_report(_bisect(), COMMAND_WORDING)),
+    "tune": lambda: render_page(tuning_report(_tuning())),
+    "doctor": lambda: render_page(checkup_report(MACHINE, _checkups())),
     "whatif": lambda: render_whatif_page(make_whatif(make_whatif_case(make_layers()))),
     "history": lambda: render_page(history_report(make_history(make_case()), allowed_drift=0.5)),
     "trace": lambda: render_trace_page(recorded_spans()),
@@ -57,7 +95,13 @@ PAGES: Mapping[str, Callable[[], str]] = {
 WIDTHS = (1400, 700, 390)
 # The sizes of text on a page, in pixels, of which the last is that of the body.
 SCALE = frozenset({24.0, 20.8, 18.4, 16.0, 14.0, 12.48, 15.0})
-OPEN = "document.querySelectorAll('details:not(.pick)').forEach((d) => { d.open = true })"
+# What is out of sight is laid out, too, so that nothing has its former width.
+OPEN = """
+document.querySelectorAll("details:not(.pick)").forEach((d) => {
+  d.open = true;
+  d.style.contentVisibility = "visible";
+});
+"""
 CLOSE_MENUS = "document.querySelectorAll('.pick').forEach((d) => { d.open = false })"
 OPEN_MENUS = "document.querySelectorAll('.pick').forEach((d) => { d.open = true })"
 

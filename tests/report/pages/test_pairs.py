@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_modelperf.comparing.records import COMPARISON
+from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.tuning.pasted import dump_tuning
 from tests.report.pages import sample_data
-from tests.report.pages.browser import pick, wait_until_drawn
+from tests.report.pages.browser import OpenPage, pick, wait_until_drawn
 from tests.report.pages.conftest import OpenData, chart_of, render_data, without_charts
+from tests.support.comparisons import SLOWER, compared
+from tests.support.profiles import measured_cases
+from tests.support.rendered import render_profile_page
+from tests.support.tunings import make_tuning
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import FilePayload, Page
 
 UNKNOWN = "\N{EN DASH}"
 DROP = """async ([name, text]) => {
@@ -64,7 +71,45 @@ def test_a_page_that_is_dropped_brings_its_cases(open_data: OpenData) -> None:
 def test_a_file_that_is_no_page_is_said_to_be_none(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
     page.evaluate(DROP, ["notes.txt", "hello"])
-    assert "notes.txt is not a page of cases" in page.locator("#status").inner_text()
+    assert "notes.txt is not a page or a result of cases" in page.locator("#status").inner_text()
+    page.evaluate(DROP, ["tuned.json", dump_tuning(make_tuning())])
+    assert "tuned.json has no case with layers" in page.locator("#status").inner_text()
+    page.evaluate(DROP, ["cut.json", '{"cases": [{"layers"'])
+    assert "cut.json is not a page or a result" in page.locator("#status").inner_text()
+
+
+def test_a_result_that_is_dropped_onto_its_own_page_differs_in_nothing(open_page: OpenPage) -> None:
+    profile = measured_cases()
+    page = open_page(without_charts(render_profile_page(profile)))
+    page.evaluate(DROP, ["same.json", dump_profile(profile)])
+    wait_until_drawn(page)
+    options = page.get_by_label("Compare with").locator("option").all_inner_texts()
+    names = [text for text in options if text.startswith("same.json")]
+    assert [text.rpartition(", ")[2] for text in names] == [case.case.id for case in profile.cases]
+    page.get_by_label("Compare with").select_option(label=names[0])
+    wait_until_drawn(page)
+    deltas = [text for text in _deltas(page) if text != UNKNOWN]
+    assert deltas
+    assert {text.strip("0.") for text in deltas} == {""}
+    layers = page.evaluate("document.querySelector('#kernels .kernels-table').ariaRowCount")
+    assert int(layers) == len(profile.cases[0].layers) + 1
+    page.get_by_label("only differences").check()
+    assert page.locator("#kernels tbody tr[id]").count() == 0
+
+
+def test_the_file_button_brings_both_sides_of_a_comparison(open_page: OpenPage) -> None:
+    page = open_page(without_charts(render_profile_page(measured_cases())))
+    text = COMPARISON.dump(compared(SLOWER))
+    file: FilePayload = {"name": "c.json", "mimeType": "", "buffer": text.encode()}
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Open results").click()
+    chooser.value.set_files([file])
+    options = page.get_by_label("Compare with").locator("option", has_text="c.json")
+    options.first.wait_for(state="attached")
+    assert options.all_inner_texts() == [
+        f"c.json, {SLOWER.id}, before",
+        f"c.json, {SLOWER.id}, after",
+    ]
 
 
 def test_the_address_keeps_the_order_the_filter_and_the_layer(open_data: OpenData) -> None:

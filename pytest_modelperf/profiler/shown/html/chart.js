@@ -23,8 +23,7 @@
     // A single point needs no chart.
     if (points.length < 2) return modelperf.hide(root);
     if (!points.some(isMeasured)) {
-      return root.replaceChildren(
-        el("p", { class: "muted", text: "No configuration could be measured." }), failures(model));
+      return modelperf.say(root, "No configuration could be measured.");
     }
     if (drawn !== view.model) nextOfOne = "b";
     drawn = view.model;
@@ -41,7 +40,7 @@
     root.replaceChildren(
       el("div", { class: "toolbar" },
         thresholdBox(model), scaleBox()),
-      chart, el("p", { class: "hint", text: hint(model) }), parts.spots, failures(model),
+      chart, el("p", { class: "hint", text: hint(model) }), parts.spots,
       isSweep(model) ? configurations(model) : "",
       el("h3", { text: "A and B" }), parts.choice, parts.pair, allPoints(model));
     update();
@@ -301,12 +300,6 @@
 
   function names(points) {
     return points.map(({ id }) => id).join(", ");
-  }
-
-  function failures({ failures: lines }) {
-    if (!lines.length) return "";
-    return el("div", { class: "failures" }, el("p", { text: "Not measured:" }),
-      el("ul", {}, lines.map((text) => el("li", { text }))));
   }
 
   function pairTable(model, { a, b }) {

@@ -1,5 +1,5 @@
 // Any two cases as one with two sides, A and B, which all parts of the page then show: cases of one
-// model, or of the pages that a reader drops onto this one.
+// model, or of the pages and results that a reader drops onto this one.
 modelperf.pairs = (() => {
   "use strict";
 
@@ -60,7 +60,10 @@ modelperf.pairs = (() => {
 
   function parametersOf(pair, sides) {
     const [ofA, ofB] = pair.map((layer) => layer?.parameters ?? []);
-    return matched(ofA, ofB, ({ name }) => name).map((both) => {
+    // A result as JSON has no attributes.
+    const isWhole = pair.every((layer) => layer?.has_attributes !== false);
+    const found = matched(ofA, ofB, ({ name }) => name);
+    return found.filter((both) => isWhole || both.every(Boolean)).map((both) => {
       const { values } = sided(["values"], both, sides);
       return { name: (both[1] ?? both[0]).name, values, is_different: values[0] !== values[1] };
     });
