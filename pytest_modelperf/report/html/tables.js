@@ -115,7 +115,7 @@ modelperf.tables = (() => {
       const others = rows.filter((row) => !holds(row));
       const count = rows.length - others.length;
       const isFolded = count >= MANY_STILL && others.length > 0;
-      this.show(isFolded ? [...others, { foldText: `${wholeText(count)} ${text}` }] : rows);
+      this.show(isFolded ? [...others, { folded: count, foldText: `${wholeText(count)} ${text}` }] : rows);
     }
 
     unfold() {
@@ -272,8 +272,9 @@ modelperf.tables = (() => {
       const printed = this.shown.slice(0, PRINTED_ROWS);
       this.body.replaceChildren(...printed.map((row, index) => this.#numbered(row, index)));
       const isCut = this.shown.length > printed.length;
+      const count = this.shown.reduce((total, { folded = 1 }) => total + folded, 0);
       this.#printNote.textContent = isCut
-        ? `The first ${PRINTED_ROWS} of ${wholeText(this.shown.length)} layers.` : "";
+        ? `The first ${PRINTED_ROWS} of ${wholeText(count)} layers.` : "";
     }
 
     #render() {
