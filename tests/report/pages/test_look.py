@@ -74,6 +74,14 @@ def test_a_table_of_a_closed_case_is_aligned_too(open_page: OpenPage) -> None:
     assert figures.evaluate_all(PADS) == ["", "1ch"]
 
 
+def test_a_table_of_the_overview_is_saved_as_it_reads(open_page: OpenPage) -> None:
+    page = opened(open_page, "1.25 ms", "9.5 ms")
+    with page.expect_download() as found:
+        page.locator("#overview").get_by_role("button", name="CSV").click()
+    lines = found.value.path().read_text("utf-8").splitlines()
+    assert lines == ["case,figure", f"{NAME},1.25 ms", f"{NAME},9.5 ms"]
+
+
 def test_a_name_breaks_after_what_joins_its_words_alone(open_page: OpenPage) -> None:
     name = opened(open_page, "1", width=390).locator("#overview tbody .name").first
     assert name.inner_text().replace("\n", "") == NAME
