@@ -126,7 +126,9 @@ def _blocks(roofline: Roofline, top: int | None) -> Iterator[ReportBlock]:
 
 def _entry(roofline: Roofline) -> Entry:
     notes = _roofline_table(roofline, None).caption.splitlines()
-    return roofline_entry(roofline, _peak_lines(roofline.peaks), notes)
+    # The page has the interval of each gain instead of a column of doubt.
+    shown = [note for note in notes if note != _DOUBT_WORDS]
+    return roofline_entry(roofline, _peak_lines(roofline.peaks), shown)
 
 
 def _peak_lines(peaks: Peaks) -> tuple[str, str]:

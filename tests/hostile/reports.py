@@ -27,7 +27,7 @@ _MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _LINKED = re.compile(r"@\w|#\d|\bGH-\d|www\.\S|://\S", re.IGNORECASE)
 # What names would make of a page or of Markdown, and we do not.
 _FOREIGN_TAGS = frozenset({"b", "comment", "form", "iframe", "img", "link", "object", "svg"})
-_LENGTHS = re.compile(r"[a-z-]+: [0-9.]+%?(; width: [0-9.]+%)?")
+_LENGTHS = re.compile(r"[a-z-]+: [0-9.]+(%|ch)?(; width: [0-9.]+%)?")
 _FOREIGN_TOKENS = frozenset({"code_inline", "em_open", "image", "link_open", "s_open"})
 
 
@@ -99,6 +99,9 @@ class _Tags(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        # A name breaks where its words join.
+        if tag == "wbr":
+            return
         # The lengths of bars are figures, which differ from run to run.
         assert all(_LENGTHS.fullmatch(value or "") for name, value in attrs if name == "style")
         self.found.append((tag, tuple(each for each in attrs if each[0] != "style")))

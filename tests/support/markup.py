@@ -35,15 +35,23 @@ class Markup(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, tuple[tuple[str, str | None], ...]]] = []
         self.texts: list[str] = []
+        self._is_broken = False
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, tuple(attrs)))
+        # A place where a name may break is part of its text.
+        self._is_broken = tag == "wbr"
+        if not self._is_broken:
+            self.tags.append((tag, tuple(attrs)))
 
     def handle_data(self, data: str) -> None:
         if self.tags and self.tags[-1][0] not in {"script", "style"}:
-            self.texts.append(data)
+            if self._is_broken:
+                self.texts[-1] += data
+            else:
+                self.texts.append(data)
+        self._is_broken = False
 
     @property
     def text(self) -> str:

@@ -5,10 +5,10 @@
 
   const { UNKNOWN, choose, chosen, el, hide, picker, section, toggle } = modelperf;
   const { wholeText } = modelperf.figures;
-  const { SortableTable, nameText, note, numberCell, scrollBox, sortedBy, stackedCell } =
+  const { SortableTable, nameText, note, numberCell, sortableBox, sortedBy, stackedCell } =
     modelperf.tables;
   const { interval, percent } = modelperf.format;
-  const { Curve, Points, commitAddress, minuteText, shortCommit } = modelperf.historyCurve;
+  const { Curve, Points, commitAddress, minuteText, shortCommit, toneOf } = modelperf.historyCurve;
 
   const FILTERS = [["model", "Model"], ["machine", "Machine"], ["engine", "Engine"]];
   const AXES = [["date", "by date"], ["run", "run by run"]];
@@ -34,6 +34,9 @@
   const jumpButton = (child, click) =>
     el("button", { type: "button", class: "link history-jump", on: { click } }, child);
 
+  const verdictCell = ({ verdict }) =>
+    el("td", {}, el("span", { class: `pill tone-${toneOf(verdict) || "plain"}`, text: verdict }));
+
   const columns = ({ tag }, jump) => {
     const text = (id, title = id, read = (entry) => entry[id]) =>
       ({ id, title, isText: true, read, cell: (entry) => el("td", {}, nameText(read(entry))) });
@@ -51,7 +54,8 @@
       count("runs", (entry) => entry.count), text("since"),
       shift("change", "change", (entry) => entry.change),
       ...(tag === null ? [] : [shift("tag", `since ${tag}`, (entry) => entry.since_tag)]),
-      count("steps", (entry) => entry.steps.length), text("verdict", "last verdict"),
+      count("steps", (entry) => entry.steps.length),
+      { ...text("verdict", "last verdict"), cell: verdictCell },
     ];
   };
 
@@ -203,7 +207,7 @@
   class Curves {
     #shared;
     #cards;
-    #table = new SortableTable({ class: "history-cases sticky-head", sort: { id: null },
+    #table = new SortableTable({ class: "history-cases sticky-head", kept: "sort", sort: { id: null },
       select: () => this.#fitting() });
     #grid = el("div", { class: "history-grid-of-cards" });
     #count = el("p", { class: "hint", role: "status" });
@@ -229,7 +233,7 @@
     }
 
     draw(root) {
-      const table = scrollBox("Cases", this.#table.table);
+      const table = sortableBox("Cases", this.#table);
       const isIndex = this.#cards.size > FEW;
       root.replaceChildren(
         el("div", { class: "toolbar sticky-toolbar" }, ...this.#filters(),

@@ -17,6 +17,8 @@ modelperf.historyCurve = (() => {
     inconclusive: "unsure",
   };
 
+  const toneOf = (verdict) => TONES[verdict] ?? "";
+
   const numbers = (text) => text.split(",").map(Number);
 
   function sums(differences) {
@@ -60,7 +62,7 @@ modelperf.historyCurve = (() => {
     }
 
     tone(index) {
-      return TONES[this.verdict(index)] ?? "";
+      return toneOf(this.verdict(index));
     }
 
     commit(index) {
@@ -354,5 +356,5 @@ modelperf.historyCurve = (() => {
     return `${change < 0 ? "−" : "+"}${text} %`;
   }
 
-  return { Curve, Points, minuteText, shortCommit, commitAddress };
+  return { Curve, Points, minuteText, shortCommit, commitAddress, toneOf };
 })();

@@ -23,6 +23,7 @@ const modelperf = (() => {
   // What is chosen of a model, and means nothing to another one.
   const OF_MODEL = {
     case: null, a: null, b: null, threshold: null, without: null, filter: null, layer: null,
+    untick: null,
   };
   let choices = new URLSearchParams();
   const view = { data: null, model: null, case: null, sides: [] };

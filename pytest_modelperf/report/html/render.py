@@ -16,12 +16,19 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
 from pytest_modelperf.report.model import Drawn, Link, Report
+from pytest_modelperf.report.tables import Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.site import page_url
 from pytest_modelperf.text.version import __version__
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 # The sign of a number, which no letter or digit is in front of.
+# A figure with its sign, its decimals and its unit: `+3.1 %`, `x2.31`, `97.49 MiB`.
+_FIGURE = re.compile(r"[^\d\s]?\d[\d,]*(?:\.(?P<decimals>\d+))?(?P<unit>\s\D.*)?")
+# The width of a decimal point, in digits.
+_POINT = 0.5
+# A piece of a name, up to what joins its words.
+_PIECE = re.compile(r"[^/_\-:,]*[/_\-:,]*")
 _HYPHEN = re.compile(r"(?<![^\s(])-(?=[0-9])")
 _DOCS = Link("how to read this page", page_url("html-report"))
 
@@ -54,7 +61,11 @@ def render_page(report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["typeset"] = typeset
+
+    def breakable(name: str) -> str:
+        return Markup("<wbr>").join(filter(None, _PIECE.findall(printable(name))))
+
+    environment.filters.update(typeset=typeset, breakable=breakable, pads=pads)
     drawn = report.drawn or _NO_CHARTS
     drawings = drawn.drawings
     shared, packed_cases = _pack_cases(drawn.data(), drawings.of_case)
@@ -76,6 +87,32 @@ def render_page(report: Report) -> str:
 def typeset(text: str) -> str:
     """Return the text with the signs that the charts have: a minus and an arrow."""
     return _HYPHEN.sub("\N{MINUS SIGN}", text).replace(" -> ", " → ")
+
+
+def pads(table: Table) -> Sequence[Sequence[float]]:
+    """Return, for each row and the total, the room in digits after each of its figures.
+
+    It puts the decimal points of a column below one another. A column of several units has none.
+    """
+    rows = table.rows if table.total is None else (*table.rows, table.total)
+    columns = [
+        [0.0 for _ in rows] if column.holds_text else _pads_of([row[at] for row in rows])
+        for at, column in enumerate(table.columns)
+    ]
+    return list(zip(*columns, strict=True))
+
+
+def _pads_of(texts: Sequence[str]) -> Sequence[float]:
+    found = [_FIGURE.fullmatch(text) for text in texts]
+    if len({figure["unit"] for figure in found if figure}) != 1:
+        return [0.0 for _ in texts]
+    widths = [
+        _POINT + len(figure["decimals"] or "") if figure and figure["decimals"] else 0.0
+        for figure in found
+    ]
+    return [
+        max(widths) - width if figure else 0.0 for figure, width in zip(found, widths, strict=True)
+    ]
 
 
 def _pack_cases(

@@ -8,6 +8,8 @@ modelperf.tables = (() => {
 
   const MARGIN_ROWS = 12;
   const PRINTED_ROWS = 100;
+  // Fewer rows are not worth a fold.
+  const MANY_STILL = 3;
 
   // Names may change the direction of writing; their own element limits that to them.
   const nameText = (text) => el("bdi", { text });
@@ -39,9 +41,38 @@ modelperf.tables = (() => {
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
 
+  // A button that saves the lines of values that `read` returns as a file.
+  function saveButton(name, read) {
+    const save = () => {
+      const text = read().map((line) => `${line.map(csvCell).join()}\r\n`).join("");
+      const file = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+      el("a", { href: file, download: `${name}.csv` }).click();
+      setTimeout(() => URL.revokeObjectURL(file));
+    };
+    return el("button", {
+      type: "button", class: "save", text: "CSV", title: `Save as ${name}.csv`, on: { click: save },
+    });
+  }
+
+  // A table that was there before any script is saved as it reads; that of a closed case gets its
+  // button when it is opened.
+  function addButtons(root) {
+    for (const table of root.querySelectorAll("main .scroll > table:not(.saved)")) {
+      if (!table.tHead || table.closest("details:not([open])")) continue;
+      table.classList.add("saved");
+      const name = table.caption?.textContent ?? "table";
+      table.parentElement.after(saveButton(name.replace(/\W+/g, "-"), () =>
+        [...table.rows].map(({ cells }) => [...cells].map((cell) => cell.textContent.trim()))));
+    }
+  }
+  addEventListener("DOMContentLoaded", () => addButtons(document));
+  // A toggle does not bubble.
+  addEventListener("toggle", ({ target }) => addButtons(target), true);
+
   // Columns with `read` sort: text ascending first, numbers descending. `cell` makes the cell of a
   // row. `select` returns the rows to show, and `lineOf` may make their lines in another way. The
-  // address keeps how the table is sorted under the name `kept`.
+  // address keeps how the table is sorted under the name `kept`. Rows that are `still` are one row,
+  // called `stillText`, until a reader opens it.
   class SortableTable {
     table;
     columns = [];
@@ -50,9 +81,14 @@ modelperf.tables = (() => {
     #sort;
     #select;
     #kept;
+    #still;
 
-    constructor({ sort, select, kept, lineOf = (row) => this.line(row), ...attributes }) {
+    constructor({
+      sort, select, kept, still = () => false, stillText = "", lineOf = (row) => this.line(row),
+      ...attributes
+    }) {
       this.#kept = kept;
+      this.#still = { holds: still, text: stillText };
       const [, id, way] = /^(.+)\.(up|down)$/.exec((kept && chosen(kept)) ?? "") ?? [];
       this.#sort = id ? { id, isDescending: way === "down" } : sort;
       this.#select = select;
@@ -74,7 +110,25 @@ modelperf.tables = (() => {
     }
 
     update() {
-      this.show(this.#sorted());
+      const { holds, text } = this.#still;
+      const rows = this.#sorted();
+      const others = rows.filter((row) => !holds(row));
+      const count = rows.length - others.length;
+      const isFolded = count >= MANY_STILL && others.length > 0;
+      this.show(isFolded ? [...others, { folded: count, foldText: `${wholeText(count)} ${text}` }] : rows);
+    }
+
+    unfold() {
+      this.#still.holds = () => false;
+      this.update();
+    }
+
+    // The line of a row, or of those that are folded into one.
+    lineFor(row, index) {
+      if (!row.foldText) return this.lineOf(row, index);
+      const open = { type: "button", class: "link", text: row.foldText };
+      return el("tr", { class: "folded" }, el("td", { colspan: this.columns.length },
+        el("button", { ...open, on: { click: () => this.unfold() } })));
     }
 
     #sorted() {
@@ -84,20 +138,16 @@ modelperf.tables = (() => {
     }
 
     show(rows) {
-      this.body.replaceChildren(...rows.map((row, index) => this.lineOf(row, index)));
+      this.body.replaceChildren(...rows.map((row, index) => this.lineFor(row, index)));
     }
 
     // A button that saves the rows that are shown, with plain values, as a file.
     csvButton(name) {
-      const save = () => {
+      return saveButton(name, () => {
         const read = this.columns.filter((column) => column.read);
         const rows = this.#sorted().map((row) => read.map((column) => column.read(row)));
-        const lines = [read.map(({ title }) => title), ...rows].map((row) => row.map(csvCell).join());
-        const file = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
-        el("a", { href: file, download: `${name}.csv` }).click();
-        setTimeout(() => URL.revokeObjectURL(file));
-      };
-      return el("button", { type: "button", text: "CSV", title: `Save as ${name}.csv`, on: { click: save } });
+        return [read.map(({ title }) => title), ...rows];
+      });
     }
 
     line(row, attributes = {}, columns = this.columns) {
@@ -222,8 +272,9 @@ modelperf.tables = (() => {
       const printed = this.shown.slice(0, PRINTED_ROWS);
       this.body.replaceChildren(...printed.map((row, index) => this.#numbered(row, index)));
       const isCut = this.shown.length > printed.length;
+      const count = this.shown.reduce((total, { folded = 1 }) => total + folded, 0);
       this.#printNote.textContent = isCut
-        ? `The first ${PRINTED_ROWS} of ${wholeText(this.shown.length)} layers.` : "";
+        ? `The first ${PRINTED_ROWS} of ${wholeText(count)} layers.` : "";
     }
 
     #render() {
@@ -256,7 +307,7 @@ modelperf.tables = (() => {
     }
 
     #numbered(row, index) {
-      const line = this.lineOf(row, index);
+      const line = this.lineFor(row, index);
       line.setAttribute("aria-rowindex", index + 2);
       return line;
     }
@@ -280,6 +331,10 @@ modelperf.tables = (() => {
   // A box in which a wide table scrolls, also by keys.
   const scrollBox = (label, table) => el("div",
     { class: "layers-scroll", role: "region", "aria-label": label, tabindex: "0" }, table);
+
+  // A table that sorts in such a box, above the button that saves it.
+  const sortableBox = (label, made) => el("div", {}, scrollBox(label, made.table),
+    el("div", { class: "toolbar" }, made.csvButton(label.toLowerCase().replaceAll(" ", "-"))));
 
   const numberCell = (text, attributes = {}) =>
     el("td", { class: "number", text, ...attributes });
@@ -306,7 +361,7 @@ modelperf.tables = (() => {
       tone(ms, interval));
 
   return {
-    RowWindow, SortableTable, nameText, note, sortedBy, scrollBox, numberCell, textCell,
-    stackedCell, shareCell, changeCell,
+    RowWindow, SortableTable, nameText, note, sortedBy, scrollBox, sortableBox, numberCell,
+    textCell, stackedCell, shareCell, changeCell,
   };
 })();

@@ -5,9 +5,9 @@
 
   const { colors, el, format } = modelperf;
   const { chartBox, chartPart, chartText, logAxis, plot, tooltip } = modelperf.charts;
-  const { decimalsFor, isKnown, msText, shareText, sum } = modelperf.figures;
+  const { decimalsFor, isKnown, largest, msText, shareText, sum } = modelperf.figures;
   const { kindColor, kindMark, legend } = modelperf.layers;
-  const { SortableTable, nameText, numberCell, scrollBox, textCell } = modelperf.tables;
+  const { SortableTable, nameText, numberCell, sortableBox, stackedCell, textCell } = modelperf.tables;
 
   const GIGA = 1e9;
   const DASHES = ["solid", "dash", "dot", "dashdot"];
@@ -17,7 +17,7 @@
   const roofText = (share) => (share > 1 ? ">100 %" : shareText(share));
   const ofMacs = (roof, value) => (roof.macs ? value : null);
 
-  function columnsOf(decimals) {
+  function columnsOf(decimals, mostMs) {
     const figure = (id, title, read, text, note) => ({
       id, title, note, read, cell: (row) => numberCell(isKnown(read(row)) ? text(read(row)) : ""),
     });
@@ -29,8 +29,8 @@
         cell: ({ op_type: type, kind }) => textCell(type, kindMark(kind)) },
       figure("ms", "ms", (row) => row.ms, ms),
       figure("least", "least ms", (row) => row.least_ms, ms, "the time that its roof allows"),
-      figure("gain", "to gain, ms", (row) => row.gain_ms, ms, "the time that the roof would save"),
-      figure("doubt", "±", (row) => row.half_width_ms, ms, "half the interval of both times"),
+      { id: "gain", title: "to gain, ms", note: "the time that the roof would save, with its interval",
+        read: (row) => row.gain_ms, cell: (row) => gainCell(row, mostMs, ms) },
       figure("share", "share", (row) => row.share, roofText, roof),
       { id: "bound", title: "bound", isText: true, read: ({ bound }) => bound,
         cell: ({ bound }) => el("td", { class: "text", text: bound }) },
@@ -43,6 +43,16 @@
     ];
   }
 
+  // A bar as long as its part of the largest gain. It is faded if its interval reaches 0, so that the
+  // layer may be at its roof already.
+  function gainCell({ gain_ms: gain, gain_interval_ms: interval }, mostMs, ms) {
+    if (!isKnown(gain)) return numberCell("");
+    const bar = mostMs ? gain / mostMs : 0;
+    const isFaint = interval && interval[0] <= 0;
+    return stackedCell(ms(gain), interval && interval.map(ms).join(" … "), {
+      class: `number change bar${isFaint ? " faint" : ""}`, style: `--bar: ${bar}` });
+  }
+
   function nameCell({ name, layer }) {
     const open = { click: () => modelperf.kernels.open(layer) };
     const link = el("button", { type: "button", class: "link", on: open }, nameText(name));
@@ -51,13 +61,14 @@
 
   // The layers with most to gain stand first; if nothing ran, those with the most work.
   function tableOf(rows, decimals, hasRun) {
-    const columns = columnsOf(decimals).filter(({ read }) => rows.some((row) => isKnown(read(row))));
+    const mostMs = largest(rows.map((row) => row.gain_ms));
+    const columns = columnsOf(decimals, mostMs).filter(({ read }) => rows.some((row) => isKnown(read(row))));
     const sort = { id: hasRun ? "gain" : "least", isDescending: true };
     const name = "roofline-table sticky-head";
-    const table = new SortableTable({ class: name, sort, select: () => rows });
+    const table = new SortableTable({ class: name, sort, select: () => rows, kept: "roofs" });
     table.setColumns(columns);
-    const box = scrollBox("layers below their roofs", table.table);
-    box.classList.add("roofline-window");
+    const box = sortableBox("layers below their roofs", table);
+    box.firstChild.classList.add("roofline-window");
     return box;
   }
 

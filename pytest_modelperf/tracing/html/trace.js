@@ -5,7 +5,7 @@
 
   const { colorOf, colors, el } = modelperf;
   const { msText, shareText, sum, timeText, wholeText } = modelperf.figures;
-  const { SortableTable, nameText, numberCell, scrollBox } = modelperf.tables;
+  const { SortableTable, nameText, numberCell, sortableBox } = modelperf.tables;
 
   const [NS, LANE, HEAD, AXIS] = [1e6, 20, 22, 24];
   // Pixels, nanoseconds in view, rows of a table, and opacity.
@@ -52,7 +52,7 @@
     canvas, el("div", { style: `position: absolute; top: 0; width: 1px; height: ${height}px` }));
     const search = el("input", { type: "search", placeholder: "Find", "aria-label": "Find spans" });
     const [details, said] = [el("dl", { class: "facts", "aria-live": "polite" }), el("p")];
-    const sums = new SortableTable({ sort: { id: "own", isDescending: true },
+    const sums = new SortableTable({ kept: "sums", sort: { id: "own", isDescending: true },
       select: () => view.groups.slice(0, MOST_NAMES) });
     const kinds = new Set(spans.map(({ of }) => of.kind));
     const length = () => view.high - view.low;
@@ -237,7 +237,7 @@
       .map(([text, key]) => el("button", { type: "button", text, on: { click: () => KEYS[key]() } }));
     return { draw: drawNow, parts: [el("div", { class: "toolbar" }, search, ...buttons), box,
       el("p", { class: "hint", text: HINT }), said,
-      el("div", { class: "trace-both" }, details, scrollBox("Sums by name", sums.table))] };
+      el("div", { class: "trace-both" }, details, sortableBox("Sums by name", sums))] };
   }
 
   modelperf.charts.chartPart("trace", ({ data: { trace } }) => makeTimeline(read(trace)));

@@ -7,7 +7,7 @@
   const { decimalsFor, halfWidthText, isKnown, known, largest, speedupText, timeText, wholeText } =
     modelperf.figures;
   const { LayerFilters, kindMark } = modelperf.layers;
-  const { RowWindow, SortableTable, nameText, note, numberCell, scrollBox, sortedBy, stackedCell } =
+  const { RowWindow, SortableTable, nameText, note, numberCell, sortableBox, sortedBy, stackedCell } =
     modelperf.tables;
   const {
     VIEWS, choiceOf, columnsOf, drawSpeedups, hasSpeedups, heightOf, heightText, levelMarker,
@@ -30,7 +30,7 @@
     #chart = chartBox("The time of each layer type; the same figures are in the table below.");
     #hint = el("p", { class: "hint" });
     #table = new SortableTable({
-      class: "types-table whatif-types", sort: { id: "ms-0", isDescending: true },
+      class: "types-table whatif-types", kept: "types", sort: { id: "ms-0", isDescending: true },
       select: () => this.#rows(),
       lineOf: (row) => this.#table.line(row,
         { class: row.is_layer ? "" : "beside", "data-type": row.type }),
@@ -40,7 +40,7 @@
       this.#entry = entry;
       this.#decimals = decimalsFor(largest(entry.levels.map((level) => level.total_ms)));
       this.element =
-        el("div", {}, this.#chart, this.#hint, scrollBox("layer types", this.#table.table));
+        el("div", {}, this.#chart, this.#hint, sortableBox("layer types", this.#table));
     }
 
     show(choice) {
@@ -150,7 +150,7 @@
       this.#filters =
         new LayerFilters(entry.layers, measuresOf(entry), false, () => this.#rows.update());
       this.#rows = new RowWindow("layers", "No layer is like that.", {
-        sort: { id: hasTimes ? "ms-0" : "depth", isDescending: hasTimes },
+        kept: "sort", sort: { id: hasTimes ? "ms-0" : "depth", isDescending: hasTimes },
         select: () => this.#filters.select(),
         lineOf: (layer) => this.#line(layer),
       });

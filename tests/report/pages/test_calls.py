@@ -19,7 +19,7 @@ PARTS = """
     width: Number(button.style.getPropertyValue("--width")),
     heat: Number(button.style.getPropertyValue("--heat")),
     kind: button.classList[0],
-    title: button.title,
+    title: button.ariaDescription,
   },
 ])
 """

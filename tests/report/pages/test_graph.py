@@ -116,6 +116,45 @@ def test_enter_unfolds_the_stretch_that_is_chosen(open_data: OpenData) -> None:
     assert chosen(page).locator(".title").text_content() == "Op1"
 
 
+def columns(page: Page) -> list[float]:
+    """The left ends of the boxes that can be seen, from the left to the right."""
+    window = page.locator(WINDOW).bounding_box()
+    assert window is not None
+    lefts = page.locator(BOXES).evaluate_all(
+        "all => all.map((box) => box.getBoundingClientRect().x)"
+    )
+    return sorted({round(x) for x in lefts if window["x"] <= x < window["x"] + window["width"]})
+
+
+def test_a_tall_graph_goes_on_in_columns_that_fill_the_window(open_data: OpenData) -> None:
+    page = open_data(large(300), draws=False)
+    assert len(columns(page)) > 3
+    heights = page.locator(f"{BOXES} text").evaluate_all("""all => all.map((text) =>
+      parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)""")
+    assert min(heights) >= 11
+
+
+def test_a_phone_has_one_column(open_data: OpenData) -> None:
+    page = open_data(large(300), draws=False, viewport={"width": 390, "height": 900})
+    assert len(columns(page)) == 1
+
+
+def test_a_line_to_the_next_column_passes_no_box(open_data: OpenData) -> None:
+    page = open_data(large(300), draws=False)
+    page.get_by_role("button", name="show all").click()
+    crossing = page.evaluate("""() => {
+      const boxes = [...document.querySelectorAll("#graph .graph-box")]
+        .map((box) => box.transform.baseVal.consolidate().matrix);
+      const line = document.querySelector("#graph .graph-lines path");
+      const inside = ({ x, y }) => boxes.filter(({ e, f }) =>
+        x > e + 1 && x < e + 199 && y > f + 1 && y < f + 45);
+      const length = line.getTotalLength();
+      const at = [...Array(2000).keys()].map((step) => (length * step) / 2000);
+      return at.filter((way) => inside(line.getPointAtLength(way)).length).length;
+    }""")
+    assert crossing == 0
+
+
 def test_only_what_is_in_view_is_in_the_document(open_data: OpenData) -> None:
     page = open_data(large(2000), draws=False)
     page.get_by_role("button", name="every kernel").click()
@@ -155,7 +194,7 @@ def test_keys_and_buttons_zoom(open_data: OpenData) -> None:
 
 
 def test_a_drag_moves_the_picture_and_opens_nothing(open_data: OpenData) -> None:
-    page = open_data(sample_data.profile(), draws=False)
+    page = open_data(large(300), draws=False)
     box = page.locator(BOXES).nth(2)
     box.scroll_into_view_if_needed()
     before = box.bounding_box()
@@ -190,6 +229,7 @@ def test_side_by_side_each_side_has_its_own_kernels(pair: Page) -> None:
     assert graph["state"].count(3) + graph["state"].count(4) == 2
     assert pair.locator(BOXES).count() == 2 * len(graph["state"]) - 2
     assert pair.locator(f"{BOXES}.state-gone").count() == 1
+    assert pair.locator("#graph .graph-head").all_text_contents()[:2] == ["A", "B"]
 
 
 def test_a_picture_that_is_not_known_says_why(open_data: OpenData) -> None:

@@ -231,6 +231,14 @@ def test_only_cases_with_steps_are_shown_if_wanted(open_history: OpenHistory) ->
     assert page.locator(CARDS).count() == 2
 
 
+def test_the_last_verdict_has_its_colour(open_history: OpenHistory) -> None:
+    pills = open_history().locator(".history-cases .pill").all()
+    tones = {"regressed": "tone-bad", "improved": "tone-good", "passed": "tone-plain"}
+    assert pills
+    for pill in pills:
+        assert tones[pill.inner_text()] in (pill.get_attribute("class") or "")
+
+
 def test_the_table_sorts_itself_and_the_curves(open_history: OpenHistory) -> None:
     page = open_history()
     orders = {

@@ -103,6 +103,26 @@ def test_keys_alone_lead_to_a_type_and_to_the_details_of_a_layer(open_data: Open
     assert page.locator(".layer-details h3").inner_text() == f"/{layer}"
 
 
+def test_a_card_has_what_is_known_of_the_layer_at_the_pointer_and_at_the_focus(
+    open_data: OpenData,
+) -> None:
+    data = sample_data.profile()
+    page = open_data(data, draws=False)
+    conv = max(layers_of(data), key=lambda layer: layer["ms"][0] or 0.0)
+    card = page.locator(".icicle-card")
+    assert not card.is_visible()
+    part = page.locator(".icicle").get_by_role("button", name=conv["names"][0][1:], exact=True)
+    for show in (part.hover, part.focus):
+        show()
+        text = card.inner_text()
+        for fact in (conv["names"][0], conv["type"], conv["inputs"][0], conv["kernels"][0]):
+            assert fact in text
+        assert f"{conv['ms'][0]:.3f} ms" in text
+        page.mouse.move(0, 0)
+    page.locator("#icicle input").focus()
+    assert not card.is_visible()
+
+
 def test_a_button_leads_back_to_the_whole_model(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
     back = page.get_by_role("button", name="whole model")

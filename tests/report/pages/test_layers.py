@@ -26,6 +26,16 @@ SECTIONS = ("types", "depth", "kernels", "transitions")
 UNKNOWN = "\u2013"
 MINUS = "\u2212"
 
+# Unfolds the unchanged layers, whose row is the last.
+UNFOLD = """
+() => {
+  const box = document.querySelector(".kernels-window");
+  box.scrollTop = box.scrollHeight;
+  box.dispatchEvent(new Event("scroll"));
+  box.querySelector(".folded button")?.click();
+}
+"""
+
 # Reads every row of the table, as it is scrolled past.
 READ_ROWS = """
 () => {
@@ -145,6 +155,7 @@ def sort_by(page: Page, section: str, column: str) -> str | None:
 
 
 def shown_depths(page: Page) -> list[int]:
+    page.evaluate(UNFOLD)
     depths: list[int] = page.evaluate(READ_ROWS)
     return depths
 
@@ -542,6 +553,7 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
     data = mixed()
     order = in_order(layers_of(data), delta, is_descending=True)
     page = open_data(data, draws=False)
+    page.evaluate(UNFOLD)
     table, details = page.locator(".kernels-table"), page.locator("#kernels .layer-details")
     table.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
@@ -567,6 +579,7 @@ def test_only_rows_in_view_are_in_the_document(open_data: OpenData) -> None:
     data = sample_data.big(600)
     order = in_order(layers_of(data), delta, is_descending=True)
     page = open_data(data, draws=False)
+    page.evaluate(UNFOLD)
     rows, window = page.locator("#kernels tbody tr"), page.locator(".kernels-window")
     assert rows.count() < 80
     window.evaluate("box => { box.scrollTop = box.scrollHeight; }")
@@ -585,6 +598,7 @@ def test_a_key_reaches_the_last_of_many_rows_above_the_edge_of_the_window(
     open_data: OpenData,
 ) -> None:
     page = open_data(sample_data.big(2000), draws=False)
+    page.evaluate(UNFOLD)
     page.locator(".kernels-table").focus()
     page.keyboard.press("End")
     current = page.locator("#kernels tr.current")

@@ -65,16 +65,21 @@ def test_a_column_of_several_units_is_left_as_it_is(open_page: OpenPage) -> None
     assert page.locator("#overview td.number").evaluate_all(PADS) == ["", ""]
 
 
-def test_a_table_of_a_closed_case_is_aligned_when_it_is_opened(open_page: OpenPage) -> None:
+def test_a_table_of_a_closed_case_is_aligned_too(open_page: OpenPage) -> None:
     rows = Rows(table_of("1.25 ms", "9.5 ms"))
     section = Section(title="b1-c1", sentence="1 ms", blocks=(rows,), is_open=False)
     report = Report(title="", blocks=(section,))
     page = open_page(without_charts(render_case_page({"models": []}, report)))
     figures = page.locator("#overview td.number")
-    assert figures.evaluate_all(PADS) == ["", ""]
-    page.locator("summary").click()
-    page.wait_for_function("document.querySelector('#overview wbr')")
     assert figures.evaluate_all(PADS) == ["", "1ch"]
+
+
+def test_a_table_of_the_overview_is_saved_as_it_reads(open_page: OpenPage) -> None:
+    page = opened(open_page, "1.25 ms", "9.5 ms")
+    with page.expect_download() as found:
+        page.locator("#overview").get_by_role("button", name="CSV").click()
+    lines = found.value.path().read_text("utf-8").splitlines()
+    assert lines == ["case,figure", f"{NAME},1.25 ms", f"{NAME},9.5 ms"]
 
 
 def test_a_name_breaks_after_what_joins_its_words_alone(open_page: OpenPage) -> None:

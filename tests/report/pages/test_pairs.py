@@ -125,6 +125,33 @@ def test_the_address_keeps_the_order_the_filter_and_the_layer(open_data: OpenDat
     assert page.locator("#kernels .layer-details h3").inner_text() == title
 
 
+def test_the_address_keeps_the_order_and_the_ticks_of_types(open_data: OpenData) -> None:
+    page = open_data(sample_data.profile(), draws=False)
+    page.locator("#types thead").get_by_role("button", name="layers").click()
+    page.locator("#types tbody input").nth(1).uncheck()
+    texts = page.locator("#types tbody").all_inner_texts()
+    page.reload()
+    wait_until_drawn(page)
+    assert page.locator("#types tbody").all_inner_texts() == texts
+    ticks = page.locator("#types tbody input")
+    assert [ticks.nth(at).is_checked() for at in range(3)] == [True, False, True]
+
+
+def test_unchanged_layers_are_one_row_that_opens(open_data: OpenData) -> None:
+    data = sample_data.comparison()
+    layers = data["models"][0]["cases"][0]["layers"]
+    for layer in layers[2:]:
+        layer.update(ms=[0.25, 0.25], change_ms=0.0, change_interval_ms=[-0.01, 0.01])
+        layer.update(states=["ran", "ran"], fused=[[], []])
+    page = open_data(data, draws=False)
+    rows = page.locator("#kernels tbody tr[id]")
+    folded = page.locator("#kernels .folded button")
+    shown = rows.count()
+    assert folded.inner_text() == f"{len(layers) - shown} unchanged layers"
+    folded.click()
+    assert rows.count() == len(layers)
+
+
 def test_a_table_is_saved_as_csv_with_plain_values(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
     with page.expect_download() as found:
@@ -133,3 +160,8 @@ def test_a_table_is_saved_as_csv_with_plain_values(open_data: OpenData) -> None:
     assert lines[0].startswith("#,name,type,ms")
     layers = page.evaluate("document.querySelector('#kernels .kernels-table').ariaRowCount")
     assert len(lines) == int(layers)
+    with page.expect_download() as found:
+        page.locator("#types").get_by_role("button", name="CSV").click()
+    lines = found.value.path().read_text("utf-8").splitlines()
+    assert lines[0].startswith("layer type,ms,share")
+    assert len(lines) == 1 + page.locator("#types tbody tr").count()

@@ -73,6 +73,18 @@ def test_each_layer_has_a_row_and_what_the_terminal_says_stands_beside(
     assert page.locator(".layer-details h3").inner_text() == names[0]
 
 
+def test_a_gain_has_its_interval_and_is_faint_if_that_reaches_zero(
+    page: Page, roofline: Roofline
+) -> None:
+    cells = page.locator("#roofline tbody td.change")
+    for at, roof in enumerate(roofline.layers):
+        assert roof.gain_interval_ns is not None
+        low, high = (f"{bound / 1e6:.3f}" for bound in roof.gain_interval_ns)
+        assert cells.nth(at).locator("small").inner_text() == f"{low} … {high}"
+        is_faint = "faint" in (cells.nth(at).get_attribute("class") or "").split()
+        assert is_faint == (roof.gain_interval_ns[0] <= 0)
+
+
 def test_a_page_without_a_roofline_has_no_part_for_it(open_page: OpenPage) -> None:
     html = render_profile_page(measured_classifier(), additions=roofline_additions({}))
     assert open_page(without_charts(html)).locator("#roofline").count() == 0

@@ -385,9 +385,10 @@
       bounds((point) => point.per_second_interval),
     ];
     const tables = model.points.map((points, side) => {
-      const made = new SortableTable({ sort: { id: null }, select: () => points });
+      const made = new SortableTable({
+        kept: `points-${side}`, sort: { id: null }, select: () => points,
+      });
       made.setColumns(columns);
-      modelperf.cases.alignFigures(made.table);
       return [el("h4", {}, `${title(model.sides[side])} `, made.csvButton("configurations")),
         el("div", { class: "scroll", tabindex: "0" }, made.table)];
     });

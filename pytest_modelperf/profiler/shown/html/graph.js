@@ -168,6 +168,7 @@
 
     // How an item or the frame of a part looks.
     #look(item) {
+      if ("head" in item) return { text: sideLabel(this.#view, item.head) };
       if ("module" in item) return { text: item.module, title: item.module, tone: "module" };
       if ("part" in item) return this.#lookOfPart(this.#graph.parts[item.part]);
       return item.boxes ? this.#lookOfFold(item) : this.#lookOfBox(item);
@@ -226,7 +227,9 @@
 
     #place(stays = null) {
       const from = stays?.item;
-      this.#places = new Places(this.#graph, this.#open, this.#isApart, this.#modules);
+      this.#places = new Places(
+        this.#graph, this.#open, this.#isApart, this.#modules, this.#window.room,
+      );
       const to = stays && this.#places.itemOf(stays.box, this.#isApart ? from.side : null);
       this.#current = to ?? null;
       this.#window.mark(this.#current);
@@ -284,14 +287,14 @@
         this.#open.add(of().fold);
         this.#place();
       }
-      this.#moveTo(of());
-      this.#window.centre(of());
+      this.#moveTo(of(), true);
     }
 
-    #moveTo(item) {
+    #moveTo(item, isFar = false) {
       this.#current = item;
       this.#window.mark(item);
-      this.#window.reveal(item);
+      if (isFar) this.#window.centre(item);
+      else this.#window.reveal(item);
       if (this.#details.isOpen && !item.boxes) this.#openBox(item.box);
       this.#say();
     }

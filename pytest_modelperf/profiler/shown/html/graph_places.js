@@ -5,6 +5,12 @@ modelperf.graphPlaces = (() => {
   const BOX = { width: 200, height: 46 };
   const LANE = 228;
   const ROW = 78;
+  // The room between two columns, in which lines lead up to the next one.
+  const GUTTER = 64;
+  // The room above the columns for the names of their sides.
+  const HEAD = 26;
+  // How full a column is at least, of those before the last.
+  const FULL = 0.75;
   const STATES = ["same", "changed", "re-fused", "new", "gone"];
   // What stands on one side only is hidden on the other.
   const MISSING = [STATES.indexOf("new"), STATES.indexOf("gone")];
@@ -36,42 +42,89 @@ modelperf.graphPlaces = (() => {
     items = [];
     edges = [];
     frames = [];
-    lines;
-    width;
+    heads = [];
+    lines = [];
+    width = 0;
     height;
     // The item that shows a box, by side.
     #shown = [];
 
     // `open` has the stretches that are not folded; `isApart` draws each side by itself. `modules`
-    // has the name of the module that each box is of, or null.
-    constructor(graph, open, isApart, modules) {
+    // has the name of the module that each box is of, or null. `room` is the size of the window.
+    constructor(graph, open, isApart, modules, room) {
       const { lineOfRow, folds, count } = linesOf(graph, open);
       const lanes = Math.max(most(graph.lane), most(graph.way)) + 1;
-      this.lines = Array.from({ length: count }, () => []);
       for (const side of isApart ? [0, 1] : [null]) {
         this.#placeSide(graph, side, { lineOfRow, folds, left: side ? lanes : 0 });
       }
-      const places = this.#closeLanes(lanes);
+      const used = new Set(this.items.map(({ x }) => x)).size;
+      this.#placeColumns(this.#starts(count, used, room), lanes, isApart ? HEAD : 0);
       for (const shown of this.#shown) {
         this.#frame("module", modules, shown.map((item) => (item?.boxes ? null : item)), 14);
         this.#frame("part", graph.part, shown, 9);
       }
-      this.width = most([...places.values()]) + BOX.width;
-      this.height = count * ROW - (ROW - BOX.height);
+      this.height = this.items.reduce((end, { y }) => Math.max(end, y + BOX.height), 0);
     }
 
-    // What is folded leaves lanes empty: those that are used move together.
-    #closeLanes(lanes) {
-      const used = new Set(this.items.map(({ x }) => x));
-      for (const { way } of this.edges) if (way !== null) used.add(way);
-      const places = new Map();
-      for (const lane of [...used].sort((one, other) => one - other)) {
-        const gap = lane >= lanes ? 0.5 : 0;
-        places.set(lane, (places.size + gap) * LANE);
+    // The first line of each column. A picture that is taller than its window goes on in the next column,
+    // so that it gets the form of the window; it is parted where the fewest lines cross.
+    #starts(count, lanes, { width, height }) {
+      const fitting = Math.sqrt((count * lanes * LANE * height) / (ROW * width));
+      const rows = Math.floor(Math.max(height / ROW, fitting));
+      if (count <= rows || width < 2 * LANE) return [0];
+      const crossing = new Array(count + 1).fill(0);
+      for (const { from, to } of this.edges) {
+        for (let line = from.line + 1; line <= to.line; line += 1) crossing[line] += 1;
       }
-      for (const item of this.items) item.x = places.get(item.x);
-      for (const edge of this.edges) edge.way = places.get(edge.way) ?? null;
-      return places;
+      const longest = Math.ceil(count / Math.ceil(count / rows));
+      const starts = [0];
+      while (count - starts.at(-1) > longest) {
+        let best = starts.at(-1) + longest;
+        const least = best - (1 - FULL) * longest;
+        for (let line = best; line >= least; line -= 1) {
+          if (crossing[line] < crossing[best]) best = line;
+        }
+        starts.push(best);
+      }
+      return starts;
+    }
+
+    // What is folded leaves lanes empty: those that a column uses move together. A line to another
+    // column leads through the gutter before it.
+    #placeColumns(starts, lanes, top) {
+      const columnOf = ({ line }) => starts.findLastIndex((start) => start <= line);
+      const columns = starts.map(() => ({ items: [], used: new Set() }));
+      for (const item of this.items) {
+        item.column = columnOf(item);
+        columns[item.column].items.push(item);
+        columns[item.column].used.add(item.x);
+      }
+      const isWithin = ({ from, to }) => from.column === to.column;
+      for (const edge of this.edges) {
+        if (isWithin(edge) && edge.way !== null) columns[edge.from.column].used.add(edge.way);
+      }
+      columns.forEach((column, at) => {
+        column.left = at && this.width + GUTTER;
+        const places = [...column.used].sort((one, other) => one - other);
+        column.x = new Map(places.map((lane, place) =>
+          [lane, column.left + (place + (lane >= lanes ? 0.5 : 0)) * LANE]));
+        this.width = most([...column.x.values()]) + BOX.width;
+        for (const item of column.items) {
+          item.line -= starts[at];
+          Object.assign(item, { x: column.x.get(item.x), y: top + item.line * ROW });
+          (this.lines[item.line] ??= []).push(item);
+        }
+        const isOf = (side) => (item) => item.side === side;
+        for (const side of [0, 1].filter((each) => column.items.some(isOf(each)))) {
+          const x = Math.min(...column.items.filter(isOf(side)).map((item) => item.x));
+          this.heads.push({ side, x, y: top });
+        }
+      });
+      for (const edge of this.edges) {
+        const { x, left } = columns[edge.to.column];
+        edge.gutter = isWithin(edge) ? null : left - GUTTER / 2;
+        edge.way = edge.gutter === null ? x.get(edge.way) ?? null : null;
+      }
     }
 
     itemOf(box, side) {
@@ -98,9 +151,8 @@ modelperf.graphPlaces = (() => {
     }
 
     #add(item, lane, left) {
-      Object.assign(item, { x: left + lane, y: item.line * ROW, feeders: [], readers: [] });
+      Object.assign(item, { x: left + lane, feeders: [], readers: [] });
       item.index = this.items.push(item) - 1;
-      this.lines[item.line].push(item);
       return item;
     }
 
@@ -125,19 +177,22 @@ modelperf.graphPlaces = (() => {
       });
     }
 
-    // A frame around the boxes of each group. One that others are in, too, has no frame as a module.
+    // A frame around the boxes of each group in each column. One that others are in, too, has no frame
+    // as a module.
     #frame(kind, groups, shown, margin) {
       const found = new Map();
       groups.forEach((group, box) => {
         const item = shown[box];
         if (group === null || !item) return;
-        const { x, y } = item;
-        const [left, top, right, bottom] = found.get(group) ?? [x, y, x, y];
-        found.set(group, [
-          Math.min(left, x), Math.min(top, y), Math.max(right, x), Math.max(bottom, y),
-        ]);
+        const { x, y, column } = item;
+        const key = `${column} ${group}`;
+        const { left, top, right, bottom } = found.get(key) ?? { left: x, top: y, right: x, bottom: y };
+        found.set(key, {
+          group, left: Math.min(left, x), top: Math.min(top, y),
+          right: Math.max(right, x), bottom: Math.max(bottom, y),
+        });
       });
-      for (const [group, [left, top, right, bottom]] of found) {
+      for (const { group, left, top, right, bottom } of found.values()) {
         const isOther = ({ x, y, box }) => x >= left && x <= right && y >= top && y <= bottom &&
           groups[box] !== group;
         if (kind === "module" && (top === bottom || this.items.some(isOther))) continue;
@@ -161,11 +216,14 @@ modelperf.graphPlaces = (() => {
   }
 
   // From the bottom of a box to the top of another, aside of the boxes between.
-  function pathOf({ from, to, way }) {
+  function pathOf({ from, to, way, gutter }) {
     const half = BOX.width / 2;
     const [x0, y0] = [from.x + half, from.y + BOX.height];
     const [x1, y1] = [to.x + half, to.y];
     const gap = ROW - BOX.height;
+    if (gutter !== null) {
+      return `M${x0} ${y0}V${y0 + gap / 2}H${gutter}V${y1 - gap / 2}H${x1}V${y1}`;
+    }
     if (way === null) return `M${x0} ${y0}${curve(x0, y0, x1, y1)}`;
     const x = way + half;
     return `M${x0} ${y0}${curve(x0, y0, x, y0 + gap)}V${y1 - gap}${curve(x, y1 - gap, x1, y1)}`;
@@ -177,5 +235,5 @@ modelperf.graphPlaces = (() => {
     return `C${x0} ${middle} ${x1} ${middle} ${x1} ${y1}`;
   }
 
-  return { BOX, ROW, STATES, Places, pathOf };
+  return { BOX, LANE, ROW, STATES, Places, pathOf };
 })();

@@ -1,9 +1,9 @@
-// The window on a graph: draws what is in view, and moves by drag, wheel, keys and the map.
+// The window on a graph: draws what is in view. It scrolls; a mouse drags it, too.
 modelperf.graphView = (() => {
   "use strict";
 
-  const { colors, el, svg } = modelperf;
-  const { BOX, ROW, pathOf } = modelperf.graphPlaces;
+  const { el, svg } = modelperf;
+  const { BOX, LANE, ROW, pathOf } = modelperf.graphPlaces;
 
   const ZOOM = { least: 0.02, most: 2.5 };
   // Below this scale texts cannot be read, and are not drawn.
@@ -13,12 +13,11 @@ modelperf.graphView = (() => {
   const MARGIN = 24;
   // How many characters fit into a line of a box: its title with the figure, and its name.
   const TEXT = { title: 25, name: 29 };
-  // A finger or mouse that moves less than this has clicked.
+  // A mouse that moves less than this has clicked.
   const CLICK = 5;
-  const MAP = { width: 96, height: 140 };
 
-  // On a phone the map would cover the picture.
-  const LEAST_FOR_MAP = 440;
+  // Whether a far place is reached by a visible way.
+  const FLIES = matchMedia("(prefers-reduced-motion: no-preference)");
 
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
@@ -27,23 +26,18 @@ modelperf.graphView = (() => {
 
   class GraphView {
     element;
-    #window;
-    #canvas = el("canvas", { class: "graph-map", "aria-hidden": "true" });
     #frames = svg("g", {});
     #lines = svg("g", { class: "graph-lines" });
     #boxes = svg("g", {});
     #world = svg("g", {});
+    #picture = svg("svg", { "aria-hidden": "true" });
     #places = null;
-    #map = null;
     #describe;
     #onClick;
     #scale = 1;
-    #x = 0;
-    #y = 0;
     #drawn = "";
     #current = null;
     #found = new Set();
-    #pointers = new Map();
     #moved = 0;
 
     // `describe` tells how an item looks; `onClick` gets the item that was clicked.
@@ -51,142 +45,164 @@ modelperf.graphView = (() => {
       this.#describe = describe;
       this.#onClick = onClick;
       this.#world.append(this.#frames, this.#lines, this.#boxes);
-      this.#window = el("div", {
+      this.#picture.append(this.#world);
+      this.element = el("div", {
         class: "graph-window", tabindex: "0", role: "application", "aria-label": label,
         "aria-describedby": hint,
-      });
-      const picture = svg("svg", { "aria-hidden": "true" }, this.#world);
-      this.#window.append(picture, this.#canvas);
-      this.element = this.#window;
-      this.#listen();
-      new ResizeObserver(() => this.#resize()).observe(this.#window);
+        on: {
+          scroll: () => this.#render(),
+          pointerdown: () => { this.#moved = 0; },
+          pointermove: (event) => this.#drag(event),
+          click: (event) => this.#click(event),
+        },
+      }, this.#picture);
+      this.element.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+      new ResizeObserver(() => this.#resize()).observe(this.element);
     }
 
     // Draws other places; the item that `stays` keeps its place on the screen.
     show(places, stays = null) {
-      this.#map = null;
-      if (stays) {
-        this.#x += (stays.from.x - stays.to.x) * this.#scale;
-        this.#y += (stays.from.y - stays.to.y) * this.#scale;
-      }
+      const [x, y] = stays ? this.#onScreen(stays.from) : [0, 0];
       this.#places = places;
       this.#drawn = "";
+      this.#setScale(this.#scale);
+      if (stays) this.#moveTo(stays.to, x, y);
       this.#render();
     }
 
     // The whole width in view, as long as texts are easy to read; the top or a given item in the middle.
     fit(item = null) {
-      const { width } = this.#size();
-      const whole = (width - 2 * MARGIN) / Math.max(1, this.#places.width);
-      this.#scale = Math.max(LEGIBLE, Math.min(1, whole));
-      this.centre(item ?? this.#places.items[0]);
-      this.#y = item ? Math.min(this.#y, MARGIN) : MARGIN;
-      if (whole >= this.#scale) this.#x = (width - this.#places.width * this.#scale) / 2;
+      const { width } = this.room;
+      this.#setScale(Math.max(LEGIBLE, Math.min(1, (width * LEGIBLE) / this.#places.width)));
+      this.element.scrollTo(0, 0);
+      if (item) this.centre(item, "instant");
       this.#render();
     }
 
     // All of it in view, however small.
     fitWhole() {
-      const { width, height } = this.#size();
-      const scales = [
-        (width - 2 * MARGIN) / this.#places.width, (height - 2 * MARGIN) / this.#places.height,
-      ];
-      this.#scale = Math.max(ZOOM.least, Math.min(1, ...scales));
-      this.#x = (width - this.#places.width * this.#scale) / 2;
-      this.#y = MARGIN;
+      const { width, height } = this.room;
+      const scales = [width / this.#places.width, height / this.#places.height];
+      this.#setScale(Math.max(ZOOM.least, Math.min(1, LEGIBLE * Math.min(...scales))));
       this.#render();
     }
 
-    centre(item) {
-      const { width, height } = this.#size();
-      this.#x = width / 2 - (item.x + BOX.width / 2) * this.#scale;
-      this.#y = height / 2 - (item.y + BOX.height / 2) * this.#scale;
-      this.#render();
+    centre(item, behavior = FLIES.matches ? "smooth" : "instant") {
+      const { clientWidth, clientHeight } = this.element;
+      const [x, y] = this.#onScreen(item);
+      const [width, height] = [BOX.width * this.#scale, BOX.height * this.#scale];
+      this.element.scrollBy({
+        left: x + (width - clientWidth) / 2, top: y + (height - clientHeight) / 2, behavior,
+      });
     }
 
     // Moves only as far as is needed to see an item.
     reveal(item) {
-      const { width, height } = this.#size();
-      const left = this.#x + item.x * this.#scale;
-      const top = this.#y + item.y * this.#scale;
-      this.#x += inside(left, BOX.width * this.#scale, width) - left;
-      this.#y += inside(top, BOX.height * this.#scale, height) - top;
-      this.#render();
+      const { clientWidth, clientHeight } = this.element;
+      const [x, y] = this.#onScreen(item);
+      this.#moveTo(item,
+        inside(x, BOX.width * this.#scale, clientWidth),
+        inside(y, BOX.height * this.#scale, clientHeight));
     }
 
     mark(item) {
       this.#current = item;
-      this.#drawn = "";
-      this.#render();
+      this.repaint();
     }
 
     highlight(boxes) {
       this.#found = boxes;
-      this.#drawn = "";
-      this.#render();
+      this.repaint();
     }
 
     zoom(factor, at = null) {
-      const { width, height } = this.#size();
-      const [x, y] = at ?? [width / 2, height / 2];
-      const scale = Math.max(ZOOM.least, Math.min(ZOOM.most, this.#scale * factor));
-      this.#x = x - ((x - this.#x) * scale) / this.#scale;
-      this.#y = y - ((y - this.#y) * scale) / this.#scale;
-      this.#scale = scale;
+      const { clientWidth, clientHeight, scrollLeft, scrollTop } = this.element;
+      const [x, y] = at ?? [clientWidth / 2, clientHeight / 2];
+      const here = {
+        x: (scrollLeft + x - this.#left) / this.#scale, y: (scrollTop + y - MARGIN) / this.#scale,
+      };
+      this.#setScale(Math.max(ZOOM.least, Math.min(ZOOM.most, this.#scale * factor)));
+      this.#moveTo(here, x, y);
       this.#render();
     }
 
     repaint() {
-      this.#map = null;
       this.#drawn = "";
       this.#render();
     }
 
-    #size() {
-      return { width: this.#window.clientWidth, height: this.#window.clientHeight };
+    // How much of a picture fits into the window while texts are easy to read.
+    get room() {
+      const { clientWidth, clientHeight } = this.element;
+      return {
+        width: (clientWidth - 2 * MARGIN) / LEGIBLE, height: (clientHeight - 2 * MARGIN) / LEGIBLE,
+      };
+    }
+
+    // The place of the picture's left edge: a narrow one is in the middle.
+    get #left() {
+      const free = this.element.clientWidth - this.#places.width * this.#scale;
+      return Math.max(MARGIN, free / 2);
+    }
+
+    #setScale(scale) {
+      this.#scale = scale;
+      this.#picture.setAttribute("width", this.#places.width * scale + 2 * MARGIN);
+      this.#picture.setAttribute("height", this.#places.height * scale + 2 * MARGIN);
+      this.#world.setAttribute("transform", `translate(${this.#left} ${MARGIN}) scale(${scale})`);
+    }
+
+    #onScreen({ x, y }) {
+      const { scrollLeft, scrollTop } = this.element;
+      return [this.#left + x * this.#scale - scrollLeft, MARGIN + y * this.#scale - scrollTop];
+    }
+
+    // Scrolls so that a place of the picture is at this place of the window.
+    #moveTo(place, left, top) {
+      const [x, y] = this.#onScreen(place);
+      this.element.scrollBy({ left: x - left, top: y - top, behavior: "instant" });
     }
 
     // The details beside it take room: what they are about stays in sight.
     #resize() {
-      if (this.#current && this.#places) this.reveal(this.#current);
-      else this.#render();
+      if (!this.#places) return;
+      this.#setScale(this.#scale);
+      if (this.#current) this.reveal(this.#current);
+      this.#render();
     }
 
     // -- drawing
 
     #render() {
-      const { width, height } = this.#size();
-      if (!this.#places || !width) return;
-      this.#keepInReach(width, height);
-      this.#world.setAttribute(
-        "transform", `translate(${this.#x} ${this.#y}) scale(${this.#scale})`,
-      );
+      const { clientWidth, clientHeight, scrollLeft, scrollTop } = this.element;
+      if (!this.#places || !clientWidth) return;
       const far = this.#scale < READABLE;
-      // A screen more on each side, so that a small move draws nothing.
-      const page = Math.max(1, Math.ceil(height / ROW / this.#scale));
-      const top = Math.floor(-this.#y / this.#scale / ROW / page) * page;
-      const [first, last] = [top - page, top + 3 * page];
-      const drawn = `${first} ${last} ${far}`;
-      if (drawn !== this.#drawn) {
-        this.#drawn = drawn;
-        this.#world.classList.toggle("far", far);
-        this.#draw(first, last, far);
-      }
-      this.#drawMap(width, height);
+      // Half a screen more than is in view, so that a small move draws nothing.
+      const [stepX, stepY] = [clientWidth / this.#scale / 2, clientHeight / this.#scale / 2];
+      const left = Math.floor((scrollLeft - this.#left) / this.#scale / stepX) * stepX;
+      const top = Math.floor((scrollTop - MARGIN) / this.#scale / stepY) * stepY;
+      const drawn = `${left} ${top} ${this.#scale}`;
+      if (drawn === this.#drawn) return;
+      this.#drawn = drawn;
+      this.#world.classList.toggle("far", far);
+      this.#draw({ left, top, right: left + 3 * stepX, bottom: top + 3 * stepY }, far);
     }
 
-    // Some of the picture stays in sight.
-    #keepInReach(width, height) {
-      const [w, h] = [this.#places.width * this.#scale, this.#places.height * this.#scale];
-      this.#x = Math.max(width / 2 - w - BOX.width, Math.min(width / 2 + BOX.width, this.#x));
-      this.#y = Math.max(height / 2 - h, Math.min(height / 2, this.#y));
-    }
-
-    #draw(first, last, far) {
-      const isInView = (from, to) => from <= last && to >= first;
-      const lines = this.#places.lines.slice(Math.max(0, first), last + 1).flat();
-      this.#boxes.replaceChildren(...lines.map((item) => this.#box(item, far)));
-      const edges = this.#places.edges.filter(({ from, to }) => isInView(from.line, to.line));
+    #draw({ left, top, right, bottom }, far) {
+      const isInView = ({ x, y, width = BOX.width, height = BOX.height }) =>
+        x <= right && x + width >= left && y <= bottom && y + height >= top;
+      const lines = this.#places.lines
+        .slice(Math.max(0, Math.floor(top / ROW) - 1), Math.ceil(bottom / ROW)).flat()
+        .filter(isInView).sort((one, other) => one.index - other.index);
+      this.#boxes.replaceChildren(
+        ...this.#places.heads.map((head) => this.#head(head)),
+        ...lines.map((item) => this.#box(item, far)),
+      );
+      const edges = this.#places.edges.filter(({ from, to, way }) => {
+        const [x, y] = [Math.min(from.x, to.x, way ?? from.x), Math.min(from.y, to.y)];
+        const width = Math.max(from.x, to.x, way ?? from.x) - x + LANE;
+        return isInView({ x, y, width, height: Math.max(from.y, to.y) - y + ROW });
+      });
       const groups = new Map();
       for (const edge of edges) {
         const near = edge.from === this.#current || edge.to === this.#current;
@@ -196,9 +212,13 @@ modelperf.graphView = (() => {
       this.#lines.replaceChildren(
         ...[...groups].map(([name, d]) => svg("path", { class: name.trim(), d })),
       );
-      const frames = this.#places.frames.filter(({ y, height }) =>
-        isInView(y / ROW, (y + height) / ROW));
+      const frames = this.#places.frames.filter(isInView);
       this.#frames.replaceChildren(...frames.flatMap((frame) => this.#frame(frame, far)));
+    }
+
+    // The name of a side above its part of a column.
+    #head({ side, x, y }) {
+      return svg("text", { class: "graph-head", x, y: y - 30 }, this.#describe({ head: side }).text);
     }
 
     #box(item, far) {
@@ -239,137 +259,28 @@ modelperf.graphView = (() => {
       return [rect, svg("text", label, text)];
     }
 
-    // -- the map
+    // -- pointers: a finger scrolls by itself
 
-    #drawMap(width, height) {
-      const { width: w, height: h } = this.#places;
-      const isWhole = this.#x >= 0 && this.#y >= 0
-        && this.#x + w * this.#scale <= width && this.#y + h * this.#scale <= height;
-      this.#canvas.hidden = isWhole || width < LEAST_FOR_MAP;
-      if (this.#canvas.hidden) return;
-      const scale = [MAP.width / (w + BOX.width), MAP.height / (h + ROW)];
-      this.#map ??= this.#paintMap(scale);
-      const { canvas, pen } = blankMap(this.#canvas);
-      pen.drawImage(this.#map, 0, 0, MAP.width, MAP.height);
-      pen.strokeStyle = getComputedStyle(canvas).color;
-      pen.strokeRect(
-        (-this.#x / this.#scale + BOX.width / 2) * scale[0],
-        (-this.#y / this.#scale + ROW / 2) * scale[1],
-        (width / this.#scale) * scale[0],
-        (height / this.#scale) * scale[1],
-      );
-    }
-
-    // All boxes, painted once: a move only moves the frame on them.
-    #paintMap(scale) {
-      const { canvas, pen } = blankMap(document.createElement("canvas"));
-      const { bad, good, muted } = colors();
-      const [boxWidth, boxHeight] = [
-        Math.max(1.5, BOX.width * scale[0]), Math.max(1, BOX.height * scale[1]),
-      ];
-      for (const item of this.#places.items) {
-        const { heat, tone } = this.#describe(item);
-        const [x, y] = [(item.x + BOX.width / 2) * scale[0], (item.y + ROW / 2) * scale[1]];
-        pen.globalAlpha = 0.3;
-        pen.fillStyle = muted;
-        pen.fillRect(x, y, boxWidth, boxHeight);
-        pen.globalAlpha = heat;
-        pen.fillStyle = tone === "better" ? good : bad;
-        pen.fillRect(x, y, boxWidth, boxHeight);
-      }
-      return canvas;
-    }
-
-    #goTo(event) {
-      const box = this.#canvas.getBoundingClientRect();
-      const { width, height } = this.#size();
-      const x = ((event.clientX - box.left) / MAP.width) * (this.#places.width + BOX.width);
-      const y = ((event.clientY - box.top) / MAP.height) * (this.#places.height + ROW);
-      this.#x = width / 2 - (x - BOX.width / 2) * this.#scale;
-      this.#y = height / 2 - (y - ROW / 2) * this.#scale;
-      this.#render();
-    }
-
-    // -- pointers
-
-    #listen() {
-      const on = (type, listener, options) =>
-        this.#window.addEventListener(type, listener, options);
-      on("pointerdown", (event) => this.#press(event));
-      on("pointermove", (event) => this.#move(event));
-      on("pointerup", (event) => this.#release(event));
-      on("pointercancel", (event) => this.#pointers.delete(event.pointerId));
-      on("wheel", (event) => this.#wheel(event), { passive: false });
-    }
-
-    #press(event) {
-      if (event.button) return;
-      this.#pointers.set(event.pointerId, event);
-      this.#moved = 0;
-      if (event.target === this.#canvas) this.#goTo(event);
-    }
-
-    #move(event) {
-      const last = this.#pointers.get(event.pointerId);
-      if (!last) return;
-      this.#pointers.set(event.pointerId, event);
-      const [dx, dy] = [event.clientX - last.clientX, event.clientY - last.clientY];
-      this.#moved += Math.abs(dx) + Math.abs(dy);
+    #drag(event) {
+      if (!(event.buttons & 1) || event.pointerType !== "mouse") return;
+      this.#moved += Math.abs(event.movementX) + Math.abs(event.movementY);
       if (this.#moved < CLICK) return;
       // Captured late: a click is that of the box below the pointer.
-      this.#window.setPointerCapture(event.pointerId);
-      const others = [...this.#pointers.values()].filter((each) => each !== event);
-      if (last.target === this.#canvas) this.#goTo(event);
-      else if (others.length) this.#pinch(last, event, others[0]);
-      else {
-        this.#x += dx;
-        this.#y += dy;
-        this.#render();
-      }
+      this.element.setPointerCapture(event.pointerId);
+      this.element.scrollBy({ left: -event.movementX, top: -event.movementY, behavior: "instant" });
     }
 
-    #pinch(last, now, other) {
-      const gap = (one) =>
-        Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY) || 1;
-      this.zoom(gap(now) / gap(last), this.#within(other));
+    #click({ target }) {
+      const index = target.closest("[data-item]")?.dataset.item;
+      if (index !== undefined && this.#moved < CLICK) this.#onClick(this.#places.items[Number(index)]);
     }
 
-    #release(event) {
-      const pressed = this.#pointers.delete(event.pointerId);
-      if (!pressed || this.#moved >= CLICK || this.#pointers.size) return;
-      const index = event.target.closest("[data-item]")?.dataset.item;
-      if (index !== undefined) this.#onClick(this.#places.items[Number(index)]);
-    }
-
-    // Without the focus the wheel scrolls the page, as it does at the end of the picture.
     #wheel(event) {
-      if (event.ctrlKey || event.metaKey) {
-        this.zoom(Math.exp(-event.deltaY / 300), this.#within(event));
-      } else {
-        if (document.activeElement !== this.#window) return;
-        const [x, y] = [this.#x, this.#y];
-        const factor = event.deltaMode ? 20 : 1;
-        this.#x -= event.deltaX * factor;
-        this.#y -= event.deltaY * factor;
-        this.#render();
-        if (x === this.#x && y === this.#y) return;
-      }
+      if (!event.ctrlKey && !event.metaKey) return;
+      const box = this.element.getBoundingClientRect();
+      this.zoom(Math.exp(-event.deltaY / 300), [event.clientX - box.left, event.clientY - box.top]);
       event.preventDefault();
     }
-
-    #within(event) {
-      const box = this.#window.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    }
-  }
-
-  // An empty map, as sharp as the screen.
-  function blankMap(canvas) {
-    const ratio = window.devicePixelRatio || 1;
-    Object.assign(canvas, { width: MAP.width * ratio, height: MAP.height * ratio });
-    const pen = canvas.getContext("2d");
-    pen.scale(ratio, ratio);
-    return { canvas, pen };
   }
 
   // The place nearest to `start` at which a length lies within the room.

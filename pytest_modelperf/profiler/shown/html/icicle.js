@@ -50,15 +50,19 @@
     return kernel && others ? `${kernel} + ${others} fused` : isSame ? null : kernel;
   }
 
-  function chartOf(whole, size) {
+  function chartOf(whole, size, side) {
     const decimals = decimalsFor(whole.value);
+    const costOf = ({ value }) => {
+      const share = shareText(whole.value ? value / whole.value : null);
+      return `${size.text ? size.text(value) : timeText(value, decimals)}, ${share}`;
+    };
     return new IcicleChart(whole, {
       label: "Types, layers and kernels by cost.",
       whole: "whole model",
-      describe: ({ title, value }) => {
-        const share = shareText(whole.value ? value / whole.value : null);
-        return `${title}: ${size.text ? size.text(value) : timeText(value, decimals)}, ${share}`;
-      },
+      describe: (part) => `${part.title}: ${costOf(part)}`,
+      factsOf: (part) => [
+        ...(part.item ? factsOf(part.item, side) : [["name", part.title]]), [size.title, costOf(part)],
+      ].filter(([, text]) => text),
       // A layer opens in the table of kernels.
       isOpened: ({ item }) => {
         if (item) modelperf.kernels.open(item);
@@ -66,6 +70,13 @@
       },
     });
   }
+
+  // What is known of a layer: its whole name, shapes, and its kernel if that is another name.
+  const factsOf = (layer, side) => [
+    ["name", layer.names[side]], ["type", layer.type],
+    ["input", layer.inputs[side]], ["output", layer.outputs[side]],
+    ["kernel", kernelOf(layer, side)],
+  ];
 
   function noteOf(layers, side, size) {
     const none = layers.filter((layer) => layer.is_layer && !isKnown(layer[size.id]?.[side])).length;
@@ -100,7 +111,7 @@
         }));
       }
       const whole = treeOf(view, layers, side, size);
-      const chart = chartOf(whole, size);
+      const chart = chartOf(whole, size, side);
       toolbar.append(chart.back, chart.search);
       const note = el("p", { class: "hint", text: noteOf(layers, side, size) });
       body.replaceChildren(...chart.parts, legend(whole.parts.map(({ kind }) => kind)), note);

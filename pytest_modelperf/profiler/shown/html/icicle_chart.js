@@ -34,12 +34,15 @@ modelperf.icicle = (() => {
 
   // `label` describes the parts, `whole` names the part of all, and `describe` describes one.
   // `isOpened` may open a part elsewhere; it returns whether it did. `paint` may change a button.
+  // `factsOf` has pairs of a word and a text for the card of a part.
   class IcicleChart {
     #whole;
     #top;
     #options;
     #chart;
     #said = el("p", { class: "said icicle-said", "aria-live": "polite" });
+    // What is known of the part at the pointer or the focus.
+    #card = el("div", { class: "icicle-card", "aria-hidden": "true", hidden: true });
     #back;
     // The drawn parts of each level, and the button of each.
     #levels = [];
@@ -48,11 +51,14 @@ modelperf.icicle = (() => {
     constructor(whole, options) {
       this.#whole = whole;
       this.#top = whole;
-      this.#options = { isOpened: () => false, paint: () => {}, ...options };
+      this.#options = { isOpened: () => false, paint: () => {}, factsOf: () => [], ...options };
       this.#chart = el("div", {
         class: "icicle", role: "group",
         "aria-label": `${options.label} Arrow keys move, Enter opens, Escape goes back.`,
-        on: { keydown: (event) => this.#onKey(event) },
+        on: {
+          keydown: (event) => this.#onKey(event), pointerleave: () => this.#hide(),
+          focusout: () => this.#hide(),
+        },
       });
       this.#back = el("button", { type: "button", text: options.whole, on: { click: () => this.#zoom() } });
       this.#draw();
@@ -82,7 +88,7 @@ modelperf.icicle = (() => {
 
     // What it says of a part, and the chart.
     get parts() {
-      return [this.#said, this.#chart];
+      return [this.#said, el("div", { class: "icicle-room" }, this.#chart, this.#card)];
     }
 
     #zoom(part = this.#whole) {
@@ -92,6 +98,7 @@ modelperf.icicle = (() => {
     }
 
     #draw() {
+      this.#hide();
       this.#levels = [];
       this.#add(this.#top, 0, 0, 1);
       const depth = this.#levels.length;
@@ -130,11 +137,12 @@ modelperf.icicle = (() => {
 
     #button(part, level, left, width) {
       const button = el("button", {
-        type: "button", class: `kind-${part.kind.id}`, tabindex: "-1", title: this.#options.describe(part),
+        type: "button", class: `kind-${part.kind.id}`, tabindex: "-1",
+        "aria-description": this.#options.describe(part),
         on: {
           click: () => this.#open(part),
-          focus: () => this.#say(part),
-          pointerenter: () => this.#say(part),
+          focus: () => this.#show(part, level, left),
+          pointerenter: () => this.#show(part, level, left),
         },
       }, el("bdi", { text: part.title }));
       button.style.setProperty("--left", left);
@@ -178,6 +186,20 @@ modelperf.icicle = (() => {
     #focus(button) {
       for (const one of this.#chart.children) one.tabIndex = one === button ? 0 : -1;
       button.focus();
+    }
+
+    #show(part, level, left) {
+      this.#say(part);
+      const facts = this.#options.factsOf(part);
+      this.#card.hidden = !facts.length;
+      this.#card.style.setProperty("--left", left);
+      this.#card.style.setProperty("--level", level);
+      this.#card.replaceChildren(el("dl", { class: "facts" }, ...facts.flatMap(([word, text]) =>
+        [el("dt", { text: word }), el("dd", {}, el("bdi", { text }))])));
+    }
+
+    #hide() {
+      this.#card.hidden = true;
     }
 
     #say(part) {

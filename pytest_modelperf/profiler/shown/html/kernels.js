@@ -329,6 +329,9 @@ modelperf.kernels = (() => {
         isGrid: true, kept: "sort",
         sort: { id: hasTimes ? first : "depth", isDescending: hasTimes },
         select: () => this.#filters.select(),
+        // A filter shows all that it finds.
+        still: ({ differs }) => hasTwo(view) && !differs && !this.#filters.isActive,
+        stillText: "unchanged layers",
         lineOf: (layer, index) => this.#line(layer, index),
         afterDrawing: () => this.#mark(),
       });
@@ -339,6 +342,7 @@ modelperf.kernels = (() => {
     open(layer) {
       if (!this.#layers.includes(layer)) return;
       if (!this.#rows.shown.includes(layer)) this.#filters.replace({});
+      if (!this.#rows.shown.includes(layer)) this.#rows.unfold();
       this.#openRow(layer);
       this.element.scrollIntoView({ block: "nearest" });
     }
@@ -401,7 +405,8 @@ modelperf.kernels = (() => {
         this.#close();
         return;
       }
-      const { shown, pageRows } = this.#rows;
+      const { pageRows } = this.#rows;
+      const shown = this.#rows.shown.filter(({ foldText }) => !foldText);
       // A button in the head handles its own keys.
       if (event.target !== this.#table || !shown.length) return;
       const now = shown.indexOf(this.#current);
@@ -431,8 +436,10 @@ modelperf.kernels = (() => {
 
     // Opens the layer that the address names.
     openChosen() {
-      const layer = this.#rows.shown.find((each) => namesOf(each)[0] === chosen("layer"));
-      if (layer) this.#openRow(layer);
+      const layer = this.#filters.select().find((each) => namesOf(each)[0] === chosen("layer"));
+      if (!layer) return;
+      if (!this.#rows.shown.includes(layer)) this.#rows.unfold();
+      this.#openRow(layer);
     }
 
     #openNamed(name, side) {

@@ -104,8 +104,7 @@ modelperf.layers = (() => {
       this.#measures = measures;
       this.#isPair = isPair;
       this.#onChange = () => {
-        const text = JSON.stringify(this.filter);
-        choose({ filter: text === JSON.stringify(emptyFilter()) ? null : text });
+        choose({ filter: this.isActive ? JSON.stringify(this.filter) : null });
         onChange();
       };
       this.#build();
@@ -121,6 +120,10 @@ modelperf.layers = (() => {
       this.filter = { ...emptyFilter(), ...filter };
       this.#build();
       this.#onChange();
+    }
+
+    get isActive() {
+      return JSON.stringify(this.filter) !== JSON.stringify(emptyFilter());
     }
 
     #change(changes) {

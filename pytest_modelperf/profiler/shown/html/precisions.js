@@ -5,25 +5,29 @@
   const { el } = modelperf;
   const { hasTwo, sideIndexes, sideLabel } = modelperf.charts;
   const { changeText, decimalsFor, largest, msText, sum, wholeText } = modelperf.figures;
-  const { SortableTable, note, numberCell, scrollBox, shareCell } = modelperf.tables;
+  const { SortableTable, note, numberCell, scrollBox, shareCell, sortableBox } = modelperf.tables;
 
   const headCell = (text, scope) => el("th", { scope, class: "text", text });
 
   function distributionTable(view, rows, decimals) {
-    const sort = { id: null };
-    const table = new SortableTable({ class: "distribution", sort, select: () => rows });
+    const table = new SortableTable({
+      class: "distribution", kept: "precisions", sort: { id: null }, select: () => rows,
+    });
     table.setColumns([
-      { title: "precision", isText: true, cell: ({ place }) => headCell(place, "row") },
+      { id: "place", title: "precision", isText: true, read: ({ place }) => place, cell: ({ place }) => headCell(place, "row") },
       ...sideIndexes(view).flatMap((side) => {
         const prefix = hasTwo(view) ? `${sideLabel(view, side)} ` : "";
         return [
-          { title: `${prefix}layers`, cell: ({ counts }) => numberCell(wholeText(counts[side])) },
-          { title: `${prefix}ms`, cell: ({ ms }) => numberCell(msText(ms[side], decimals)) },
-          { title: `${prefix}share`, cell: ({ shares }) => shareCell(shares[side], side) },
+          { id: `count-${side}`, title: `${prefix}layers`, read: ({ counts }) => counts[side],
+            cell: ({ counts }) => numberCell(wholeText(counts[side])) },
+          { id: `ms-${side}`, title: `${prefix}ms`, read: ({ ms }) => ms[side],
+            cell: ({ ms }) => numberCell(msText(ms[side], decimals)) },
+          { id: `share-${side}`, title: `${prefix}share`, read: ({ shares }) => shares[side],
+            cell: ({ shares }) => shareCell(shares[side], side) },
         ];
       }),
     ]);
-    return table.table;
+    return table;
   }
 
   function transitionTable([before, after], { rows, transitions }, decimals) {
@@ -60,7 +64,7 @@
       const decimals = decimalsFor(largest(totals));
       const parts = [
         el("h3", { text: "Layers by precision" }),
-        scrollBox("layers by precision", distributionTable(view, sums.rows, decimals)),
+        sortableBox("layers by precision", distributionTable(view, sums.rows, decimals)),
       ];
       if (hasTwo(view)) {
         const labels = sideIndexes(view).map((side) => sideLabel(view, side));

@@ -2,7 +2,7 @@
 (() => {
   "use strict";
 
-  const { UNKNOWN, el, format } = modelperf;
+  const { UNKNOWN, choose, chosen, el, format } = modelperf;
   const {
     barMarker, chartBox, chartPart, drawBars, hasTwo, sideIndexes, sideLabel, sideTag, tooltip,
   } = modelperf.charts;
@@ -10,12 +10,11 @@
     decimalsFor, isKnown, isSure, known, largest, latest, msText, shareText, sum, timeText, wholeText,
   } = modelperf.figures;
   const { kindMark } = modelperf.layers;
-  const { SortableTable, changeCell, nameText, note, numberCell, scrollBox, shareCell, sortedBy } =
+  const { SortableTable, changeCell, nameText, note, numberCell, shareCell, sortableBox, sortedBy } =
     modelperf.tables;
 
   const TICK_NOTE = "in the distribution";
-  // Fewer lines are not worth a button.
-  const MANY_STILL = 3;
+  // Types that explain next to nothing of a difference.
   const isStill = ({ explains, change_interval_ms: interval }) =>
     isKnown(explains) && Math.abs(explains) < 0.01 && !isSure(interval);
 
@@ -58,7 +57,6 @@
     #decimals;
     #ticked;
     #boxes = new Map();
-    #lines = [];
     #chart = chartBox();
     #emptyChart = note("No type is ticked.");
 
@@ -68,24 +66,11 @@
       this.#hasTimes = this.#types.some(({ ms }) => known(ms).length > 0);
       const totals = sideIndexes(view).map((side) => sum(this.#types.map(({ ms }) => ms[side])));
       this.#decimals = decimalsFor(largest(totals));
-      this.#ticked = new Set(this.#types);
-      const box = el("div", {}, scrollBox("layer types", this.#table()), this.#unfold());
+      const without = new Set((chosen("untick") ?? "").split(","));
+      this.#ticked = new Set(this.#types.filter(({ type }) => !without.has(type)));
+      const box = sortableBox("layer types", this.#table());
       this.parts = this.#hasTimes ? [el("div", { class: "types-both" }, box, el("figure",
         { class: "types-chart" }, this.#allOrNone(), this.#chart, this.#emptyChart))] : [box];
-    }
-
-    // A button that shows the types that explain next to nothing of a difference.
-    #unfold() {
-      const still = this.#types.filter((type) => isStill(type));
-      if (still.length < MANY_STILL) return null;
-      const lines = this.#lines.filter(({ dataset }) =>
-        still.some(({ type }) => type === dataset.type));
-      for (const line of lines) line.classList.add("still");
-      const text = `${still.length} types that hardly changed`;
-      return el("button", { type: "button", text, on: { click: ({ target }) => {
-        for (const line of lines) line.classList.remove("still");
-        target.remove();
-      } } });
     }
 
     #table() {
@@ -99,16 +84,15 @@
         (!needsTimes || this.#hasTimes) && (!needsTwo || two));
       // A type has a line for each side, which sorting keeps together.
       const bodies = new Map(this.#types.map((type) => [type, this.#body(type, columns)]));
-      this.#lines = [...bodies.values()];
       const table = new SortableTable({
-        class: "types-table",
+        class: "types-table", kept: "types", still: isStill, stillText: "types that hardly changed",
         sort: { id: this.#hasTimes ? "ms" : "macs", isDescending: true },
         select: () => this.#types,
       });
-      table.show = (types) => table.table.append(...types.map((type) => bodies.get(type)));
+      table.show = (types) => table.table.replaceChildren(table.table.tHead, ...types.map((type) =>
+        bodies.get(type) ?? el("tbody", {}, table.lineFor(type))));
       table.setColumns(columns);
-      table.body.remove();
-      return table.table;
+      return table;
     }
 
     #body(type, columns) {
@@ -126,9 +110,9 @@
       const change = () => {
         if (box.checked) this.#ticked.add(type);
         else this.#ticked.delete(type);
-        this.draw();
+        this.#changed();
       };
-      const box = el("input", { type: "checkbox", title: TICK_NOTE, checked: true,
+      const box = el("input", { type: "checkbox", title: TICK_NOTE, checked: this.#ticked.has(type),
         "aria-label": `${type.type} ${TICK_NOTE}`, on: { change } });
       this.#boxes.set(type, box);
       return box;
@@ -138,10 +122,16 @@
       const button = (text, isOn) => el("button", { type: "button", text, on: { click: () => {
         this.#ticked = new Set(isOn ? this.#types : []);
         for (const box of this.#boxes.values()) box.checked = isOn;
-        this.draw();
+        this.#changed();
       } } });
       return el("figcaption", {}, el("span", { text: "Time of the ticked types" }),
         button("all", true), button("none", false));
+    }
+
+    #changed() {
+      const without = this.#types.filter((type) => !this.#ticked.has(type));
+      choose({ untick: without.map(({ type }) => type).join(",") || null });
+      this.draw();
     }
 
     draw = () => {
