@@ -14,7 +14,7 @@ from pytest_modelperf.profiler.shown.conditions import (
     describe_machine_line,
     find_noise,
 )
-from pytest_modelperf.profiler.shown.page_data import format_share, run_table
+from pytest_modelperf.profiler.shown.facts import format_share, run_table
 from pytest_modelperf.report.model import (
     Line,
     On,
