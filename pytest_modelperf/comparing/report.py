@@ -27,14 +27,9 @@ from pytest_modelperf.comparing.verdict_lines import (
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.shown.drawn import case_drawn
+from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.shown.model_names import name_models
-from pytest_modelperf.profiler.shown.page_data import (
-    ModelRow,
-    case_drawn,
-    format_share,
-    models_table,
-    run_table,
-)
 from pytest_modelperf.report.model import (
     Choice,
     Failure,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from statistics import median
-from threading import Thread
 
 from msgspec.structs import replace
 
@@ -49,7 +48,6 @@ from pytest_modelperf.profiler.sampling.policy import coarsened
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.shown.conditions import find_noise
 from pytest_modelperf.profiler.worker.gateway import is_this_python
-from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, weigh
 from pytest_modelperf.text.escaping import printable
@@ -256,12 +254,8 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
     if plan is None or find_data_dependence(graph, after_run=True) is not None:
         return None
     with start(model, setup, place) as rig:
-        # This process only waits for the plan, and nothing is timed meanwhile.
-        loading = Thread(target=load_quantiles)
-        loading.start()
         has_start = recorded is not None and recorded.is_of(rig.facts)
         saved = save_plan(rig, model.static.weight_bytes, keeps_session=has_start)
-        loading.join()
         if saved is None or saved.plan.digest.value != plan.digest:
             return None
         if saved.plan.find_data(after_run=True) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -22,9 +22,10 @@ from pytest_modelperf.history.records import (
 )
 from pytest_modelperf.history.repository import is_web_address
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
-from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
-from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.text.units import signed_percent
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.shown.page_latency import Entry
 
 _BARS = "▁▂▃▄▅▆▇█"
 # The smallest range of levels that fills the height of a sparkline.
@@ -115,6 +116,8 @@ def history_data(
     `commit_url` is the address of a commit, with `{commit}` in it. `allowed_drift` is the share by
     which the cost may grow since the first run.
     """
+    from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
+
     shared = _Shared()
     cases = [_case_entry(case, shared) for case in history.cases]
     # The pickers of other pages have no model to choose here: a history filters several.

@@ -38,7 +38,6 @@ from pytest_modelperf.profiler.sampling.rounds import IsEnough
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, measure_rounds, set_up
 from pytest_modelperf.profiler.worker.gateway import is_this_python
-from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from pytest_modelperf.text.escaping import printable
 
 # Inferences after loading. The first allocates buffers, and a second one shows what is kept.
@@ -205,6 +204,8 @@ def _measure_function_case(
     workload: Workload, cores: int, setup: Setup, place: CasePlace, is_enough: IsEnough | None
 ) -> tuple[CaseProfile, str | None]:
     """Measure one case, and return its profile, and the file of the function if it was loaded."""
+    from pytest_modelperf.profiler.worker.inline import work_inline
+
     case, file = place.case, None
     is_named = isinstance(workload.model, str)
     try:
@@ -225,6 +226,8 @@ def _measure_function_case(
 
 def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
     """Measure a function. Its module is imported first, or the first round alone would be slow."""
+    from pytest_modelperf.profiler.worker.inline import InlineWorker
+
     (load,) = rig.open()
     rig.close()
     if isinstance(rig.worker, InlineWorker):

@@ -24,16 +24,9 @@ from pytest_modelperf.comparing.tables import (
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.rows import LayerRow
-from pytest_modelperf.profiler.shown.page_data import (
-    LABELS,
-    ModelRow,
-    case_drawn,
-    model_entry,
-    models_table,
-    run_table,
-    side_entry,
-    whole_page,
-)
+from pytest_modelperf.profiler.shown.drawn import case_drawn
+from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.page_data import LABELS, model_entry, side_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiles.records import CasePair, NamedProfile, SideBySide

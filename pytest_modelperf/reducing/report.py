@@ -10,7 +10,7 @@ from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import format_change, interval_clause
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.shown.page_data import run_table
+from pytest_modelperf.profiler.shown.facts import run_table
 from pytest_modelperf.reducing.readme import describe_kernels, metric_cells
 from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Section, Tone, lines_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import singledispatch
-from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -80,6 +79,8 @@ class Shown(Struct, frozen=True):
             return None
         # Imported here: every module of records imports this one, and few records are shown in a
         # notebook.
+        from html import escape
+
         from pytest_modelperf.report.charts import draw_chart
         from pytest_modelperf.report.markup_page import MarkupStyle
         from pytest_modelperf.report.render import render_report

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_modelperf.profiler.shown.drawn import CaseAdditions
 from pytest_modelperf.profiler.shown.operator_kinds import kind_of
-from pytest_modelperf.profiler.shown.page_data import CaseAdditions
 from pytest_modelperf.profiler.shown.page_latency import Entry
 from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import Drawing, Drawings

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
-import scipy
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -21,7 +20,7 @@ from pytest_modelperf.stats.estimates import (
     logs,
     typical_interval,
 )
-from pytest_modelperf.stats.quantiles import beta_quantile, tolerance_factor
+from pytest_modelperf.stats.quantiles import beta_quantile, normal_quantile, tolerance_factor
 from pytest_modelperf.stats.records import PERCENTS
 
 # Another kind of rounds can be at most this many times as slow as the slowest inference of some
@@ -348,6 +347,6 @@ def _needed(share: float, allowed: float, level: float, pass_level: float) -> fl
     if distance == 0.0:
         return math.inf
     is_below = share < allowed
-    quantile = float(scipy.special.ndtri(1.0 - (pass_level if is_below else level)))
+    quantile = normal_quantile(1.0 - (pass_level if is_below else level))
     needed = quantile**2 * share * (1.0 - share) / distance**2
     return max(fewest, needed) if is_below else needed

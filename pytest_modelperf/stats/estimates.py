@@ -15,11 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from pytest_modelperf.stats.quantiles import (
     beta_quantile,
-    binomial_chance,
+    noncentral_t,
     standard_error,
     t_critical,
     t_quantile,
@@ -66,12 +65,15 @@ def needed_samples(percent: float, confidence: float = 0.99) -> int:
     (mlcommons/inference_policies, inference_rules.adoc, "Early Stopping Criterion") for one query
     above the reported latency, with its tolerance d = 0.
     """
-    above = 1.0 - percent / 100.0
+    below = percent / 100.0
+    above = 1.0 - below
+
+    def is_enough(count: int) -> bool:
+        none, one = below**count, count * above * below ** (count - 1)
+        return none + one <= 1.0 - confidence
+
     # Bisection works because the chance falls with each further sample.
-    fewest = bisect.bisect_left(
-        _COUNTS, 1, key=lambda count: binomial_chance(1, count, above) <= 1.0 - confidence
-    )
-    return _COUNTS[fewest]
+    return _COUNTS[bisect.bisect_left(_COUNTS, 1, key=is_enough)]
 
 
 def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95) -> Latency:
@@ -292,9 +294,8 @@ def shift_to_detect(level: float, power: float, count: int) -> float:
     """Return the shift, in standard deviations, that such a t test detects with this power."""
     # Cached, because a value takes 50 us, and cases share their levels and often their rounds.
     freedom = count - 1
-    # The noncentrality for which a noncentral t is below the critical value with chance 1 - power.
-    noncentral = scipy.special.nctdtrinc(freedom, 1.0 - power, t_critical(level, freedom))
-    return float(noncentral) / math.sqrt(count)
+    critical = float(t_critical(level, freedom))
+    return noncentral_t(1.0 - power, freedom, critical) / math.sqrt(count)
 
 
 def _typical(seen: Floats, confidence: float, least: float = 0.0) -> Ratio:

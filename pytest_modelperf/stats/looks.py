@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-import scipy
 from msgspec import Struct
 
 from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.estimates import Floats
+from pytest_modelperf.stats.quantiles import normal_chance, normal_quantile
 
 LOOKS = (6, 9, 13, 18, 25, USUAL_ROUNDS)
 # An unchanged model may pass at these looks, before an alarm is possible.
@@ -113,21 +113,21 @@ def _nominal_level(before: Look | None, units: int, budget: float) -> float:
 
     shared = math.sqrt(before.units / units)
     own = math.sqrt(1.0 - shared**2)
-    bound = float(scipy.special.ndtri(1.0 - before.level))
+    bound = normal_quantile(1.0 - before.level)
 
     def density(score: Floats) -> Floats:
         """Return the density of this score if the previous look was below its bound."""
-        kept: Floats = scipy.special.ndtr((bound - shared * score) / own)
+        kept: Floats = normal_chance((bound - shared * score) / own)
         return kept * np.exp(-(score**2) / 2.0) / math.sqrt(2.0 * math.pi)
 
     places, weights = _nodes()
-    low, high = 0.0, -float(scipy.special.ndtri(budget / 1000.0))
+    low, high = 0.0, -normal_quantile(budget / 1000.0)
     while low < (critical := (low + high) / 2.0) < high:
         if weights @ density(critical + places) > budget:
             low = critical
         else:
             high = critical
-    return float(scipy.special.ndtr(-high))
+    return float(normal_chance(-high))
 
 
 @cache

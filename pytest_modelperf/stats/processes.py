@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import scipy
 from msgspec.structs import replace
 
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
@@ -18,7 +17,7 @@ from pytest_modelperf.stats.duet import (
 )
 from pytest_modelperf.stats.estimates import bounded_exp, logs, told_change
 from pytest_modelperf.stats.looks import Look, spend_level
-from pytest_modelperf.stats.quantiles import t_critical
+from pytest_modelperf.stats.quantiles import noncentral_t, t_critical
 
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
 # The numbers of pairs after which a figure may pass, or an alarm is possible.
@@ -102,7 +101,7 @@ def judge_stored(
         answer = RatioAnswer.BETTER
     elif high < margin:
         answer = RatioAnswer.NOT_WORSE
-    seen = float(scipy.special.nctdtrinc(count - 1, 1.0 - POWER, critical)) * spread
+    seen = noncentral_t(1.0 - POWER, count - 1, critical) * spread
     return Decision(
         answer=answer,
         confidence=confidence,

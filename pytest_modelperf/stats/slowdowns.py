@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 from msgspec import Struct
 
@@ -92,4 +91,6 @@ def low_time(rounds_ns: Iterable[Sequence[int]]) -> float:
 
 def typical_slowdown(others: Sequence[float]) -> float:
     """Return the median slowdown of other models, or 1 without any."""
+    from statistics import median
+
     return median(others) if others else 1.0

@@ -31,15 +31,13 @@ from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.shown.drawn import case_drawn
+from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
-    ModelRow,
-    case_drawn,
     model_entry,
-    models_table,
     profile_case,
-    run_table,
     side_entry,
     whole_page,
 )

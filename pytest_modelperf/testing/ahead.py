@@ -144,6 +144,9 @@ def _settle(
 ) -> SettledCheck | None:
     """Settle a case from the cache of earlier runs, or by its plan now, if that is possible."""
     key, file = None, open_model(check.graph)
+    if cache is None or cache.is_empty:
+        # Nothing is known, so the workers start while the digest of the first model is computed.
+        workers.start(check.setup, check.request.cores[0])
     if cache is not None:
         context = checker.context
         stored = context.baseline(str(check.baseline), context.machine_of(check.setup).key)
@@ -203,6 +206,14 @@ class SettledCache:
             return cls(user_cache_folder() / _FOLDER, run)
         except ModelPerfError:
             return None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the folder has no file, as in a container that was just made."""
+        try:
+            return next(self._folder.iterdir(), None) is None
+        except OSError:
+            return True
 
     def key(
         self, check: CaseCheck, context: CheckContext, stored: Baseline, sha256: str

@@ -31,7 +31,6 @@ from pytest_modelperf.history.page_data import (
 )
 from pytest_modelperf.history.records import LINE_SCHEMA, CaseHistory, HistoryMetric, P50Line
 from pytest_modelperf.history.summary import Drift, HistoryQuery, list_drifts, summarize_case
-from pytest_modelperf.profiler.doctor.checkup import measure_growth
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import started_rig
@@ -40,7 +39,6 @@ from pytest_modelperf.profiler.prepare import prepare
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
 from pytest_modelperf.profiler.sampling.policy import coarsened, deciding_limits, filling_time
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.programs.callables import Compared, ComparedPair, compare_callables
 from pytest_modelperf.spec.run_definitions import HISTORY, UpdateMode
 from pytest_modelperf.stats.records import Growth
 from pytest_modelperf.testing.budgets import (
@@ -377,6 +375,8 @@ def growth_for_budgets(bound: BoundCheck) -> Growth | None:
     """Measure the growth of memory in a separate process, if a budget limits it."""
     if not any(b.figure.metric == GROWTH for b in bound.timed_budgets):
         return None
+    from pytest_modelperf.profiler.doctor.checkup import measure_growth
+
     level = bound.check.gate.limit_level
     return measure_growth(prepare(bound.model), bound.check.setup, bound.place, level)
 
@@ -440,6 +440,8 @@ def _compare(
 ) -> CaseComparison:
     check, watch, other = bound.check, bound.place.watch, str(budget.companion)
     if budget.names_function:
+        from pytest_modelperf.programs.callables import Compared, ComparedPair, compare_callables
+
         feeds = prepare(bound.model).feeds
         both: list[Compared] = [_function(other), check.graph]
         before, after = reversed(both) if is_exchanged else both

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pytest_modelperf.profiler.shown.drawn import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.operator_kinds import kind_of
-from pytest_modelperf.profiler.shown.page_data import CASE_DRAWINGS, model_entry, whole_page
+from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import Drawn
 from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName

@@ -9,12 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
-from pytest_modelperf.profiler.shown.page_data import (
-    ModelRow,
-    format_share,
-    models_table,
-    run_table,
-)
+from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.report.model import (
     Bar,

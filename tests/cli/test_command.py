@@ -538,7 +538,7 @@ except SystemExit: pass
     [
         (HELP, {"numpy", "onnx", "onnxruntime", "scipy", "pytest"}),
         # All that a test of counted figures needs.
-        ("import pytest_modelperf.testing.checking", {"onnxruntime", "scipy.special"}),
+        ("import pytest_modelperf.testing.checking", {"asyncio", "onnxruntime", "scipy"}),
     ],
     ids=["help", "counts"],
 )
@@ -553,8 +553,10 @@ def test_what_measures_nothing_needs_none_of_the_heavy_modules(what: str, heavy:
 
 def test_a_static_profile_loads_nothing_that_only_other_uses_need() -> None:
     unwanted = {
-        "blake3", "difflib", "onnx.inliner", "onnxruntime", "pytest", "scipy", "secrets",
-        "pytest_modelperf.cli.compare", "pytest_modelperf.comparing", "pytest_modelperf.roofline",
+        "blake3", "difflib", "html", "onnx.inliner", "onnxruntime", "pytest", "scipy", "secrets",
+        "statistics", "pytest_modelperf.cli.compare", "pytest_modelperf.comparing",
+        "pytest_modelperf.profiler.fusion", "pytest_modelperf.profiler.shown.page_data",
+        "pytest_modelperf.report.picture", "pytest_modelperf.roofline",
     }  # fmt: skip
     script = (
         "import sys\nfrom pytest_modelperf.cli import main\n"

@@ -27,7 +27,9 @@ from pytest_modelperf.stats.estimates import (
 )
 from pytest_modelperf.stats.quantiles import (
     beta_quantile,
-    binomial_chance,
+    noncentral_t,
+    normal_chance,
+    normal_quantile,
     standard_error,
     t_critical,
     t_quantile,
@@ -424,10 +426,28 @@ def test_quantiles_of_beta_are_those_of_scipy(level: float, a: float, b: float) 
     assert beta_quantile(level, a, b) == pytest.approx(scipy.stats.beta.ppf(level, a, b))
 
 
-@given(st.integers(1, 10_000), st.floats(0.0, 1.0))
-def test_chances_and_errors_are_those_of_scipy(count: int, share: float) -> None:
-    assert binomial_chance(1, count, share) == pytest.approx(scipy.stats.binom.cdf(1, count, share))
-    values = np.random.default_rng(count).normal(size=(2, 1 + count % 50 + 1))
+@given(LEVELS, st.integers(1, 100))
+def test_the_normal_and_the_noncentral_t_are_those_of_scipy(level: float, freedom: int) -> None:
+    score = normal_quantile(level)
+    assert score == pytest.approx(scipy.stats.norm.ppf(level))
+    assert normal_chance(score) == pytest.approx(level)
+    noncentrality = noncentral_t(0.1, freedom, 3.0)
+    assert scipy.stats.nct.cdf(3.0, freedom, noncentrality) == pytest.approx(0.1, rel=1e-6)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99, 0.999])
+@pytest.mark.parametrize("percent", [10.0, 50.0, *PERCENTS])
+def test_a_percentile_needs_the_fewest_samples_of_which_two_are_above_it(
+    percent: float, confidence: float
+) -> None:
+    needed = needed_samples(percent, confidence)
+    fewer, enough = scipy.stats.binom.cdf(1, [needed - 1, needed], 1.0 - percent / 100.0)
+    assert enough <= 1.0 - confidence < fewer
+
+
+@given(st.integers(2, 50))
+def test_errors_are_those_of_scipy(count: int) -> None:
+    values = np.random.default_rng(count).normal(size=(2, count))
     assert standard_error(values) == pytest.approx(scipy.stats.sem(values, axis=-1))
 
 

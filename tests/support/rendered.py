@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.profiler.shown.page_data import CaseAdditions, case_drawn
+from pytest_modelperf.profiler.shown.drawn import CaseAdditions, case_drawn
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.records import NamedProfile

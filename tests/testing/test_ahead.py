@@ -172,6 +172,14 @@ def test_a_model_that_a_fixture_writes_is_checked_as_it_is_then(
     assert "two" in test
 
 
+def test_a_cache_is_empty_until_a_case_is_kept(retrained: pytest.Pytester) -> None:
+    cache = SettledCache.of_user()
+    assert cache is not None
+    assert cache.is_empty
+    check(retrained, "one.onnx").assert_outcomes(passed=1)
+    assert not cache.is_empty
+
+
 def test_what_an_earlier_run_settled_starts_no_worker(
     retrained: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,30 @@ def test_a_retrained_model_passes_by_its_plan(recorded: pytest.Pytester) -> None
     assert f" {kernels} kernels " in note
 
 
+def test_a_check_that_a_plan_settles_imports_nothing_that_only_measurements_need(
+    recorded: pytest.Pytester,
+) -> None:
+    unwanted = {
+        "asyncio", "jinja2", "onnxruntime", "scipy", "pytest_modelperf.profiler.doctor",
+        "pytest_modelperf.profiler.worker.agent", "pytest_modelperf.programs.callables",
+        "pytest_modelperf.sweep", "pytest_modelperf.whatif",
+    }  # fmt: skip
+    recorded.makeconftest(
+        f"""
+        import sys
+
+        def pytest_unconfigure():
+            print("unwanted:", sorted({unwanted} & set(sys.modules)))
+        """
+    )
+    write(recorded, stack(seed=1))
+    options = ("-s", "--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
+    result = recorded.runpytest_subprocess(*options)
+    result.stdout.fnmatch_lines(["unwanted: []"])
+    (case,) = json.loads((recorded.path / "run.json").read_text())["cases"]
+    assert case["how"] == "plan"
+
+
 def test_a_retrained_model_that_takes_the_same_branch_passes_by_its_plan(
     run: pytest.Pytester,
 ) -> None:

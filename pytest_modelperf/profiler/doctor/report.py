@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.shown.conditions import (
     find_noise,
     rounded_up,
 )
-from pytest_modelperf.profiler.shown.page_data import format_share, run_table
+from pytest_modelperf.profiler.shown.facts import format_share, run_table
 from pytest_modelperf.report.model import (
     Code,
     Line,

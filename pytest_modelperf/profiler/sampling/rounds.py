@@ -133,12 +133,13 @@ class _Stopwatch(Struct):
 
 
 def _goal(policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingGoal:
-    # Loading scipy takes long, and must not count as measuring time.
     from pytest_modelperf.stats.estimates import MEDIAN, estimate_percentile
     from pytest_modelperf.stats.mixtures import summarize_mixture
     from pytest_modelperf.stats.quantiles import load_quantiles
 
-    load_quantiles()
+    # This takes long, and must not count as measuring time. A single round has no interval.
+    if policy.max_rounds > 1:
+        load_quantiles()
 
     def estimate(taken: Sequence[Blocks]) -> Percentile:
         mixture = summarize_mixture([block for (block,) in taken], policy.confidence)

@@ -7,25 +7,22 @@ import re
 _BESIDE = ("beside", "beside the layers")
 _OTHER = ("other", "other operators")
 # The id in the style sheet, the title, and a pattern of names. The first kind that matches wins.
+# `re` compiles and keeps each of them when it is first tried: most runs try few.
 _KINDS = (
-    (
-        "attention",
-        "attention and recurrent",
-        re.compile(r"Attention|LSTM|GRU|RNN|RotaryEmbedding"),
-    ),
-    ("quantization", "quantization", re.compile(r"uantizeLinear")),
-    ("convolution", "convolution", re.compile(r"Conv")),
-    ("product", "matrix product", re.compile(r"MatMul|Gemm|Einsum")),
-    ("normalization", "normalization", re.compile(r"(?<!Random)Norm|LRN")),
+    ("attention", "attention and recurrent", r"Attention|LSTM|GRU|RNN|RotaryEmbedding"),
+    ("quantization", "quantization", r"uantizeLinear"),
+    ("convolution", "convolution", r"Conv"),
+    ("product", "matrix product", r"MatMul|Gemm|Einsum"),
+    ("normalization", "normalization", r"(?<!Random)Norm|LRN"),
     (
         "reduction",
         "pooling and reduction",
-        re.compile(r"Pool|^(QLinear)?Reduce|^Arg|TopK|^Cum(Sum|Prod)"),
+        r"Pool|^(QLinear)?Reduce|^Arg|TopK|^Cum(Sum|Prod)",
     ),
     (
         "movement",
         "movement of data",
-        re.compile(
+        (
             r"Reshape|Transpose|Concat|Slice|Gather|Scatter|Split|^Pad|Resize|Upsample|Expand|"
             r"queeze$|Flatten|Tile|^Cast|Identity|ToSpace|ToDepth|^Constant|^Shape|Reorder|MemcpyTo"
         ),
@@ -33,7 +30,7 @@ _KINDS = (
     (
         "elementwise",
         "elementwise",
-        re.compile(
+        (
             r"^(Bias|QLinear)?(Add|Sub|Mul|Div|Pow|Sqrt|Exp|Log|Neg|Abs|Max|Min|Mod|Where|Clip|Erf|"
             r"Reciprocal|Floor|Ceil|Round|Sign|Not|And|Or|Xor|Bitwise|BitShift|Equal|Greater|Less|"
             r"IsInf|IsNaN|Shrink|Sum$|Mean$|A?([Ss]in|[Cc]os|[Tt]an)h?$)|[eE]lu|GELU|LU$|"
@@ -50,5 +47,5 @@ def kind_of(op_type: str, *, is_layer: bool = True) -> dict[str, str]:
 
 def _kind(op_type: str) -> tuple[str, str]:
     name = op_type.rpartition("::")[2]
-    found = ((kind, title) for kind, title, pattern in _KINDS if pattern.search(name))
+    found = ((kind, title) for kind, title, pattern in _KINDS if re.search(pattern, name))
     return next(found, _OTHER)

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
-
-from msgspec import Struct
-from msgspec.structs import replace
+from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.profiler.fusion import is_layout, kernels_of_case
-from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import GraphKernel, Measurement, RowKind
-from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.rows import LayerRow
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.profiler.shown.page_latency import (
     Entry,
     RanFigures,
@@ -30,14 +21,10 @@ from pytest_modelperf.profiler.shown.page_layers import (
     profile_types,
     with_layer_facts,
 )
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.model import Drawn, ReportBlock
 from pytest_modelperf.report.picture.entry import picture_entry
 from pytest_modelperf.report.picture.records import Box, Picture
 from pytest_modelperf.report.picture.svg import render_svg
-from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.spread import spread_of_round
-from pytest_modelperf.text.version import __version__
 
 _NS_PER_MS = 1e6
 UNKNOWN_EDGES = (
@@ -234,150 +221,3 @@ def figures_alone(measured: Measurement | None) -> RanFigures | None:
 
 def _no_time(case: CaseProfile) -> str | None:
     return None if case.measured is not None else f"{case.outcome.value}: {case.reason}"
-
-
-# -- tables of a page about the models, the machine and the run
-
-
-_SHORT_HASH = 12
-
-
-class ModelRow(Struct, frozen=True):
-    """A model, its role in this report, and the engine that it ran on."""
-
-    role: str
-    model: ModelFacts
-    engine: str = ""
-
-
-def models_table(rows: Iterable[ModelRow]) -> Table:
-    """Return a table with each model once, without columns that are blank."""
-    table = table_of(
-        "",
-        rows,
-        (Column("", is_text=True), lambda row: row.role),
-        (Column("model", is_name=True), lambda row: row.model.name),
-        (Column("path", is_name=True), lambda row: row.model.path or row.model.function_file or ""),
-        (Column("size"), lambda row: row.model.described_size),
-        (Column("sha256", is_name=True), lambda row: (row.model.sha256 or "")[:_SHORT_HASH]),
-        (Column("operator sets", is_text=True), lambda row: _describe_opsets(row.model)),
-        (Column("producer", is_text=True), lambda row: row.model.producer),
-        (Column("engine", is_text=True), lambda row: row.engine),
-    )
-    return drop_blank_columns(replace(table, rows=tuple(dict.fromkeys(table.rows))))
-
-
-def _describe_opsets(model: ModelFacts) -> str:
-    return ", ".join(
-        f"{'opset' if domain in {'', 'ai.onnx'} else domain} {number}"
-        for domain, number in model.opsets.items()
-    )
-
-
-def run_table(
-    machines: Iterable[MachineFacts | None],
-    rows: Iterable[tuple[str, str]] = (),
-    made: dt.datetime | None = None,
-) -> Table:
-    """Return a table of the machines, the rules of the run, its date and this package's version.
-
-    Unknown facts are left out.
-    """
-    described = dict.fromkeys(describe_machine_line(each) for each in machines if each is not None)
-    facts = [
-        *(("machine", line.removeprefix("machine ")) for line in described),
-        *rows,
-        ("date", "" if made is None else f"{made.astimezone(dt.timezone.utc):%Y-%m-%d %H:%M} UTC"),
-        ("made by", f"pytest-modelperf {__version__}"),
-    ]
-    columns = (Column("", is_text=True), Column("", is_text=True))
-    return Table("", columns, tuple(fact for fact in facts if fact[1]))
-
-
-def format_share(share: float | None) -> str:
-    """Return a share as text, such as `3 %`, or an empty text if there is none."""
-    return "" if share is None else f"{100 * share:.4g} %"
-
-
-# -- a page that draws measured and counted cases
-
-
-_FOLDER = Path(__file__).with_name("html")
-
-CASE_DRAWINGS = Drawings(
-    parts=(
-        Drawing("chart", "Latency and throughput"),
-        Drawing("time", "Inference time"),
-        Drawing("rounds", "Samples by round"),
-        Drawing("calls", "Calls of the program"),
-        Drawing("types", "Performance summary"),
-        Drawing("icicle", "Cost by type, layer and kernel"),
-        Drawing("depth", "Layers by depth"),
-        Drawing("graph", "Graph"),
-        Drawing("kernels", "Kernels"),
-        Drawing("transitions", "Precisions"),
-    ),
-    styles=tuple(_FOLDER / f"{name}.css" for name in ("layers", "calls", "kernels", "graph")),
-    scripts=tuple(
-        _FOLDER / f"{name}.js"
-        for name in (
-            "pairs",
-            "results",
-            "points",
-            "chart",
-            "time",
-            "rounds",
-            "layers",
-            "types",
-            "icicle_chart",
-            "icicle",
-            "calls",
-            "kernels",
-            "graph_places",
-            "graph_view",
-            "graph",
-            "precisions",
-            "depth",
-        )
-    ),
-    of_case=("rounds", "calls", "types", "layers", "precisions", "graph"),
-)
-
-
-class CaseAdditions(Struct, frozen=True):
-    """Additions of another package to the report of a profile, by the ids of cases.
-
-    `blocks` follow the layer types. `entries` have the data for the scripts of the added drawings.
-    """
-
-    drawings: Drawings = Drawings()
-    entries: Mapping[str, Mapping[str, Any]] = {}
-    blocks: Mapping[str, Sequence[ReportBlock]] = {}
-
-
-def case_drawn(
-    data: Callable[[], Mapping[str, Any]],
-    additions: CaseAdditions | None = None,
-    leading: str | None = None,
-) -> Drawn:
-    """Return the charts of cases, including those that were added.
-
-    The `leading` part is above the overview.
-    """
-    if additions is None or not additions.entries:
-        return Drawn(CASE_DRAWINGS if leading is None else CASE_DRAWINGS.led_by(leading), data)
-    return Drawn(CASE_DRAWINGS.plus(additions.drawings), partial(_with_entries, data, additions))
-
-
-def _with_entries(
-    data: Callable[[], Mapping[str, Any]], additions: CaseAdditions
-) -> Mapping[str, Any]:
-    made = data()
-    models = [
-        {
-            **model,
-            "cases": [{**case, **additions.entries.get(case["id"], {})} for case in model["cases"]],
-        }
-        for model in made["models"]
-    ]
-    return {**made, "models": models}

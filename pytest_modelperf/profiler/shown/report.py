@@ -20,14 +20,9 @@ from pytest_modelperf.profiler.shown.conditions import (
     noise_of,
     unmeasured_reasons,
 )
+from pytest_modelperf.profiler.shown.drawn import CaseAdditions, case_drawn
+from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.operator_kinds import kind_of
-from pytest_modelperf.profiler.shown.page_data import (
-    CaseAdditions,
-    ModelRow,
-    case_drawn,
-    models_table,
-    run_table,
-)
 from pytest_modelperf.profiler.shown.tables.cases import (
     generation_table,
     latency_table,

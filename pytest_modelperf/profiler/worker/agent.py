@@ -149,14 +149,16 @@ class Agent(ModelSessions):
         self, source: str, file: str, options: Mapping[str, str], code: bytes | None = None
     ) -> dict[str, Any]:
         """Load the engine from its source, and return its description."""
-        module = take_module(ENGINE_MODULE, source, file, code)
-        self.use_engine(cast("Engine", module))
-        described = dict(module.describe(dict(options)))
-        if self._is_child:
-            # Imported objects stay, and a collection that goes through them before each block would
-            # take longer than most blocks.
-            gc.collect()
-            gc.freeze()
+        # Imported objects stay, so collecting garbage meanwhile finds next to none.
+        with paused_gc() if self._is_child else nullcontext():
+            module = take_module(ENGINE_MODULE, source, file, code)
+            self.use_engine(cast("Engine", module))
+            described = dict(module.describe(dict(options)))
+            if self._is_child:
+                # A collection that goes through them before each block would take longer than most
+                # blocks.
+                gc.collect()
+                gc.freeze()
         return described
 
     def do_variant_options(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib
 import platform
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -92,8 +92,10 @@ def work_inline(cores: int) -> Iterator[InlineWorker]:
 @contextmanager
 def _event_loop_set_aside() -> Iterator[None]:
     """Let functions run their own event loop in an async test, as with `asyncio.run`."""
-    loop = asyncio._get_running_loop()  # noqa: SLF001  # asyncio exports it for event loops
-    if loop is None:
+    asyncio = sys.modules.get("asyncio")
+    # A loop that runs has imported the module. For most runs, it would be a slow import.
+    loop = None if asyncio is None else asyncio._get_running_loop()  # noqa: SLF001  # asyncio exports it for event loops
+    if asyncio is None or loop is None:
         yield
         return
     task = asyncio.current_task(loop)
