@@ -15,8 +15,7 @@ from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
 from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.escaping import printable, shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

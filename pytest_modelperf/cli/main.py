@@ -20,10 +20,8 @@ from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError, find_lack_of_memory
 from pytest_modelperf.files.interrupts import TerminatedExit, lost_interrupts_raised
 from pytest_modelperf.spec.case_definitions import GUESS
-from pytest_modelperf.text.escaping import printable, printable_lines
-from pytest_modelperf.text.quoting import shell_word
-from pytest_modelperf.text.site import page_url
-from pytest_modelperf.text.version import __version__
+from pytest_modelperf.text.escaping import printable, printable_lines, shell_word
+from pytest_modelperf.text.version import __version__, page_url
 
 # The exit codes that a shell gives to a program ended by SIGINT, SIGPIPE and SIGTERM.
 _INTERRUPTED = 130

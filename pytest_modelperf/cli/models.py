@@ -15,8 +15,7 @@ from pytest_modelperf.cli.settings import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.spec.case_definitions import COMMAND_GATEWAY, GUESS
 from pytest_modelperf.spec.run_definitions import ENGINE, STATIC_ONLY
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import quoted_text
+from pytest_modelperf.text.escaping import printable, quoted_text
 
 if TYPE_CHECKING:
     from pytest_modelperf.obtaining.records import ModelOrigin

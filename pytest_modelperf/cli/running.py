@@ -16,7 +16,7 @@ from pytest_modelperf.cli.output import shown_progress
 from pytest_modelperf.cli.settings import parse_interpreter, setting_option
 from pytest_modelperf.errors import EngineError, UsageError
 from pytest_modelperf.spec.run_definitions import CLUSTER, ENGINE_OPTION, MACHINE
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.escaping import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.cluster import Cluster

@@ -38,7 +38,7 @@ from pytest_modelperf.spec.run_definitions import (
     WARMUP_SECONDS,
 )
 from pytest_modelperf.spec.setting import Setting
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.escaping import shell_word
 
 # Kinds of settings with a list of values. If such an option is given twice, click would keep the
 # last list, and drop the others silently.

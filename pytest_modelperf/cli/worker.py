@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pytest_modelperf.cli.groups import GroupedCommand
-from pytest_modelperf.text.site import page_url
+from pytest_modelperf.text.version import page_url
 
 
 @click.command(cls=GroupedCommand, short_help="Measure on this machine for a cluster.")

@@ -11,8 +11,7 @@ from tempfile import mkdtemp
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, check_output, write_all, written_bytes
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.escaping import printable, shell_path
 
 _ARCHIVE = ".zip"
 # The first time that an archive can hold; a fixed time makes the same archive of the same files.

@@ -20,8 +20,7 @@ from typing import BinaryIO, TextIO, TypeAlias
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.store import name_beside, unfinished_beside
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.escaping import printable, shell_path
 
 Target: TypeAlias = str | os.PathLike[str]
 

@@ -33,8 +33,7 @@ from pytest_modelperf.profiles.records import (
 )
 from pytest_modelperf.roofline.peaks import find_peaks
 from pytest_modelperf.roofline.records import Peaks, Roofline, Rooflines, theoretical_roofs
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path, shell_word
+from pytest_modelperf.text.escaping import printable, shell_path, shell_word
 from pytest_modelperf.text.words import count_of
 
 _DIGITS = 12

@@ -13,8 +13,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.sizing.finding import find_sizes
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.spec.declaring import path_key
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import quoted_text, shell_word, toml_key
+from pytest_modelperf.text.escaping import printable, quoted_text, shell_word, toml_key
 
 GUESSED = "The work that is measured depends on a guessed size: give that of your data."
 

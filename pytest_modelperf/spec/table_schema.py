@@ -10,7 +10,7 @@ from pytest_modelperf.spec.kinds import KINDS, JsonSchema
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.setting import PREFIX, Place, Setting
 from pytest_modelperf.spec.sources import GATEWAYS
-from pytest_modelperf.text.site import SITE
+from pytest_modelperf.text.version import SITE
 
 # The dialect that validate-pyproject reads.
 _DIALECT = "http://json-schema.org/draft-07/schema"

@@ -13,8 +13,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import PYPROJECT, read_table
 from pytest_modelperf.spec.run_definitions import STRICT
 from pytest_modelperf.spec.sources import RunSettings
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.escaping import printable, shell_path
 from pytest_modelperf.text.words import shorten_list
 
 NO_MODEL = (

@@ -12,7 +12,7 @@ import pytest
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UPDATE_BASELINE, UpdateMode
 from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.testing.names import FLAG
-from pytest_modelperf.text.site import SITE
+from pytest_modelperf.text.version import SITE
 
 
 def add_options(parser: pytest.Parser) -> None:

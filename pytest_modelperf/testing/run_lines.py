@@ -27,8 +27,7 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.model import Choice
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path, shell_word
+from pytest_modelperf.text.escaping import printable, shell_path, shell_word
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of, list_names
 

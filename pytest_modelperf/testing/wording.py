@@ -17,8 +17,7 @@ from pytest_modelperf.spec.run_definitions import (
     TIMEOUT,
     TOLERANCE,
 )
-from pytest_modelperf.text.escaping import printable, printable_lines
-from pytest_modelperf.text.quoting import quoted_text, toml_key
+from pytest_modelperf.text.escaping import printable, printable_lines, quoted_text, toml_key
 
 if TYPE_CHECKING:
     from pytest_modelperf.sizing.records import FoundSizes

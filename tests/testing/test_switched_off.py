@@ -51,7 +51,7 @@ LOADED = (
     "pytest_modelperf.testing.names",
     "pytest_modelperf.testing.pytest_options",
     "pytest_modelperf.text",
-    "pytest_modelperf.text.site",
+    "pytest_modelperf.text.version",
 )
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.text.cutting import cut_end, cut_middle, cut_names
-from pytest_modelperf.text.words import display_width
+from pytest_modelperf.text.words import cut_end, cut_middle, cut_names, display_width
 
 YOLO = [f"/model.22/cv{branch}.0/cv{branch}.0.{at}/conv/Conv" for branch in (2, 3) for at in (0, 1)]
 VARIABLES = [f"model_{layer}_BiasAdd_ReadVariableOp" for layer in ("conv2d", "dense", "logits")]
