@@ -56,7 +56,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import set_up
 from pytest_modelperf.stats.duet import DuetRule
 from pytest_modelperf.stats.parts import judge_parts
-from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.stats.robust import load_quantiles
 
 MODELS = ("lstm", "mobilenet_v2", "mobilenet_v2_qdq", "llama_4", "bert_4_int8")
 RULE = DuetRule(tolerance=0.002, level=0.005, has_early_looks=False)

@@ -54,7 +54,7 @@ from pytest_modelperf.spec.readers import (
     read_text,
 )
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
-from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.records import rounds_within
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report
 from pytest_modelperf.sweep.request import SWEEP_SECONDS, SweepRequest

@@ -215,7 +215,7 @@ def _request(
     from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.request import CompareRequest
     from pytest_modelperf.profiler.model_request import ModelRun
-    from pytest_modelperf.stats.allowed_rounds import rounds_within
+    from pytest_modelperf.stats.records import rounds_within
 
     stored, request = _read_baseline(*models, request)
     before, after = map(ModelRun, models, setups)

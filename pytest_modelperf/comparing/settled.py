@@ -49,8 +49,8 @@ from pytest_modelperf.profiler.sampling.policy import coarsened
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.shown.conditions import find_noise
 from pytest_modelperf.profiler.worker.gateway import is_this_python
-from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import Percentile
+from pytest_modelperf.stats.robust import load_quantiles
 from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, weigh
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of

@@ -35,7 +35,7 @@ from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, PairSide, Sha
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up, sum_up
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
-from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.stats.robust import load_quantiles
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of, list_names
 

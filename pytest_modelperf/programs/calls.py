@@ -18,7 +18,7 @@ from pytest_modelperf.profiler.measurements import (
 from pytest_modelperf.programs.judging import REST
 from pytest_modelperf.programs.records import Reached, Turn
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.stats.spread import spread_of_round
+from pytest_modelperf.stats.records import spread_of_round
 
 _NS_PER_MS = 1e6
 _NS_PER_S = 1_000_000_000

@@ -21,8 +21,8 @@ from pytest_modelperf.stats.estimates import (
     logs,
     typical_interval,
 )
-from pytest_modelperf.stats.quantiles import beta_quantile, tolerance_factor
 from pytest_modelperf.stats.records import PERCENTS
+from pytest_modelperf.stats.robust import beta_quantile, tolerance_factor
 
 # Another kind of rounds can be at most this many times as slow as the slowest inference of some
 # rounds, or as fast as the fastest.

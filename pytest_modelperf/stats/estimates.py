@@ -17,13 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pytest_modelperf.stats.quantiles import (
-    beta_quantile,
-    binomial_chance,
-    standard_error,
-    t_critical,
-    t_quantile,
-)
 from pytest_modelperf.stats.records import (
     PERCENTS,
     Latency,
@@ -32,6 +25,13 @@ from pytest_modelperf.stats.records import (
     Percentile,
     Ratio,
     Turns,
+)
+from pytest_modelperf.stats.robust import (
+    beta_quantile,
+    binomial_chance,
+    standard_error,
+    t_critical,
+    t_quantile,
 )
 
 Times: TypeAlias = Sequence[int]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import scipy
 from msgspec.structs import replace
 
-from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.decisions import Decision, Look, RatioAnswer, spend_level
 from pytest_modelperf.stats.duet import (
     POWER,
     DuetRule,
@@ -17,8 +17,7 @@ from pytest_modelperf.stats.duet import (
     judge_differences,
 )
 from pytest_modelperf.stats.estimates import bounded_exp, logs, told_change
-from pytest_modelperf.stats.looks import Look, spend_level
-from pytest_modelperf.stats.quantiles import t_critical
+from pytest_modelperf.stats.robust import t_critical
 
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
 # The numbers of pairs after which a figure may pass, or an alarm is possible.

@@ -34,8 +34,8 @@ from pytest_modelperf.profiler.model_in_worker import StartRig, started_rig
 from pytest_modelperf.profiler.prepare import Model, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
+from pytest_modelperf.stats.decisions import LOOKS
 from pytest_modelperf.stats.estimates import duet_ratio
-from pytest_modelperf.stats.looks import LOOKS
 from pytest_modelperf.testing.against import older_version
 from pytest_modelperf.testing.case_budgets import measure_for_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult, CheckContext

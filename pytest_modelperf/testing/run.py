@@ -225,8 +225,8 @@ class Run(Struct):
         self, item: pytest.Item, case: SizedCase, *, has_baseline: bool = True
     ) -> CaseCheck:
         from pytest_modelperf.comparing.gates import Gate
-        from pytest_modelperf.stats.allowed_rounds import rounds_within
-        from pytest_modelperf.stats.looks import share_level
+        from pytest_modelperf.stats.decisions import share_level
+        from pytest_modelperf.stats.records import rounds_within
         from pytest_modelperf.testing.case_check import CaseCheck
 
         settings = self.settings.for_model(case.spec)

@@ -36,8 +36,8 @@ from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.stats.decisions import Decision
 from pytest_modelperf.stats.duet import DuetRule, judge_duet
 from pytest_modelperf.stats.estimates import needed_samples
-from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.race import Standing, standing_of
+from pytest_modelperf.stats.robust import load_quantiles
 from pytest_modelperf.tuning.records import OptionSet, SideCosts
 
 # Options that an engine refuses end their own race, not that of the others.

@@ -9,6 +9,6 @@ from __future__ import annotations
 import onnxruntime  # noqa: F401  # as said above
 
 import pytest_modelperf.testing.checking  # noqa: F401  # as said above
-from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.stats.robust import load_quantiles
 
 load_quantiles()

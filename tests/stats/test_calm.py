@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 
-from pytest_modelperf.stats.calm import CalmTime, calm_time
+from pytest_modelperf.stats.robust import CalmTime, calm_time
 
 _TIMES = st.lists(st.floats(1.0, 1e9), min_size=1, max_size=60)
 

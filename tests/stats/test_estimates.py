@@ -25,21 +25,21 @@ from pytest_modelperf.stats.estimates import (
     paired_difference,
     summarize,
 )
-from pytest_modelperf.stats.quantiles import (
-    beta_quantile,
-    binomial_chance,
-    standard_error,
-    t_critical,
-    t_quantile,
-)
 from pytest_modelperf.stats.records import (
     PERCENTS,
     LatencySpread,
     Percentile,
     Ratio,
     Turns,
+    spread_of_round,
 )
-from pytest_modelperf.stats.spread import spread_of_round
+from pytest_modelperf.stats.robust import (
+    beta_quantile,
+    binomial_chance,
+    standard_error,
+    t_critical,
+    t_quantile,
+)
 
 # Repeated, so that there are enough for the tail without drawing each of them.
 times = st.builds(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
+from pytest_modelperf.stats.robust import SteppedTimes, slope_of
 
 
 def rounds_of(  # noqa: PLR0913  # each is one thing that rounds vary by

@@ -42,7 +42,7 @@ from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
-from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.stats.robust import load_quantiles
 
 # Each plan is profiled this many times, in turn with the other; the shorter time counts.
 _PROFILES = 2

@@ -53,7 +53,7 @@ from pytest_modelperf.profiler.sampling.duet import (
 from pytest_modelperf.profiler.sampling.kernels import read_kernels
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, sum_up
-from pytest_modelperf.stats.quantiles import load_quantiles
+from pytest_modelperf.stats.robust import load_quantiles
 from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, Weighed, weigh
 
 

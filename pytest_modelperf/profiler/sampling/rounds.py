@@ -136,7 +136,7 @@ def _goal(policy: SamplingPolicy, is_enough: IsEnough | None) -> SamplingGoal:
     # Loading scipy takes long, and must not count as measuring time.
     from pytest_modelperf.stats.estimates import MEDIAN, estimate_percentile
     from pytest_modelperf.stats.mixtures import summarize_mixture
-    from pytest_modelperf.stats.quantiles import load_quantiles
+    from pytest_modelperf.stats.robust import load_quantiles
 
     load_quantiles()
 

@@ -36,7 +36,7 @@ from pytest_modelperf.report.picture.entry import picture_entry
 from pytest_modelperf.report.picture.records import Box, Picture
 from pytest_modelperf.report.picture.svg import render_svg
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
-from pytest_modelperf.stats.spread import spread_of_round
+from pytest_modelperf.stats.records import spread_of_round
 from pytest_modelperf.text.version import __version__
 
 _NS_PER_MS = 1e6
