@@ -46,7 +46,7 @@ def open_history(given: str | None, root: Path) -> HistoryStore:
 
 def project_folder(root: Path, key: str, usual: str) -> Path:
     """Return the folder that a key of [tool.modelperf] names, or the usual one of the project."""
-    from pytest_modelperf.files.settings_table import read_table
+    from pytest_modelperf.files.documents import read_table
     from pytest_modelperf.spec.readers import read_place
 
     table = read_table(root / "pyproject.toml") or {}
@@ -298,7 +298,7 @@ def history(  # noqa: PLR0913  # one parameter per option
 
 
 def _index() -> HistoryIndex:
-    from pytest_modelperf.files.caches import user_cache_folder
+    from pytest_modelperf.files.store import user_cache_folder
     from pytest_modelperf.history.store import HistoryIndex
 
     return HistoryIndex(user_cache_folder() / "history")

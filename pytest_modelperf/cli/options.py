@@ -338,7 +338,7 @@ class FolderOptions(Struct, frozen=True):
 
     def check(self, target: str, names: Iterable[str], *inputs: Path | str | None) -> None:
         """Raise an error if the folder cannot be written, or if one of its files is an input."""
-        from pytest_modelperf.files.folders import check_folder
+        from pytest_modelperf.files.output import check_folder
         from pytest_modelperf.profiler.shown.report_files import check_report_files
 
         check_folder(target, may_replace=self.force)

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import OutputError, UsageError, Wording
+from pytest_modelperf.files.documents import PYPROJECT
 from pytest_modelperf.files.output import cannot_write, check_output, write_all
-from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart, inner_path
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.report import describe_checkup

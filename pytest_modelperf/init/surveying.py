@@ -12,9 +12,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelError, ModelPerfError, UsageError
+from pytest_modelperf.files.documents import PYPROJECT, read_table, read_toml, require_file
 from pytest_modelperf.files.git import ask_git
-from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.files.settings_table import PYPROJECT, read_table, read_toml
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.init.records import ModelSearch, Project, Remark, inner_path
 from pytest_modelperf.init.used_sizes import UsedModel, used_lines

@@ -17,8 +17,8 @@ from typing import Any
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.opened import digest_of
+from pytest_modelperf.files.store import user_cache_folder
 from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
 from pytest_modelperf.text.escaping import printable
 

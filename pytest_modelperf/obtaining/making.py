@@ -25,9 +25,8 @@ import msgspec
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
-from pytest_modelperf.files.store import locked, read_note, write_note
+from pytest_modelperf.files.store import locked, read_note, user_cache_folder, write_note
 from pytest_modelperf.graph.model_file import external_files, open_model
 from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin
 from pytest_modelperf.obtaining.values import file_of

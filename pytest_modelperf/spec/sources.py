@@ -10,7 +10,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import PYPROJECT
+from pytest_modelperf.files.documents import PYPROJECT
 from pytest_modelperf.spec import run_definitions as run
 from pytest_modelperf.spec.declaring import MODEL_KEYS, MODELS, ModelTables, read_models
 from pytest_modelperf.spec.kinds import read, read_default, read_typed

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
-from pytest_modelperf.files.open_files import require_open_files
+from pytest_modelperf.files.opened import require_open_files
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.spec.run_definitions import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
 from pytest_modelperf.spec.sources import RunSettings

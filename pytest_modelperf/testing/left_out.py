@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import PYPROJECT, read_table
+from pytest_modelperf.files.documents import PYPROJECT, read_table
 from pytest_modelperf.spec.run_definitions import STRICT
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.text.escaping import printable, shell_path

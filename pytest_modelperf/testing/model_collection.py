@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import AbsentFileError, ModelPerfError
-from pytest_modelperf.files.settings_table import PYPROJECT
+from pytest_modelperf.files.documents import PYPROJECT
 from pytest_modelperf.spec.declaring import spec_by_table
 from pytest_modelperf.spec.sized_case import cases_of
 from pytest_modelperf.spec.sources import RunSettings

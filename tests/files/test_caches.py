@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
+from pytest_modelperf.files.store import FOLDER_VARIABLE, user_cache_folder
 
 
 def test_where_the_caches_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("testing/case_budgets.py", "import_module"): "the module of a function that a budget names",
     ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
     ("obtaining/values.py", "import_module"): "onnx_ir, by a fixed name",
-    ("files/open_files.py", "import_module"): "resource, which Windows lacks",
+    ("files/opened.py", "import_module"): "resource, which Windows lacks",
     ("systems/kernel32.py", "CDLL"): "a library of Windows by a fixed name",
     ("systems/kernel32.py", "ctypes"): "the same, for what Python lacks there",
     ("systems/posix_process.py", "CDLL"): "the C library of this process, by no name",

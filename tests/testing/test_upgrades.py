@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.environments.store import environments_folder, make_environment
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.files.store import FOLDER_VARIABLE
 from pytest_modelperf.stats.decisions import share_level
 from tests.support.doubted_twin import doubted
 from tests.support.installed import install
