@@ -26,7 +26,7 @@ from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
-from pytest_modelperf.obtaining.addresses import is_address
+from pytest_modelperf.obtaining.origins import is_address
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,

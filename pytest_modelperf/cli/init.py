@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.init.planning import Wishes
     from pytest_modelperf.init.records import FileChange, Project
     from pytest_modelperf.init.surveying import Survey
-    from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.obtaining.origins import ModelOrigin
     from pytest_modelperf.report.model import Report
 
 _FROM = "--from"

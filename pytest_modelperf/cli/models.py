@@ -18,7 +18,7 @@ from pytest_modelperf.spec.run_definitions import ENGINE, STATIC_ONLY
 from pytest_modelperf.text.escaping import printable, quoted_text
 
 if TYPE_CHECKING:
-    from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.obtaining.origins import ModelOrigin
     from pytest_modelperf.sizing.records import FoundSizes
 
 
@@ -36,7 +36,7 @@ def origin_of(name: str) -> ModelOrigin | None:
     if ":" not in name:
         # Most names are paths, for which the imports below are not needed.
         return None
-    from pytest_modelperf.obtaining.addresses import is_address, read_address
+    from pytest_modelperf.obtaining.origins import is_address, read_address
     from pytest_modelperf.profiles.store import is_function
     from pytest_modelperf.spec.readers import read_function
 
@@ -52,9 +52,8 @@ def obtain_model(origin: ModelOrigin, root: Path) -> Path:
     """
     import secrets
 
-    from pytest_modelperf.obtaining.addresses import fetch_model
     from pytest_modelperf.obtaining.making import Making
-    from pytest_modelperf.obtaining.records import OriginKind
+    from pytest_modelperf.obtaining.origins import OriginKind, fetch_model
 
     if origin.kind is OriginKind.URL:
         return fetch_model(origin)
@@ -79,7 +78,7 @@ def obtain_model(origin: ModelOrigin, root: Path) -> Path:
 
 def table_line(origin: ModelOrigin) -> str:
     """Return the key of a table that says where its model comes from."""
-    from pytest_modelperf.obtaining.records import OriginKind
+    from pytest_modelperf.obtaining.origins import OriginKind
     from pytest_modelperf.spec.case_definitions import MAKE, URL
 
     if origin.kind is OriginKind.URL:

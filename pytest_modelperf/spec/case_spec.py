@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Tolerances
     from pytest_modelperf.comparing.records import Measure
     from pytest_modelperf.graph.model_file import ModelSource
-    from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.obtaining.origins import ModelOrigin
     from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, WorkloadMember
     from pytest_modelperf.profiler.request import ProfileRequest
 

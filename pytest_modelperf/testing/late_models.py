@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.obtaining.addresses import fetch_model
-from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin, OriginKind
+from pytest_modelperf.obtaining.origins import ORT_SUFFIX, ModelOrigin, OriginKind, fetch_model
 from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -105,7 +104,7 @@ class LateModels:
                 "does not read: give the ONNX model that it was made from."
             )
         # Imported here, like everything that measures.
-        from pytest_modelperf.obtaining.ort_format import AS_CONVERTED
+        from pytest_modelperf.obtaining.making import AS_CONVERTED
 
         spec = replace(case.spec, engine_options={**AS_CONVERTED, **options})
         path = self._readable(found.path)
@@ -117,7 +116,7 @@ class LateModels:
             return path
         key = (path, path.stat().st_mtime_ns)
         if key not in self._found:
-            from pytest_modelperf.obtaining.ort_format import write_as_onnx
+            from pytest_modelperf.obtaining.making import write_as_onnx
 
             target = self._folder / secrets.token_hex(4)
             self._found[key] = FoundModel(write_as_onnx(path, target))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.errors import AbsentFileError, UsageError
-from pytest_modelperf.obtaining.records import ModelOrigin
+from pytest_modelperf.obtaining.origins import ModelOrigin
 from pytest_modelperf.spec.case_definitions import FIXTURE
 from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.spec.declaring import MODEL_WORDS, as_written, read_spec

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.comparing.records import CaseComparison
-from pytest_modelperf.obtaining.records import ModelOrigin
+from pytest_modelperf.obtaining.origins import ModelOrigin
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.profiler.shown.model_names import name_models, name_paths
 from pytest_modelperf.spec.case_spec import TestedModel

@@ -40,7 +40,7 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.budgets import Budget
     from pytest_modelperf.comparing.engine_change import EngineChange
-    from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.obtaining.origins import ModelOrigin
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
     from pytest_modelperf.profiler.records import Case, CaseProfile

@@ -13,7 +13,7 @@ import pytest
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.obtaining.making import MadeModel, Making
-from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
+from pytest_modelperf.obtaining.origins import ModelOrigin, OriginKind
 from tests.support.project import write_dense
 
 EXPORT = '''\

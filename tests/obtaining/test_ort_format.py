@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.obtaining.ort_format import write_as_onnx
+from pytest_modelperf.obtaining.making import write_as_onnx
 from pytest_modelperf.profiler.request import profile_model
 from tests.support.project import write_dense
 
