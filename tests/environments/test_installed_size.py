@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.environments.installed_size import installed_size
+from pytest_modelperf.environments.installing import installed_size
 from pytest_modelperf.errors import UsageError
 
 
