@@ -205,8 +205,7 @@ def _survey_program(
     """Survey the models that a program used. Raises UsageError if it failed or used none."""
     from msgspec.structs import replace
 
-    from pytest_modelperf.init.surveying import survey_project
-    from pytest_modelperf.init.used_models import survey_used
+    from pytest_modelperf.init.surveying import survey_project, survey_used
     from pytest_modelperf.tracing.launch import explain_no_sessions
     from pytest_modelperf.tracing.session_runs import run_program
 
