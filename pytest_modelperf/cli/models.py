@@ -111,7 +111,7 @@ def find_for(error: ModelPerfError, typed: Sequence[str]) -> FoundSizes | None:
     """Return the sizes that help with an error of a command, or None if it has another cause."""
     if error.asked is None:
         return None
-    from pytest_modelperf.sizing.pasted import sizes_for
+    from pytest_modelperf.sizing.finding import sizes_for
 
     options = {word.partition("=")[0] for word in typed}
     runs = typed[0] not in _NO_RUN and options.isdisjoint(_ELSEWHERE)
@@ -122,7 +122,7 @@ def worded_with(error: ModelPerfError, found: FoundSizes, typed: Sequence[str]) 
     """Return the error with the whole command that avoids it, or with what was tried."""
     if not found.is_found:
         return f"{error.worded(COMMAND_WORDING)}\n{found.error}"
-    from pytest_modelperf.sizing.pasted import render_advice, render_command
+    from pytest_modelperf.sizing.finding import render_advice, render_command
 
     return f"{error.message} {render_advice(found, render_command(found, typed))}"
 
@@ -131,6 +131,6 @@ def guessed(found: FoundSizes | None, typed: Sequence[str]) -> tuple[str, ...] |
     """Return the words of a command with guessed sizes, if it requests these and there are any."""
     if found is None or not found.is_found or GUESS.command_flag not in typed:
         return None
-    from pytest_modelperf.sizing.pasted import with_sizes
+    from pytest_modelperf.sizing.finding import with_sizes
 
     return with_sizes(found, typed)

@@ -20,7 +20,7 @@ from pytest_modelperf.report.model import (
     lines_of,
 )
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.sizing.pasted import GUESSED
+from pytest_modelperf.sizing.finding import GUESSED
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.text.escaping import printable, shell_path
 from pytest_modelperf.text.words import count_of, shorten_list

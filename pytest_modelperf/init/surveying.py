@@ -19,7 +19,7 @@ from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.init.records import ModelSearch, Project, Remark, inner_path
 from pytest_modelperf.init.used_sizes import UsedModel, use_sizes, used_lines
-from pytest_modelperf.sizing.pasted import GUESSED, reason_lines, table_lines
+from pytest_modelperf.sizing.finding import GUESSED, reason_lines, table_lines
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.spec.declaring import MODELS, ModelTables, read_models
 from pytest_modelperf.spec.run_definitions import BASELINE_DIR

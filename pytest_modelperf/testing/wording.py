@@ -87,25 +87,25 @@ def _with_sizes(error: ModelPerfError, wording: Wording, paste: Callable[[FoundS
     if error.asked is None:
         return error.worded(wording)
     # Imported here, because few runs need it.
-    from pytest_modelperf.sizing.pasted import sizes_for
+    from pytest_modelperf.sizing.finding import sizes_for
 
     found = sizes_for(error)
     if found is None:
         return error.worded(wording)
     if not found.is_found:
         return f"{error.worded(wording)}\n{found.error}"
-    from pytest_modelperf.sizing.pasted import render_advice
+    from pytest_modelperf.sizing.finding import render_advice
 
     return f"{error.message} {render_advice(found, paste(found))}"
 
 
 def _as_arguments(found: FoundSizes) -> str:
-    from pytest_modelperf.sizing.pasted import render_arguments
+    from pytest_modelperf.sizing.finding import render_arguments
 
     return render_arguments(found)
 
 
 def _as_table(path: str, found: FoundSizes, *, has_table: bool) -> str:
-    from pytest_modelperf.sizing.pasted import render_table, table_lines
+    from pytest_modelperf.sizing.finding import render_table, table_lines
 
     return "\n".join(table_lines(found)) if has_table else render_table(found, path)
