@@ -42,10 +42,9 @@ from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.report.notebook import Views, views_of
-from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.readers import (
     is_gateway,
     read_gateway,

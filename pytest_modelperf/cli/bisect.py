@@ -34,8 +34,7 @@ from pytest_modelperf.cli.running import ClusterOptions, cluster_options
 from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.bisect.records import Bisect, VersionRange

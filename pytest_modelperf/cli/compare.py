@@ -37,8 +37,7 @@ from pytest_modelperf.cli.running import (
 from pytest_modelperf.cli.settings import COMMAND_WORDING, CommandWording, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import WORKLOAD
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
 from pytest_modelperf.text.escaping import printable, shell_word
 

@@ -24,8 +24,7 @@ from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import BATCH_SIZE, CORES, INPUT_FILE
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 
 
 @click.command(cls=GroupedCommand, short_help="Measure how noisy this machine is.")

@@ -32,7 +32,7 @@ from pytest_modelperf.spec.case_definitions import (
     PROMPT,
     STATE,
 )
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import (
     ENGINE,
     ENGINE_OPTION,

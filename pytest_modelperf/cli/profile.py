@@ -36,8 +36,7 @@ from pytest_modelperf.cli.running import (
 from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import WORKLOAD
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.spec.run_definitions import MIN_SECONDS, STATIC_ONLY
 from pytest_modelperf.text.escaping import indented_lines, printable
 

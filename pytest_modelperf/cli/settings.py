@@ -36,8 +36,8 @@ from pytest_modelperf.spec.run_definitions import (
     TIMEOUT,
     TOLERANCE,
     WARMUP_SECONDS,
+    Setting,
 )
-from pytest_modelperf.spec.setting import Setting
 from pytest_modelperf.text.escaping import shell_word
 
 # Kinds of settings with a list of values. If such an option is given twice, click would keep the

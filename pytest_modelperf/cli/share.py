@@ -28,8 +28,7 @@ from pytest_modelperf.cli.options import (
 from pytest_modelperf.cli.output import shown_progress, write_report
 from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.sharing.records import Share

@@ -47,8 +47,7 @@ from pytest_modelperf.cli.settings import (
 )
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import CORES, INPUT_FILE
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.text.escaping import indented_lines, printable
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from pytest_modelperf.cli.settings import (
     parse_threshold,
     parse_wanted,
 )
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.tuning.records import Tuning

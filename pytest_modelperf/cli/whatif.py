@@ -32,8 +32,7 @@ from pytest_modelperf.cli.running import ClusterOptions, cluster_options
 from pytest_modelperf.cli.settings import parse_forms, parse_outputs, parse_shares, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf

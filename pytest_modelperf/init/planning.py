@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.spec.declaring import MODELS, path_key
-from pytest_modelperf.spec.setting import PREFIX
+from pytest_modelperf.spec.run_definitions import PREFIX
 from pytest_modelperf.text.escaping import printable, printable_lines
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from pytest_modelperf.init.used_sizes import UsedModel, use_sizes, used_lines
 from pytest_modelperf.sizing.finding import GUESSED, reason_lines, table_lines
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.spec.declaring import MODELS, ModelTables, read_models
-from pytest_modelperf.spec.run_definitions import BASELINE_DIR
-from pytest_modelperf.spec.setting import PREFIX
+from pytest_modelperf.spec.run_definitions import BASELINE_DIR, PREFIX
 from pytest_modelperf.text.escaping import is_utf8, printable
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.tracing.session_runs import SessionRuns

@@ -22,7 +22,7 @@ from pytest_modelperf.spec.case_definitions import CASE_SETTINGS, FIXTURE, MAKE,
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.kinds import read
 from pytest_modelperf.spec.readers import read_function, read_inner_path, read_keys
-from pytest_modelperf.spec.setting import PREFIX, Place
+from pytest_modelperf.spec.run_definitions import PREFIX, Place
 from pytest_modelperf.spec.sized_case import is_function
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown, suggestion

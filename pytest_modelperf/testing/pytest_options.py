@@ -9,8 +9,7 @@ from typing import Literal
 
 import pytest
 
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UPDATE_BASELINE, UpdateMode
-from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UPDATE_BASELINE, Setting, UpdateMode
 from pytest_modelperf.testing.names import FLAG
 from pytest_modelperf.text.version import SITE
 

@@ -22,8 +22,7 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.spec import run_definitions as definitions
-from pytest_modelperf.spec.run_definitions import STRICT
-from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.run_definitions import STRICT, Setting
 from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.late_models import FoundCase, LateModels

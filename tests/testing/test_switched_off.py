@@ -45,7 +45,6 @@ LOADED = (
     "pytest_modelperf.programs.station.current",
     "pytest_modelperf.spec",
     "pytest_modelperf.spec.run_definitions",
-    "pytest_modelperf.spec.setting",
     "pytest_modelperf.testing",
     "pytest_modelperf.testing.current_run",
     "pytest_modelperf.testing.names",
