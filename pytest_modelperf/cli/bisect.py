@@ -218,7 +218,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     )
     if place.is_given:
         with place.opened(setup, plugins=plugins) as cluster:
-            from pytest_modelperf.cluster.requests import duets_on_one_kind
+            from pytest_modelperf.cluster.cluster import duets_on_one_kind
 
             run_duet = duets_on_one_kind(cluster, request, plugins, place.machine)
             result = asked.run(extensions, run_duet=run_duet)

@@ -269,7 +269,7 @@ class ClusterOptions(Struct, frozen=True):
     def run(self, asked: SharedRequest[_Result], *setups: Setup, plugins: Sequence[str]) -> _Result:
         """Run a request on the machines of the cluster, and return its result."""
         with self.opened(*setups, plugins=plugins) as cluster:
-            from pytest_modelperf.cluster.requests import run_on_cluster
+            from pytest_modelperf.cluster.cluster import run_on_cluster
 
             return run_on_cluster(cluster, asked, plugins=plugins, machines=self.machine)
 

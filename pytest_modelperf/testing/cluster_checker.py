@@ -16,10 +16,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
-from pytest_modelperf.cluster.cluster import Cluster
+from pytest_modelperf.cluster.cluster import Cluster, request_job
 from pytest_modelperf.cluster.models import read_content
 from pytest_modelperf.cluster.records import Job, ModelContent
-from pytest_modelperf.cluster.requests import request_job
 from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.budgets import FigureSource
 from pytest_modelperf.comparing.records import CaseComparison, Comparison

@@ -39,7 +39,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("files/git.py", "Popen"): "the same",
     ("cluster/runner.py", "eval"): "a text of ours, which a machine runs to find our function",
     ("cluster/station.py", "resolve_name"): "what a client asks, whom Dask lets run anything",
-    ("cluster/requests.py", "resolve_name"): "the same",
+    ("cluster/cluster.py", "resolve_name"): "the same",
     ("cli/main.py", "import_module"): "the module of a command of ours",
     ("profiler/hookspecs.py", "import_module"): "a plugin that the command line names",
     ("programs/callables.py", "import_module"): "the module of an engine, ours or a plugin's",

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.cluster.cluster import RequestText
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
-from pytest_modelperf.cluster.requests import RequestText
 from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.budgets import read_budgets
 from pytest_modelperf.comparing.gates import Gate
