@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
-from pytest_modelperf.programs.models import MacsCounter
+from pytest_modelperf.programs.causes import MacsCounter
 from pytest_modelperf.programs.sides import WatchedWork
 from tests.support.small_models import parse
 
