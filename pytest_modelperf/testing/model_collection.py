@@ -20,7 +20,7 @@ from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.ending import KnownTests
 from pytest_modelperf.testing.items import OnnxFile, OnnxItem, UnreadableItem
-from pytest_modelperf.testing.names import ALL_CASES, SUFFIXES, named_tests, split_argument
+from pytest_modelperf.testing.startup import ALL_CASES, SUFFIXES, named_tests, split_argument
 from pytest_modelperf.testing.wording import in_table
 from pytest_modelperf.text.escaping import printable
 

@@ -25,15 +25,19 @@ from pytest_modelperf.spec import run_definitions as definitions
 from pytest_modelperf.spec.run_definitions import STRICT, Setting
 from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.spec.sources import RunSettings
-from pytest_modelperf.testing.late_models import FoundCase, LateModels
-from pytest_modelperf.testing.machines import require_this_machine
-from pytest_modelperf.testing.markers import FindModel, path_below, read_mark_budgets
-from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIXES
+from pytest_modelperf.testing.left_out import require_this_machine
+from pytest_modelperf.testing.markers import (
+    FindModel,
+    FoundCase,
+    LateModels,
+    path_below,
+    read_mark_budgets,
+)
 from pytest_modelperf.testing.outcome_names import failed_outcome, source_of
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.pytest_internals import functions_of, is_skipped
-from pytest_modelperf.testing.run_lines import record
-from pytest_modelperf.testing.wording import PYTHON_WORDING
+from pytest_modelperf.testing.startup import CASE_ARGUMENT, FIXTURE, SUFFIXES
+from pytest_modelperf.testing.wording import PYTHON_WORDING, record
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -215,7 +219,7 @@ class Run(Struct):
             return {}
         if self._engine_changes is None:
             from pytest_modelperf.baselines.store import BaselineStore
-            from pytest_modelperf.testing.upgrading import find_engine_changes
+            from pytest_modelperf.testing.older import find_engine_changes
 
             self._engine_changes = find_engine_changes(BaselineStore(settings.baseline_dir))
         return self._engine_changes

@@ -31,7 +31,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
-from pytest_modelperf.testing.cluster_checker import CheckRequest, ClusterChecker, ClusterTerms
+from pytest_modelperf.testing.on_cluster import CheckRequest, ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from tests.support.recordings import record_baseline

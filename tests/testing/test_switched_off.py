@@ -47,8 +47,7 @@ LOADED = (
     "pytest_modelperf.spec.run_definitions",
     "pytest_modelperf.testing",
     "pytest_modelperf.testing.current_run",
-    "pytest_modelperf.testing.names",
-    "pytest_modelperf.testing.pytest_options",
+    "pytest_modelperf.testing.startup",
     "pytest_modelperf.text",
     "pytest_modelperf.text.version",
 )
