@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import (
     OutputOptions,
     is_given,
@@ -29,9 +28,9 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
+from pytest_modelperf.cli.parameters import COMMAND_WORDING, GroupedCommand, setting_option
 from pytest_modelperf.cli.programs import is_test
 from pytest_modelperf.cli.running import ClusterOptions, cluster_options
-from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
 from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings

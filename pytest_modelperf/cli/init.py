@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.groups import GroupedCommand
-from pytest_modelperf.cli.models import obtain_model, origin_of, table_line
 from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import (
+    COMMAND_WORDING,
+    GroupedCommand,
+    obtain_model,
+    origin_of,
+    table_line,
+)
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.text.escaping import printable, shell_word
 

@@ -17,8 +17,14 @@ import click
 from click.core import ParameterSource
 from msgspec import UNSET, Struct
 
-from pytest_modelperf.cli.groups import Command, HelpGroup, Option, option_of
-from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
+from pytest_modelperf.cli.parameters import (
+    COMMAND_WORDING,
+    Command,
+    HelpGroup,
+    Option,
+    option_of,
+    setting_option,
+)
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import (
     BATCH_SIZE,

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.groups import Command, HelpGroup, Option, option_of
 from pytest_modelperf.cli.options import with_options
 from pytest_modelperf.cli.output import shown_progress
-from pytest_modelperf.cli.settings import parse_interpreter, setting_option
+from pytest_modelperf.cli.parameters import (
+    Command,
+    HelpGroup,
+    Option,
+    option_of,
+    parse_interpreter,
+    setting_option,
+)
 from pytest_modelperf.errors import EngineError, UsageError
 from pytest_modelperf.spec.run_definitions import CLUSTER, ENGINE_OPTION, MACHINE
 from pytest_modelperf.text.escaping import shell_word

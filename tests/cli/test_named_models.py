@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.cli.models import find_model, origin_of, table_line
+from pytest_modelperf.cli.parameters import find_model, origin_of, table_line
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.obtaining.origins import OriginKind
 from tests.support.command import refusal, run

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from onnx import external_data_helper
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.cluster.cluster import Cluster, run_on_cluster
 from pytest_modelperf.cluster.models import PIECE_BYTES, read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent

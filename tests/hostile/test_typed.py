@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, bind_inputs
 from pytest_modelperf.graph.load import declared_inputs

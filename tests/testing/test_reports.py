@@ -22,7 +22,7 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.changes import LayerTypeChange
 from pytest_modelperf.comparing.gates import RUN_LEVEL
