@@ -45,7 +45,8 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import WORKLOAD
 from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
-from pytest_modelperf.text.escaping import printable, shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline

@@ -19,7 +19,8 @@ from pytest_modelperf.cli.parameters import (
     table_line,
 )
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.text.escaping import printable, shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

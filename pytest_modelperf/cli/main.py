@@ -19,8 +19,9 @@ from pytest_modelperf.cli.parameters import COMMAND_WORDING, find_for, guessed, 
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError, find_lack_of_memory
 from pytest_modelperf.files.interrupts import TerminatedExit, lost_interrupts_raised
 from pytest_modelperf.spec.case_definitions import GUESS
-from pytest_modelperf.text.escaping import printable, printable_lines, shell_word
+from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.version import __version__, page_url
+from pytest_modelperf.text.words import shell_word
 
 # The exit codes that a shell gives to a program ended by SIGINT, SIGPIPE and SIGTERM.
 _INTERRUPTED = 130

@@ -43,7 +43,8 @@ from pytest_modelperf.spec.run_definitions import (
     WARMUP_SECONDS,
     Setting,
 )
-from pytest_modelperf.text.escaping import printable, quoted_text, shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import quoted_text, shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.obtaining.origins import ModelOrigin

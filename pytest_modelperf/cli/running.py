@@ -22,7 +22,7 @@ from pytest_modelperf.cli.parameters import (
 )
 from pytest_modelperf.errors import EngineError, UsageError
 from pytest_modelperf.spec.run_definitions import CLUSTER, ENGINE_OPTION, MACHINE
-from pytest_modelperf.text.escaping import shell_word
+from pytest_modelperf.text.words import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.cluster import Cluster

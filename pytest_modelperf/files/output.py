@@ -22,7 +22,8 @@ from typing import BinaryIO, TextIO, TypeAlias
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.store import name_beside, unfinished_beside
-from pytest_modelperf.text.escaping import printable, shell_path
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shell_path
 
 Target: TypeAlias = str | os.PathLike[str]
 

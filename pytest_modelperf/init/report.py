@@ -22,8 +22,8 @@ from pytest_modelperf.report.model import (
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sizing.finding import GUESSED
 from pytest_modelperf.sizing.records import FoundSizes
-from pytest_modelperf.text.escaping import printable, shell_path
-from pytest_modelperf.text.words import count_of, shorten_list
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of, shell_path, shorten_list
 
 # The most models, remarks and lines that are shown.
 _MOST_MODELS = 20

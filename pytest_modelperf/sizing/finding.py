@@ -55,9 +55,9 @@ from pytest_modelperf.sizing.candidates import (
 )
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
 from pytest_modelperf.spec.declaring import path_key
-from pytest_modelperf.text.escaping import printable, quoted_text, shell_word, toml_key
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import exact_number, format_shape
-from pytest_modelperf.text.words import count_of
+from pytest_modelperf.text.words import count_of, quoted_text, shell_word, toml_key
 
 # The limit for a silent worker, and for the wait for another measurement. The inference is only a
 # check, which is not worth a long wait.

@@ -14,8 +14,8 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import PYPROJECT, read_table
 from pytest_modelperf.spec.run_definitions import STRICT
 from pytest_modelperf.spec.sources import RunSettings
-from pytest_modelperf.text.escaping import printable, shell_path
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shell_path, shorten_list
 
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.records import Machine

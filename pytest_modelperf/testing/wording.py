@@ -42,16 +42,16 @@ from pytest_modelperf.spec.run_definitions import (
     TOLERANCE,
 )
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.text.escaping import (
-    printable,
-    printable_lines,
+from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.text.units import format_seconds
+from pytest_modelperf.text.words import (
+    count_of,
+    list_names,
     quoted_text,
     shell_path,
     shell_word,
     toml_key,
 )
-from pytest_modelperf.text.units import format_seconds
-from pytest_modelperf.text.words import count_of, list_names
 
 if TYPE_CHECKING:
     from pytest_modelperf.sizing.records import FoundSizes

@@ -1,17 +1,22 @@
-"""Words of messages: suggestions, shortened lists, checked numbers, and texts cut to a width.
+"""Texts of messages: suggestions, lists, checked numbers, cut names, and what a user types.
 
 Names in one list keep the parts by which they differ.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from os.path import commonprefix
 from typing import TypeAlias
 
 from pytest_modelperf.text.escaping import printable
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 _MAX_NAMES = 5
 _MARKS = frozenset({"Mn", "Me"})
@@ -201,3 +206,23 @@ def _fitted(text: str, width: int, cut: _Cut) -> str:
     while display_width(shorter := cut(text, kept)) > width and kept:
         kept -= 1
     return shorter
+
+
+def shell_word(text: str) -> str:
+    """Quote a text as one word of a shell command."""
+    return printable(shlex.quote(text))
+
+
+def shell_path(path: str) -> str:
+    """Quote a path as one word that programs do not take for an option or an argument file."""
+    return shell_word(f"./{path}" if path.startswith(("-", "@")) else path)
+
+
+def quoted_text(text: str) -> str:
+    """Quote a text for Python and TOML, as JSON does. TOML also escapes the delete character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    """Return a key of a TOML table, quoted if necessary."""
+    return name if _BARE_KEY.fullmatch(name) else quoted_text(name)

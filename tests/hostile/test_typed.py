@@ -16,7 +16,8 @@ from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, bind_inputs
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.testing.wording import in_python, in_table
-from pytest_modelperf.text.escaping import printable, shell_path, shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shell_path, shell_word
 from tests.hostile.named_models import EVERYTHING, NAMES, named_model
 
 if sys.version_info >= (3, 11):

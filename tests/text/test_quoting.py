@@ -8,7 +8,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.text.escaping import quoted_text, toml_key
+from pytest_modelperf.text.words import quoted_text, toml_key
 
 if sys.version_info >= (3, 11):
     import tomllib
