@@ -26,7 +26,6 @@ from pytest_modelperf.programs.causes import (
     grown_functions,
     merged_calls,
 )
-from pytest_modelperf.programs.changes import ProgramState
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.commits import head_commit, require_committed
 from pytest_modelperf.programs.judging import (
@@ -45,6 +44,7 @@ from pytest_modelperf.programs.judging import (
 )
 from pytest_modelperf.programs.messages import CallProfile, Reached, Turn
 from pytest_modelperf.programs.rounds import OpenPair, ProgramRound, take_rounds
+from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.programs.sides import (
     BothSides,
     OpenSides,

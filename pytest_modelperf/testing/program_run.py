@@ -18,11 +18,11 @@ from pytest_modelperf.comparing.limits import LOAD
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.programs.changes import ProgramState
 from pytest_modelperf.programs.check import check_program, measure_program, record_program
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.rounds import Pace
+from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.decisions import share_level
 from pytest_modelperf.testing.budgets import (
