@@ -22,7 +22,7 @@ from pytest_modelperf.history.records import HistoryPoint, shift_since
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.picture.mermaid import render_mermaid
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.testing.run_lines import describe_counts, describe_outcome, view_of
+from pytest_modelperf.testing.wording import describe_counts, describe_outcome, view_of
 from pytest_modelperf.text.words import count_of, shorten_list
 
 # GitHub refuses a comment of more than 65,536 characters.

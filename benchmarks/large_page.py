@@ -32,7 +32,7 @@ from results import Expectation, Result, Start, conclude, markdown
 from scale_models import Recipe, write_chain
 
 from pytest_modelperf.api import compare
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.report.html.render import render_page

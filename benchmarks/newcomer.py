@@ -38,7 +38,7 @@ from kept_rows import keep_row, read_rows
 from real_variants import Cost, repeat_block
 from results import Expectation, Result, Start, conclude, markdown
 
-from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.files.documents import read_table
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin

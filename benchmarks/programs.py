@@ -48,7 +48,7 @@ from program_repositories import (
 from results import Expectation, Result, Start, conclude, markdown
 from stranger_programs import KINDS, PROGRAMS, Program, Slowdown
 
-from pytest_modelperf.files.caches import user_cache_folder
+from pytest_modelperf.files.store import user_cache_folder
 from pytest_modelperf.systems.trees import TREES
 
 SAME = "a comment"

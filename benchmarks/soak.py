@@ -71,7 +71,7 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.records import rounds_within
 
 # What the neighbours do, and on which of two cores.
 NEIGHBOURS: dict[str, tuple[tuple[str, int], ...]] = {

@@ -40,7 +40,7 @@ from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.records import rounds_within
 
 PACKAGE = "onnxruntime"
 VERSIONS = ("1.20.1", "1.23.2", "1.26.0", "1.30.0", "1.32.0")

@@ -46,7 +46,7 @@ from real_variants import add_load
 from results import Expectation, Result, Start, conclude, list_names, markdown
 from scale_models import Recipe, write_attention, write_chain
 
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.files.store import FOLDER_VARIABLE
 from pytest_modelperf.graph.rebuild import rebuild
 
 TWINS = (

@@ -26,7 +26,7 @@ from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
-from pytest_modelperf.obtaining.addresses import is_address
+from pytest_modelperf.obtaining.origins import is_address
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
@@ -42,10 +42,9 @@ from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.report.notebook import Views, views_of
-from pytest_modelperf.spec.case_spec import CaseSpec
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS, as_written, read_spec
 from pytest_modelperf.spec.kinds import read_default
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
 from pytest_modelperf.spec.readers import (
     is_gateway,
     read_gateway,
@@ -54,7 +53,7 @@ from pytest_modelperf.spec.readers import (
     read_text,
 )
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, TIMEOUT, TOLERANCE
-from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.records import rounds_within
 from pytest_modelperf.sweep.records import Sweep
 from pytest_modelperf.sweep.report import sweep_report
 from pytest_modelperf.sweep.request import SWEEP_SECONDS, SweepRequest

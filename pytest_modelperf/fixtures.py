@@ -8,7 +8,7 @@ import pytest
 
 from pytest_modelperf.programs.station.current import station_of
 from pytest_modelperf.testing.current_run import run_of
-from pytest_modelperf.testing.names import SWITCHED_OFF
+from pytest_modelperf.testing.startup import SWITCHED_OFF
 
 if TYPE_CHECKING:
     from pytest_modelperf.programs.station.served import ServedTest

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_modelperf.fixtures import _modelperf_case, modelperf
 from pytest_modelperf.programs.station.current import station_of
-from pytest_modelperf.testing import current_run, names, pytest_options
+from pytest_modelperf.testing import current_run, startup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,14 +25,14 @@ __all__ = ["_modelperf_case", "modelperf"]
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     config = pluginmanager.get_plugin("pytestconfig")
     if config is not None:
-        pytest_options.check_mode(config.invocation_params.args)
-    pytest_options.add_options(parser)
+        startup.check_mode(config.invocation_params.args)
+    startup.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for line in names.MARKERS:
+    for line in startup.MARKERS:
         config.addinivalue_line("markers", line)
-    if config.getoption(names.FLAG):
+    if config.getoption(startup.FLAG):
         # Imported here, so that only a run that profiles spends time on it.
         from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 
@@ -43,22 +43,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return pytest_options.missed_line(config)
+    return startup.missed_line(config)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    line = pytest_options.missed_line(config)
+    line = startup.missed_line(config)
     if line is not None:
         terminalreporter.write_line(line, yellow=True)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
     """Make a model that is named on the command line a skipped test if the run profiles none."""
-    if file_path.suffix not in names.SUFFIXES or current_run.run_of(parent.config) is not None:
+    if file_path.suffix not in startup.SUFFIXES or current_run.run_of(parent.config) is not None:
         return None
-    if all(path != file_path for path, _ in names.named_tests(parent.config)):
+    if all(path != file_path for path, _ in startup.named_tests(parent.config)):
         return None
     from pytest_modelperf.testing.items import OnnxFile
 
@@ -67,5 +67,5 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile |
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     is_idle = current_run.run_of(item.config) is None and station_of(item.config) is None
-    if is_idle and names.has_markers(item):
-        pytest.skip(names.SWITCHED_OFF)
+    if is_idle and startup.has_markers(item):
+        pytest.skip(startup.SWITCHED_OFF)

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.files.store import FOLDER_VARIABLE
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 
 if TYPE_CHECKING:

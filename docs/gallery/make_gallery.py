@@ -23,7 +23,7 @@ from run_reader import Artifact
 from stored_pages import SUFFIX, without_shared
 
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.text.site import SITE
+from pytest_modelperf.text.version import SITE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

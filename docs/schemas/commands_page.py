@@ -16,7 +16,7 @@ from marked_blocks import code, table, with_block
 
 from pytest_modelperf.cli import main
 from pytest_modelperf.cli.history import ACTIONS
-from pytest_modelperf.text.site import SITE
+from pytest_modelperf.text.version import SITE
 
 PAGE = Path(__file__).parent.parent / "commands.md"
 _MARK = "commands"

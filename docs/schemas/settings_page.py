@@ -11,8 +11,7 @@ from pathlib import Path
 from marked_blocks import code, table, with_block
 
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
-from pytest_modelperf.spec.setting import Place, Setting
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Place, Setting
 
 PAGE = Path(__file__).parent.parent / "configuration.md"
 _AS_IN_RUN = "as in the run"

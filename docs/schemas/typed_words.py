@@ -12,7 +12,7 @@ from pytest_modelperf.comparing.budgets import COMPANIONS, FIGURES
 from pytest_modelperf.spec import case_words
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS, THE_MODEL
 from pytest_modelperf.spec.kinds import KINDS
-from pytest_modelperf.spec.setting import Place, Setting
+from pytest_modelperf.spec.run_definitions import Place, Setting
 
 MODULE = Path(case_words.__file__)
 _HEAD = '''\

@@ -36,7 +36,7 @@ from pytest_modelperf.profiles.records import NAMED, PROFILE_LIST, SIDE_BY_SIDE,
 from pytest_modelperf.reducing.records import REDUCTION
 from pytest_modelperf.roofline.records import ROOFLINE
 from pytest_modelperf.sharing.records import SHARE
-from pytest_modelperf.spec.table_schema import tool_schema
+from pytest_modelperf.spec.sources import tool_schema
 from pytest_modelperf.sweep.records import SWEEP
 from pytest_modelperf.testing.outcomes import RUN
 from pytest_modelperf.tracing.totals import TRACE_TOTALS

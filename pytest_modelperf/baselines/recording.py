@@ -42,8 +42,8 @@ from pytest_modelperf.profiler.request import model_facts
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, coarsened
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.working_folder import working_folder
+from pytest_modelperf.stats.decisions import plan_early_looks
 from pytest_modelperf.stats.estimates import duet_ratio
-from pytest_modelperf.stats.looks import plan_early_looks
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 

@@ -21,7 +21,7 @@ from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import ModelFacts, StoredInputs
-from pytest_modelperf.stats.spread import percentile_of
+from pytest_modelperf.stats.records import percentile_of
 from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None

@@ -22,7 +22,6 @@ from pytest_modelperf.baselines.records import Baseline, BaselineChange, UpdateP
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Sheet, Tone
 from pytest_modelperf.report.tables import Column, Table, table_of
-from pytest_modelperf.text.cutting import CUT
 from pytest_modelperf.text.units import (
     UNKNOWN,
     format_bytes,
@@ -30,7 +29,7 @@ from pytest_modelperf.text.units import (
     format_ms,
     signed_percent,
 )
-from pytest_modelperf.text.words import count_of, shorten_list
+from pytest_modelperf.text.words import CUT, count_of, shorten_list
 
 _TONES = {
     ReviewStatus.NEW: Tone.GOOD,

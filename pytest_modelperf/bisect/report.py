@@ -54,9 +54,8 @@ from pytest_modelperf.report.model import (
     lines_of,
 )
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, drop_blank_columns, table_of
-from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.units import format_seconds
-from pytest_modelperf.text.words import count_of, shorten_list
+from pytest_modelperf.text.words import count_of, shell_path, shell_word, shorten_list
 
 _DRAWINGS = CASE_DRAWINGS.plus(
     Drawings(

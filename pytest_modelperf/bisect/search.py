@@ -25,7 +25,7 @@ from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, ModelPerfError
-from pytest_modelperf.stats.looks import SearchLevels, middle_change, series_share
+from pytest_modelperf.stats.decisions import SearchLevels, middle_change, series_share
 
 # An inconclusive duet is repeated once, with more time.
 ATTEMPTS = 2

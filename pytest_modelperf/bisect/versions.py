@@ -21,7 +21,7 @@ from pytest_modelperf.bisect.records import LeftOut, RangeKind, Version, Version
 from pytest_modelperf.errors import EnvironmentMakingError, UsageError
 from pytest_modelperf.revisions.commits import Commit, RefOption, data_files, find_commit
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.words import shell_word
 
 OPTION = RefOption("--commits", "modelperf compare old.onnx new.onnx", takes_paths=False)
 _SHORT = 10

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.groups import GroupedCommand
 from pytest_modelperf.cli.options import (
     OutputOptions,
     is_given,
@@ -29,13 +28,12 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
+from pytest_modelperf.cli.parameters import COMMAND_WORDING, GroupedCommand, setting_option
 from pytest_modelperf.cli.programs import is_test
 from pytest_modelperf.cli.running import ClusterOptions, cluster_options
-from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import INPUT_FILE
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 
 if TYPE_CHECKING:
     from pytest_modelperf.bisect.records import Bisect, VersionRange
@@ -219,7 +217,7 @@ def bisect(  # noqa: PLR0913  # one parameter per group of options
     )
     if place.is_given:
         with place.opened(setup, plugins=plugins) as cluster:
-            from pytest_modelperf.cluster.requests import duets_on_one_kind
+            from pytest_modelperf.cluster.cluster import duets_on_one_kind
 
             run_duet = duets_on_one_kind(cluster, request, plugins, place.machine)
             result = asked.run(extensions, run_duet=run_duet)

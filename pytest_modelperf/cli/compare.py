@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
-from pytest_modelperf.cli.models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -25,6 +23,15 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import show, shown_progress, write, write_report
+from pytest_modelperf.cli.parameters import (
+    COMMAND_WORDING,
+    CommandWording,
+    GroupedCommand,
+    HelpGroup,
+    find_model,
+    option_of,
+    setting_option,
+)
 from pytest_modelperf.cli.programs import is_test
 from pytest_modelperf.cli.running import (
     ClusterOptions,
@@ -34,14 +41,12 @@ from pytest_modelperf.cli.running import (
     engine_option_b,
     interpreter_options,
 )
-from pytest_modelperf.cli.settings import COMMAND_WORDING, CommandWording, setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import WORKLOAD
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.spec.run_definitions import STATIC_ONLY, TOLERANCE
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.words import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
@@ -216,7 +221,7 @@ def _request(
     from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.request import CompareRequest
     from pytest_modelperf.profiler.model_request import ModelRun
-    from pytest_modelperf.stats.allowed_rounds import rounds_within
+    from pytest_modelperf.stats.records import rounds_within
 
     stored, request = _read_baseline(*models, request)
     before, after = map(ModelRun, models, setups)

@@ -1,4 +1,7 @@
-"""`modelperf history` lists how models changed, and copies lines to a branch and back."""
+"""`modelperf history` and `modelperf baselines` list what was recorded of models, and its changes.
+
+Lines of a history are copied to a branch and back.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytest_modelperf.cli.groups import Command, GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import (
     OutputOptions,
     output_options,
@@ -18,6 +20,7 @@ from pytest_modelperf.cli.options import (
     with_options,
 )
 from pytest_modelperf.cli.output import show, write_report
+from pytest_modelperf.cli.parameters import Command, GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
@@ -46,7 +49,7 @@ def open_history(given: str | None, root: Path) -> HistoryStore:
 
 def project_folder(root: Path, key: str, usual: str) -> Path:
     """Return the folder that a key of [tool.modelperf] names, or the usual one of the project."""
-    from pytest_modelperf.files.settings_table import read_table
+    from pytest_modelperf.files.documents import read_table
     from pytest_modelperf.spec.readers import read_place
 
     table = read_table(root / "pyproject.toml") or {}
@@ -298,7 +301,7 @@ def history(  # noqa: PLR0913  # one parameter per option
 
 
 def _index() -> HistoryIndex:
-    from pytest_modelperf.files.caches import user_cache_folder
+    from pytest_modelperf.files.store import user_cache_folder
     from pytest_modelperf.history.store import HistoryIndex
 
     return HistoryIndex(user_cache_folder() / "history")
@@ -334,3 +337,60 @@ def _parse_day(text: str) -> dt.datetime:
         raise UsageError(
             f"--since takes a day such as 2026-01-31, not {printable(text)!r}."
         ) from None
+
+
+_INCOMPLETE = 2
+
+
+@click.command(cls=GroupedCommand, short_help="List recorded baselines, and what changed in them.")
+@project_folder_option(
+    "--dir", "folder", of="baselines", default="baseline_dir of [tool.modelperf], or baselines"
+)
+@click.option(
+    "--diff",
+    "ref",
+    metavar="REF",
+    help="Show what changed since this git ref: a line for each new, changed or removed baseline.",
+)
+@output_options(csv="a row for each case, or each change,")
+@takes_records(outputs=OutputOptions)
+def baselines(*, folder: str | None, ref: str | None, outputs: OutputOptions) -> None:
+    """List the baselines that `pytest --modelperf --modelperf-update-baseline` recorded.
+
+    The exit code is 2 if a baseline is broken, and otherwise 0, even if baselines changed.
+
+    \b
+    modelperf baselines
+    modelperf baselines --diff main
+    modelperf baselines --diff HEAD^1 --json changes.json
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.baselines.overview import (
+        BASELINE_DIFF,
+        BASELINE_LIST,
+        list_baselines,
+        review_baselines,
+    )
+    from pytest_modelperf.baselines.report import overview_report, review_report
+
+    is_shown = outputs.check()
+    place = _find_folder(folder)
+    if ref is None:
+        overview = list_baselines(place)
+        broken = overview.broken
+        report, document = overview_report(overview), partial(BASELINE_LIST.dump, overview)
+    else:
+        review = review_baselines(place, ref)
+        broken = review.broken
+        report, document = review_report(review), partial(BASELINE_DIFF.dump, review)
+    write_report(report, document, outputs, is_shown=is_shown)
+    if broken:
+        raise SystemExit(_INCOMPLETE)
+
+
+def _find_folder(given: str | None) -> Path:
+    """Return the given folder, or the project's, relative to the working folder if possible."""
+    if given is not None:
+        return Path(given)
+    folder = project_folder(find_project_root(), "baseline_dir", "baselines")
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder

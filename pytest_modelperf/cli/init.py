@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.groups import GroupedCommand
-from pytest_modelperf.cli.models import obtain_model, origin_of, table_line
 from pytest_modelperf.cli.options import split_program
 from pytest_modelperf.cli.output import ProgressLine, show, show_report, shown_progress
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import (
+    COMMAND_WORDING,
+    GroupedCommand,
+    obtain_model,
+    origin_of,
+    table_line,
+)
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.words import shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.init.planning import Wishes
     from pytest_modelperf.init.records import FileChange, Project
     from pytest_modelperf.init.surveying import Survey
-    from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.obtaining.origins import ModelOrigin
     from pytest_modelperf.report.model import Report
 
 _FROM = "--from"
@@ -206,8 +210,7 @@ def _survey_program(
     """Survey the models that a program used. Raises UsageError if it failed or used none."""
     from msgspec.structs import replace
 
-    from pytest_modelperf.init.surveying import survey_project
-    from pytest_modelperf.init.used_models import survey_used
+    from pytest_modelperf.init.surveying import survey_project, survey_used
     from pytest_modelperf.tracing.launch import explain_no_sessions
     from pytest_modelperf.tracing.session_runs import run_program
 

@@ -15,15 +15,13 @@ from typing import Any, cast
 
 import click
 
-from pytest_modelperf.cli.models import find_for, guessed, worded_with
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING, find_for, guessed, worded_with
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError, find_lack_of_memory
 from pytest_modelperf.files.interrupts import TerminatedExit, lost_interrupts_raised
 from pytest_modelperf.spec.case_definitions import GUESS
 from pytest_modelperf.text.escaping import printable, printable_lines
-from pytest_modelperf.text.quoting import shell_word
-from pytest_modelperf.text.site import page_url
-from pytest_modelperf.text.version import __version__
+from pytest_modelperf.text.version import __version__, page_url
+from pytest_modelperf.text.words import shell_word
 
 # The exit codes that a shell gives to a program ended by SIGINT, SIGPIPE and SIGTERM.
 _INTERRUPTED = 130
@@ -32,25 +30,25 @@ _TERMINATED = 143
 _FAULT = 3
 _TYPED = "pytest_modelperf.typed"
 _STDERR_NUMBER = 2
-# The commands, each a function in the module of its name, and the page about it in docs/.
-_PAGES = {
-    "baselines": "baselines",
-    "bisect": "bisect",
-    "compare": "comparing",
-    "doctor": "noise",
-    "env": "upgrades",
-    "history": "history",
-    "init": "init",
-    "profile": "profiling",
-    "profiles": "profiles",
-    "reduce": "reducing",
-    "shapes": "counting",
-    "share": "sharing",
-    "sweep": "sweep",
-    "trace": "tracing",
-    "tune": "tuning",
-    "whatif": "whatif",
-    "worker": "cluster",
+# The commands, each a function, with its module and the page about it in docs/.
+_COMMANDS = {
+    "baselines": ("history", "baselines"),
+    "bisect": ("bisect", "bisect"),
+    "compare": ("compare", "comparing"),
+    "doctor": ("machine", "noise"),
+    "env": ("machine", "upgrades"),
+    "history": ("history", "history"),
+    "init": ("init", "init"),
+    "profile": ("profile", "profiling"),
+    "profiles": ("profiles", "profiles"),
+    "reduce": ("handing_on", "reducing"),
+    "shapes": ("handing_on", "counting"),
+    "share": ("handing_on", "sharing"),
+    "sweep": ("sweep", "sweep"),
+    "trace": ("trace", "tracing"),
+    "tune": ("speedups", "tuning"),
+    "whatif": ("speedups", "whatif"),
+    "worker": ("machine", "cluster"),
 }
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -166,17 +164,17 @@ class _Commands(Mapping[str, click.Command]):
     """The commands by name. The module of a command is imported when the command is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        page = page_url(_PAGES[name])
-        module = import_module(f"pytest_modelperf.cli.{name}")
-        command = cast("click.Command", getattr(module, name))
-        command.epilog = f"Guide: {page}"
+        module, page = _COMMANDS[name]
+        found = import_module(f"pytest_modelperf.cli.{module}")
+        command = cast("click.Command", getattr(found, name))
+        command.epilog = f"Guide: {page_url(page)}"
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_PAGES)
+        return iter(_COMMANDS)
 
     def __len__(self) -> int:
-        return len(_PAGES)
+        return len(_COMMANDS)
 
 
 class _Group(click.Group):

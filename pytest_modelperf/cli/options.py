@@ -17,8 +17,14 @@ import click
 from click.core import ParameterSource
 from msgspec import UNSET, Struct
 
-from pytest_modelperf.cli.groups import Command, HelpGroup, Option, option_of
-from pytest_modelperf.cli.settings import COMMAND_WORDING, setting_option
+from pytest_modelperf.cli.parameters import (
+    COMMAND_WORDING,
+    Command,
+    HelpGroup,
+    Option,
+    option_of,
+    setting_option,
+)
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import (
     BATCH_SIZE,
@@ -32,7 +38,7 @@ from pytest_modelperf.spec.case_definitions import (
     PROMPT,
     STATE,
 )
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import MeasuringSettings
 from pytest_modelperf.spec.run_definitions import (
     ENGINE,
     ENGINE_OPTION,
@@ -337,7 +343,7 @@ class FolderOptions(Struct, frozen=True):
 
     def check(self, target: str, names: Iterable[str], *inputs: Path | str | None) -> None:
         """Raise an error if the folder cannot be written, or if one of its files is an input."""
-        from pytest_modelperf.files.folders import check_folder
+        from pytest_modelperf.files.output import check_folder
         from pytest_modelperf.profiler.shown.report_files import check_report_files
 
         check_folder(target, may_replace=self.force)

@@ -10,8 +10,6 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
-from pytest_modelperf.cli.models import find_model
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
@@ -26,18 +24,23 @@ from pytest_modelperf.cli.options import (
     top_option,
 )
 from pytest_modelperf.cli.output import show, shown_progress, write, write_report
-from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_option
+from pytest_modelperf.cli.parameters import (
+    GroupedCommand,
+    HelpGroup,
+    find_model,
+    option_of,
+    setting_option,
+)
+from pytest_modelperf.cli.profiles import KeepingOptions, profile_dir_option
 from pytest_modelperf.cli.running import (
     ClusterOptions,
     cluster_options,
     environment_spec,
     requirement_option,
 )
-from pytest_modelperf.cli.settings import setting_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import WORKLOAD
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.spec.run_definitions import MIN_SECONDS, STATIC_ONLY
 from pytest_modelperf.text.escaping import indented_lines, printable
 

@@ -67,7 +67,7 @@ def compare_program(
     from pytest_modelperf.comparing.records import Comparison, Verdict
     from pytest_modelperf.profiler.records import ModelFacts
     from pytest_modelperf.programs.check import check_program
-    from pytest_modelperf.programs.versions import versions_of
+    from pytest_modelperf.programs.sides import versions_of
 
     where = f"with {', '.join(requirements)}"
     with shown_progress() as progress:
@@ -101,7 +101,7 @@ def bisect_program(
     from pytest_modelperf.bisect.request import ProgramBisect
     from pytest_modelperf.bisect.request import bisect_program as search
     from pytest_modelperf.programs.check import check_program
-    from pytest_modelperf.programs.versions import versions_of
+    from pytest_modelperf.programs.sides import versions_of
 
     def compare(before: str, after: str, check: ProgramCheck) -> CheckedProgram:
         asked = replace(versions, asked=check).of_commit(before, after)

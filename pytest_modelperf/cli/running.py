@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.groups import Command, HelpGroup, Option, option_of
 from pytest_modelperf.cli.options import with_options
 from pytest_modelperf.cli.output import shown_progress
-from pytest_modelperf.cli.settings import parse_interpreter, setting_option
+from pytest_modelperf.cli.parameters import (
+    Command,
+    HelpGroup,
+    Option,
+    option_of,
+    parse_interpreter,
+    setting_option,
+)
 from pytest_modelperf.errors import EngineError, UsageError
 from pytest_modelperf.spec.run_definitions import CLUSTER, ENGINE_OPTION, MACHINE
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.words import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.cluster import Cluster
@@ -269,7 +275,7 @@ class ClusterOptions(Struct, frozen=True):
     def run(self, asked: SharedRequest[_Result], *setups: Setup, plugins: Sequence[str]) -> _Result:
         """Run a request on the machines of the cluster, and return its result."""
         with self.opened(*setups, plugins=plugins) as cluster:
-            from pytest_modelperf.cluster.requests import run_on_cluster
+            from pytest_modelperf.cluster.cluster import run_on_cluster
 
             return run_on_cluster(cluster, asked, plugins=plugins, machines=self.machine)
 

@@ -15,7 +15,6 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import (
     OutputOptions,
     generation_options,
@@ -29,6 +28,15 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, write_report
+from pytest_modelperf.cli.parameters import (
+    COMMAND_WORDING,
+    GroupedCommand,
+    HelpGroup,
+    option_of,
+    parse_interpreter,
+    parse_threshold,
+    setting_option,
+)
 from pytest_modelperf.cli.running import (
     ClusterOptions,
     SecondEngine,
@@ -39,16 +47,9 @@ from pytest_modelperf.cli.running import (
     require_this_machine,
     requirement_option,
 )
-from pytest_modelperf.cli.settings import (
-    COMMAND_WORDING,
-    parse_interpreter,
-    parse_threshold,
-    setting_option,
-)
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import CORES, INPUT_FILE
-from pytest_modelperf.spec.case_spec import CaseSpec
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.case_spec import CaseSpec, MeasuringSettings
 from pytest_modelperf.text.escaping import indented_lines, printable
 
 if TYPE_CHECKING:

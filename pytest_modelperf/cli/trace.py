@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from pytest_modelperf.cli.groups import GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.cli.options import OutputOptions, is_given, split_program, takes_records
 from pytest_modelperf.cli.output import show, write_report
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING, GroupedCommand, HelpGroup, option_of
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import STDOUT, check_outputs, has_folder, written_text
 from pytest_modelperf.text.escaping import printable, printable_lines
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.words import shell_path
 
 if TYPE_CHECKING:
     from pytest_modelperf.tracing.files.opening import ProfileSource

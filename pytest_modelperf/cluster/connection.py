@@ -23,9 +23,8 @@ from distributed.utils import get_ip
 from distributed.versions import VersionMismatchWarning
 from tornado.iostream import BaseIOStream
 
-from pytest_modelperf.cluster.nanny_variables import none_set
 from pytest_modelperf.cluster.places import ClusterPlace, parse_place, scheduler_address
-from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE, read_limit
+from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE, none_set, read_limit
 from pytest_modelperf.errors import ClusterError, UsageError
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.files.documents import require_file
 from pytest_modelperf.text.escaping import printable
 
 _LOCAL = re.compile(r"local:([0-9]{1,4})")

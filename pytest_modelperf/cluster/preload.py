@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_modelperf.cluster.nanny_variables import remove_set
-from pytest_modelperf.cluster.station import make_station
+from pytest_modelperf.cluster.station import make_station, remove_set
 
 
 def dask_setup(worker: Any) -> None:  # noqa: ANN401  # a Dask worker, which has no types

@@ -15,6 +15,7 @@ from distributed import CancelledError, KilledWorker
 from msgspec import Struct
 
 from pytest_modelperf.cluster.machines import (
+    JobTurns,
     describe_station,
     find_missing_modules,
     no_machine,
@@ -37,7 +38,6 @@ from pytest_modelperf.cluster.records import (
     fitting_machines,
 )
 from pytest_modelperf.cluster.station import RESOURCE, error_of, name_of_work, run_job
-from pytest_modelperf.cluster.turns import JobTurns
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.engine_change import with_builds
 from pytest_modelperf.errors import (

@@ -1,4 +1,9 @@
-"""The station of a Dask worker: its machine, the models that it receives, and its jobs."""
+"""The station of a Dask worker: its machine, the models that it receives, and its jobs.
+
+Dask's nanny sets variables for its worker that make glibc return memory at once, and numeric
+libraries use one thread. The models that are measured there would inherit them, and their latency
+would differ from that without a cluster.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,14 @@ import platform
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import dask
+import distributed  # noqa: F401  # it adds its settings to those of Dask
 from distributed import get_worker
 from msgspec import Struct, field
 
@@ -38,11 +45,32 @@ from pytest_modelperf.cluster.records import (
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.engine_change import with_builds
 from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError, Remedy
-from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
+from pytest_modelperf.files.store import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
+
+_SETTING = "distributed.nanny.pre-spawn-environ"
+
+
+def none_set() -> AbstractContextManager[object]:
+    """Return a context in which new nannies set none of these variables."""
+    context: AbstractContextManager[object] = dask.config.set({_SETTING: {}})
+    return context
+
+
+def remove_set(
+    worker: Any,  # noqa: ANN401  # a Dask worker
+    environment: MutableMapping[str, str] = os.environ,
+) -> None:
+    """Remove the variables that a nanny has set for this worker, if it has one."""
+    if worker.nanny is None:
+        return
+    for name, value in dask.config.get(_SETTING, {}).items():
+        if environment.get(name) == str(value):
+            del environment[name]
+
 
 # Each job takes all of this resource, so that a machine measures one case at a time.
 RESOURCE = "modelperf"

@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verd
 from pytest_modelperf.comparing.verdict_lines import titles
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
-from pytest_modelperf.stats.allowed_rounds import seconds_for
+from pytest_modelperf.stats.records import seconds_for
 
 # Advice to give more time asks for at least this many times the current one.
 _LEAST_FACTOR = 1.5

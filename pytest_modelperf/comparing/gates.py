@@ -25,13 +25,16 @@ from pytest_modelperf.comparing.time_limits import (
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.rounds import BlockPair
-from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.decisions import (
+    LOOKS,
     BudgetAnswer,
     Decision,
     RatioAnswer,
     RatioOfSides,
+    plan_early_looks,
+    plan_looks,
     rising_at_ratios,
+    share_level,
 )
 from pytest_modelperf.stats.duet import (
     DuetRule,
@@ -41,11 +44,10 @@ from pytest_modelperf.stats.duet import (
     once_a_round_looks_worse,
 )
 from pytest_modelperf.stats.estimates import PairedTurns, needed_samples, summarize
-from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.mixtures import MixtureAnswer, judge_mixture, members_of
 from pytest_modelperf.stats.parts import PartRound, PartsAnswer, judge_last, judge_whole_and_parts
 from pytest_modelperf.stats.processes import judge_stored
-from pytest_modelperf.stats.records import PERCENTS, Latency
+from pytest_modelperf.stats.records import PERCENTS, Latency, rounds_within
 
 # The chance that a whole run raises a false alarm, shared by all of its cases.
 RUN_LEVEL = 0.01

@@ -33,8 +33,7 @@ from pytest_modelperf.profiler.request import (
 )
 from pytest_modelperf.stats.duet import typical_ratio_of_modes
 from pytest_modelperf.stats.parts import PartsAnswer
-from pytest_modelperf.stats.records import Latency, Percentile
-from pytest_modelperf.stats.spread import spread_of_round
+from pytest_modelperf.stats.records import Latency, Percentile, spread_of_round
 
 
 class JudgedCase(Struct, frozen=True):

@@ -17,8 +17,7 @@ from pytest_modelperf.stats.budgets import (
     judge_typical,
     samples_without_a_miss,
 )
-from pytest_modelperf.stats.decisions import BudgetDecision
-from pytest_modelperf.stats.looks import plan_looks
+from pytest_modelperf.stats.decisions import BudgetDecision, plan_looks
 
 # The chance that a model exactly at its tolerance passes, for each case.
 PASS_LEVEL = 0.05

@@ -41,9 +41,8 @@ from pytest_modelperf.environments.records import (
     Unreadable,
 )
 from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice
-from pytest_modelperf.files.store import locked, write_file
+from pytest_modelperf.files.store import FOLDER_VARIABLE, locked, user_cache_folder, write_file
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable

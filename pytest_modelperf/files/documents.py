@@ -1,7 +1,7 @@
-"""JSON documents, read strictly by the types of their records.
+"""JSON documents, read strictly by the types of their records, and the table `[tool.modelperf]`.
 
 Unknown keys are errors: a misspelt key would otherwise go unnoticed, and the next update would drop
-it. An error names the file, the place in it, and what to do.
+it. An error names the file, the place in it, and what to do. Reading does not wait for others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import os
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +21,26 @@ from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from pytest_modelperf.errors import BaselineError, ModelPerfError
+from pytest_modelperf.errors import BaselineError, ModelPerfError, UsageError
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.words import shown
+
+
+def require_file(path: Path) -> int:
+    """Return the size of a file, or raise OSError if there is no regular file.
+
+    Opening a pipe would wait for its other end, which may never come, and its content can be read
+    only once.
+    """
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "Not a file", str(path))
+    return found.st_size
+
 
 T = TypeVar("T")
 
@@ -289,3 +306,48 @@ def _name_of(value: object) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     return f"the value {shortened(json.dumps(value))}"
+
+
+PYPROJECT = "pyproject.toml"
+_TABLE = "modelperf"
+# Far larger than any real pyproject.toml.
+_MAX_TOML_BYTES = 16 << 20
+
+
+def read_table(pyproject: Path) -> Mapping[str, object] | None:
+    """Return the content of `[tool.modelperf]`, or None without the table or the file."""
+    tool = read_toml(pyproject).get("tool")
+    table = tool.get(_TABLE) if isinstance(tool, dict) else None
+    if table is None or isinstance(table, dict):
+        return table
+    name = printable(str(pyproject))
+    raise UsageError(f"{name}: tool.{_TABLE} takes a table, not {shown(table)}.")
+
+
+def read_toml(path: Path) -> Mapping[str, object]:
+    """Return the content of a TOML file, which is empty if there is no file."""
+    # Imported here: most pytest runs do not read this table.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    name = printable(str(path))
+    try:
+        size = require_file(path)
+        if size > _MAX_TOML_BYTES:
+            raise UsageError(
+                f"{name} is {format_bytes(size)}, too large for a pyproject.toml. Restore it."
+            )
+        content: Mapping[str, object] = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UsageError(f"{name} is not valid TOML: {printable(str(error))}.") from error
+    except RecursionError as error:
+        raise UsageError(
+            f"{name} has values that are nested too deeply: make it flatter."
+        ) from error
+    return content

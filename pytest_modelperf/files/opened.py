@@ -1,4 +1,4 @@
-"""The files that this process reads, noted by an audit hook, and what else its code depends on.
+"""The files that this process reads, noted by an audit hook, and whether it may open enough.
 
 Files that compiled code opens by itself are not noticed.
 """
@@ -11,7 +11,11 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from pytest_modelperf.errors import UsageError
 
 _THIS = "pytest-modelperf"
 _READ_MODES = frozenset("r+")
@@ -101,3 +105,23 @@ def digest_of(path: str) -> str | None:
     except OSError:
         return None
     return digest.hexdigest()
+
+
+# A run has about twenty open at once: streams, pipes of a worker, the model, a report.
+_FEWEST = 32
+
+
+def require_open_files() -> None:
+    """Raise UsageError if this process may not open as many files as a run needs."""
+    try:
+        resource: Any = import_module("resource")
+    except ImportError:
+        # Windows has no such limit.
+        return
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # -1 means no limit.
+    if 0 <= allowed < _FEWEST:
+        raise UsageError(
+            f"this process may open {allowed} files, and needs {_FEWEST}: allow more with "
+            "ulimit -n 1024."
+        )

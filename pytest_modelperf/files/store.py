@@ -3,7 +3,7 @@
 A file is written next to its place, flushed to the disk, and renamed, so readers need no lock. The
 writers of a folder take turns by a lock, and an unfinished file is locked too. The system frees a
 lock when its holder ends for any reason. So an unfinished file without a lock was left by a killed
-process, and the next writer in the folder removes it.
+process, and the next writer in the folder removes it. Caches of this user have a folder for all.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -20,9 +21,45 @@ from typing import BinaryIO, TypeVar
 import msgspec
 from msgspec import Struct
 
-from pytest_modelperf.errors import ModelPerfError, OutputError
+from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.text.escaping import printable
+
+# The environment variable by which a user chooses another folder.
+FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
+_XDG_VARIABLE = "XDG_CACHE_HOME"
+_WINDOWS_VARIABLE = "LOCALAPPDATA"
+
+
+def user_cache_folder(
+    environment: Mapping[str, str] = os.environ, system: str = sys.platform
+) -> Path:
+    """Return the folder of all caches, or raise UsageError for a user without a home folder."""
+    own = environment.get(FOLDER_VARIABLE)
+    if own:
+        return Path(own)
+    named = environment.get(_XDG_VARIABLE, "")
+    # The XDG specification says to ignore a relative path.
+    if named and Path(named).is_absolute():
+        folder = Path(named)
+    elif system == "darwin":
+        folder = _home() / "Library" / "Caches"
+    elif system == "win32" and environment.get(_WINDOWS_VARIABLE):
+        folder = Path(environment[_WINDOWS_VARIABLE])
+    else:
+        folder = _home() / ".cache"
+    return folder / "modelperf"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise UsageError(
+            "this user has no home folder to keep caches in: set HOME, or "
+            f"{FOLDER_VARIABLE}, to a folder."
+        ) from error
+
 
 T = TypeVar("T")
 

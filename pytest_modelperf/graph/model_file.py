@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, UsageError
-from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.files.documents import require_file
 from pytest_modelperf.graph.digests import SeenFile, Tell, digest_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import BITS, byte_size

@@ -27,9 +27,8 @@ from pytest_modelperf.graph.convert import (
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes, with_bodies
 from pytest_modelperf.graph.structure import Node
-from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import count_of
+from pytest_modelperf.text.words import count_of, cut_middle
 
 # A name in a sentence is cut beyond this many characters.
 _LONGEST_NAME = 300

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import OutputError, UsageError, Wording
+from pytest_modelperf.files.documents import PYPROJECT
 from pytest_modelperf.files.output import cannot_write, check_output, write_all
-from pytest_modelperf.files.settings_table import PYPROJECT
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart, inner_path
 from pytest_modelperf.profiler.doctor.checkup import check_machine
 from pytest_modelperf.profiler.doctor.report import describe_checkup
@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.spec.declaring import MODELS, path_key
-from pytest_modelperf.spec.setting import PREFIX
+from pytest_modelperf.spec.run_definitions import PREFIX
 from pytest_modelperf.text.escaping import printable, printable_lines
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from pytest_modelperf.report.model import (
     lines_of,
 )
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.sizing.pasted import GUESSED
+from pytest_modelperf.sizing.finding import GUESSED
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
-from pytest_modelperf.text.words import count_of, shorten_list
+from pytest_modelperf.text.words import count_of, shell_path, shorten_list
 
 # The most models, remarks and lines that are shown.
 _MOST_MODELS = 20

@@ -18,9 +18,8 @@ from pytest_modelperf.graph.binding import (
     find_batch,
 )
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import quoted_text, toml_key
 from pytest_modelperf.text.units import exact_number, format_shape
-from pytest_modelperf.text.words import count_of
+from pytest_modelperf.text.words import count_of, quoted_text, toml_key
 from pytest_modelperf.tracing.session_runs import SessionRuns
 
 # The most cases of a table, and the most comments on sizes.

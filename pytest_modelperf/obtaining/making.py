@@ -1,7 +1,11 @@
-"""Models that the user's functions make, kept with digests of all that they were made from.
+"""Models that functions make, kept with digests of their sources, or that a runtime converts.
 
 A kept model is used again while the files that its function read, the modules of the project and
 the versions of the imported distributions stay the same.
+
+A file in ONNX Runtime's own format has the graph that the runtime optimized during the conversion.
+If the runtime does not optimize this graph further, it writes the same graph as ONNX, and runs the
+same kernels.
 """
 
 from __future__ import annotations
@@ -16,24 +20,68 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePath
 from types import CodeType
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.caches import user_cache_folder
+from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
-from pytest_modelperf.files.store import locked, read_note, write_note
+from pytest_modelperf.files.store import locked, read_note, user_cache_folder, write_note
 from pytest_modelperf.graph.model_file import external_files, open_model
-from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin
+from pytest_modelperf.obtaining.origins import ORT_SUFFIX, ModelOrigin
 from pytest_modelperf.obtaining.values import file_of
 from pytest_modelperf.profiler.engines.callable import find_named
+from pytest_modelperf.profiler.engines.source import BUILT_IN, DEFAULT_ENGINE
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.worker_bench import start_worker
+from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
+
+# The options with which the runtime runs exactly the kernels of the file.
+AS_CONVERTED: Mapping[str, str] = {"graph_optimization_level": "none"}
+StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
+
+
+def write_as_onnx(source: Path, folder: Path, start: StartWorker = start_worker) -> Path:
+    """Write the model as ONNX into the folder, under its own name and the suffix of ONNX.
+
+    Raises ModelError if the runtime cannot read it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # The runtime recognizes its own format by the suffix.
+    target = folder / f"{source.name}.onnx"
+    name = printable(str(source))
+    with start(Setup(), 1) as worker:
+        worker.use_engine(BUILT_IN[DEFAULT_ENGINE], AS_CONVERTED)
+        try:
+            answer: Mapping[str, Any] | None = worker.ask(
+                "plan",
+                "as it was read",
+                model=str(source.absolute()),
+                folder=None,
+                threads=1,
+                options=dict(AS_CONVERTED),
+                name="converted",
+            )
+        except MeasureError as error:
+            raise ModelError(
+                f"{name} cannot be read by ONNX Runtime: {error.message} Convert the model again "
+                "with the installed version."
+            ) from error
+        if answer is None:
+            raise ModelError(f"{name}: ONNX Runtime has no graph of it. Give the ONNX model.")
+        written = Path(answer["path"])
+        # The weights are in a file next to it, which the graph names.
+        for beside in written.parent.iterdir():
+            shutil.copyfile(beside, target if beside == written else folder / beside.name)
+    return target
+
 
 _NOTE = "made-from.json"
 _KEY_LENGTH = 24

@@ -37,7 +37,7 @@ from pytest_modelperf.profiler.measurements import (
     LayerTime,
     RowKind,
 )
-from pytest_modelperf.stats.calm import CalmTime, calm_time, tick_median
+from pytest_modelperf.stats.robust import CalmTime, calm_time, tick_median
 
 _KINDS = tuple(RowKind)
 # No engine's clock is coarser. A larger step between the times of a few kernels is chance.

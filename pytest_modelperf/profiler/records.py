@@ -341,7 +341,7 @@ class CaseProfile(Struct, frozen=True):
 
 def _growth(run: Measurement, phase: GenerationPhase) -> Slope | None:
     # Imported here, because a static profile loads no scipy.
-    from pytest_modelperf.stats.slopes import SteppedTimes, slope_of
+    from pytest_modelperf.stats.robust import SteppedTimes, slope_of
 
     blocks = [made.block for made in run.rounds]
     rounds = [SteppedTimes(b.first_step, b.times_ns) for b in blocks if b.first_step is not None]

@@ -29,7 +29,6 @@ from pytest_modelperf.report.model import (
 )
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.roofline.report import roofline_additions
-from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.units import (
     UNKNOWN,
     format_count,
@@ -38,6 +37,7 @@ from pytest_modelperf.text.units import (
     format_share,
     table_decimals,
 )
+from pytest_modelperf.text.words import shell_path
 
 _OLDER = "*"
 _LEAST_NAME = 16

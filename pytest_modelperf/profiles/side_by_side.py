@@ -34,8 +34,7 @@ from pytest_modelperf.profiles.records import (
 from pytest_modelperf.roofline.peaks import find_peaks
 from pytest_modelperf.roofline.records import Peaks, Roofline, Rooflines, theoretical_roofs
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path, shell_word
-from pytest_modelperf.text.words import count_of
+from pytest_modelperf.text.words import count_of, shell_path, shell_word
 
 _DIGITS = 12
 # Two runs that did not take turns prove no difference, whatever their intervals. This interval

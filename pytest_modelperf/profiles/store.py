@@ -15,9 +15,14 @@ from typing import Any
 from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError, ModelPerfError, OutputError, UsageError, Wording
-from pytest_modelperf.files.documents import ContradictionError, DocumentFile, FileAdvice, shortened
+from pytest_modelperf.files.documents import (
+    ContradictionError,
+    DocumentFile,
+    FileAdvice,
+    read_table,
+    shortened,
+)
 from pytest_modelperf.files.names import folder_name
-from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.files.store import find_closed, locked, write_file
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators

@@ -20,33 +20,31 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.programs.calls import (
+from pytest_modelperf.programs.causes import (
+    MODEL_SECONDS,
+    MacsCounter,
+    compare_versions,
+    grown_functions,
+    keep_changed_models,
+    merged_calls,
+)
+from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
+from pytest_modelperf.programs.commits import head_commit, require_committed
+from pytest_modelperf.programs.judging import (
     ITEM_FIGURES,
+    JudgedProgram,
+    is_decided,
     item_times,
+    judge_program,
+    judge_with_models,
     measured_alone,
     median_ms,
+    memory_metric,
     program_figures,
     program_rows,
     side_run,
 )
-from pytest_modelperf.programs.causes import grown_functions, merged_calls
-from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
-from pytest_modelperf.programs.commits import require_committed
-from pytest_modelperf.programs.judging import (
-    JudgedProgram,
-    is_decided,
-    judge_program,
-    judge_with_models,
-    memory_metric,
-)
-from pytest_modelperf.programs.models import (
-    MODEL_SECONDS,
-    MacsCounter,
-    compare_versions,
-    keep_changed_models,
-)
-from pytest_modelperf.programs.records import CallProfile, Reached, Turn
-from pytest_modelperf.programs.repository import head_commit
+from pytest_modelperf.programs.messages import CallProfile, Reached, Turn
 from pytest_modelperf.programs.rounds import OpenPair, ProgramRound, take_rounds
 from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.programs.sides import (

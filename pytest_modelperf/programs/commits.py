@@ -1,4 +1,4 @@
-"""Find the commit that a program is judged against: one of this history that holds its files.
+"""Find the repository of a program, and the commit of this history that it is judged against.
 
 A stored file can name any commit, so the named one is used only if HEAD contains it. A squashed
 merge drops that commit. Then a commit of this history with the same content is used.
@@ -17,10 +17,43 @@ from pytest_modelperf.baselines.program import ProgramSources, StoredProgram
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.git import GitAnswer, ask_git
 from pytest_modelperf.programs.changes import has_digest
-from pytest_modelperf.programs.repository import head_commit
 from pytest_modelperf.revisions.commits import LFS_POINTER, Commit, RefOption, find_commit
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
+
+
+def top_of(folder: Path) -> Path:
+    """Return the top folder of the work tree, or raise UsageError if there is none."""
+    answer = ask_git(folder, "rev-parse", "--show-toplevel")
+    if answer.code == 0 and answer.output.strip():
+        return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
+    shown = printable(str(folder))
+    if "dubious ownership" in answer.words:
+        # git prints the exact command.
+        found = re.search(r"git config --global --add safe\.directory .*", answer.words)
+        step = printable(found[0].strip()) if found else "git config --global safe.directory FOLDER"
+        raise UsageError(
+            f"git does not trust the repository of {shown}, because another user owns it. "
+            f"Run `{step}`."
+        )
+    if "not a git repository" in answer.words:
+        raise UsageError(
+            f"{shown} is not in a git repository, so there is no older version of a program. "
+            "Run `git init` there, and commit the program."
+        )
+    raise UsageError(f"git does not find the work tree of {shown}: {answer.reason}.")
+
+
+def head_commit(top: Path) -> str:
+    """Return the id of the commit that is checked out, or raise UsageError if there is none yet."""
+    answer = ask_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if answer.code != 0:
+        raise UsageError(
+            f"the git repository of {printable(str(top))} has no commit yet: commit the program "
+            "first."
+        )
+    return answer.output.decode("ascii").strip()
+
 
 # The ref that a user gives as `against=`.
 AGAINST = RefOption("against", "a branch, a tag or a commit", takes_paths=False)

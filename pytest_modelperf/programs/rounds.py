@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, failing_as
 from pytest_modelperf.profiler.worker.clocks import Clock
-from pytest_modelperf.programs.records import CallProfile, Reached, Turn
+from pytest_modelperf.programs.messages import CallProfile, Reached, Turn
 
 _NS_PER_S = 1_000_000_000
 # The time of one side's calls before the other side's turn. It is this long because a message takes

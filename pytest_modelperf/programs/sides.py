@@ -1,4 +1,7 @@
-"""Run both sides of a program: their stations, the orders to each, and their errors."""
+"""Run both sides of a program: their stations, the orders to each, and their errors.
+
+A side is the work tree, or a commit that a user names.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,13 @@ from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.programs import messages
 from pytest_modelperf.programs.checked import ProgramCheck
 from pytest_modelperf.programs.commits import accepted_commit, find_against
-from pytest_modelperf.programs.records import RECORDED_ENVIRONMENT, CallProfile, Reached, Side, Turn
+from pytest_modelperf.programs.messages import (
+    RECORDED_ENVIRONMENT,
+    CallProfile,
+    Reached,
+    Side,
+    Turn,
+)
 from pytest_modelperf.programs.rounds import OpenPair
 from pytest_modelperf.programs.trees import SideTree, complete_tree
 from pytest_modelperf.programs.worktrees import tree_of
@@ -418,3 +427,41 @@ def seen_now(asked: ProgramCheck, scratch: Path) -> ProgramSources:
         seen = station.seen()
         station.end()
     return seen
+
+
+_SHORT = 10
+
+
+class ProgramVersions(Struct, frozen=True):
+    """The versions of a program, whose trees get the work tree's files that are outside of git.
+
+    `seen` is what the program reads in the work tree.
+    """
+
+    asked: ProgramCheck
+    seen: ProgramSources
+
+    def of_work_tree(self, before: str) -> ProgramCheck:
+        """Return the check of the work tree against a commit."""
+        self._tree(before)
+        return replace(self.asked, against=before, environment=None)
+
+    def of_commit(self, before: str, after: str) -> ProgramCheck:
+        """Return the check of a commit against an earlier one."""
+        place = replace(
+            self.asked.place, tree=self._tree(after), at=f"at the commit {after[:_SHORT]}"
+        )
+        return replace(self.of_work_tree(before), place=place)
+
+    def _tree(self, commit: str) -> str:
+        top = self.asked.top
+        tree = tree_of(commit, top, on_progress=self.asked.show_step)
+        complete_tree(tree, self.seen, top)
+        return str(tree)
+
+
+def versions_of(asked: ProgramCheck) -> ProgramVersions:
+    """Return the versions of a program, or raise MeasureError if it does not run here."""
+    asked.show_step("start the program")
+    with measuring_program(asked), working_folder("programs") as scratch:
+        return ProgramVersions(asked, seen_now(asked, scratch))

@@ -25,9 +25,14 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.program import CommitId
 from pytest_modelperf.errors import MeasureError, OutputError, UsageError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.git import FETCH_SECONDS, GitAnswer, ask_git
-from pytest_modelperf.files.store import locked, read_note, write_note
+from pytest_modelperf.files.store import (
+    FOLDER_VARIABLE,
+    locked,
+    read_note,
+    user_cache_folder,
+    write_note,
+)
 from pytest_modelperf.text.escaping import printable
 
 KEPT_TREES = 10

@@ -29,7 +29,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.reducing.files import PairFiles, pair_files
 from pytest_modelperf.reducing.records import Reduction, UnitKernels, WrittenPair
 from pytest_modelperf.reducing.search import ReduceRule, UnitQuestion, find_smallest, levels_for
-from pytest_modelperf.stats.looks import middle_change
+from pytest_modelperf.stats.decisions import middle_change
 
 # The maximum shares of the time for the whole models and for one duet of the search.
 _WHOLE_SHARE, _DUET_SHARE = 0.3, 0.15

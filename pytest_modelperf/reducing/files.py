@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.files.folders import write_folder
+from pytest_modelperf.files.output import write_folder
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless

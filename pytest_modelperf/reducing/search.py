@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import ChangedModelError, MeasureError
 from pytest_modelperf.reducing.records import ReduceStep, StepAnswer, UnitSearch
-from pytest_modelperf.stats.looks import SearchLevels
+from pytest_modelperf.stats.decisions import SearchLevels
 
 
 class UnitQuestion(Struct, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count
+from pytest_modelperf.text.words import cut_middle
 
 T = TypeVar("T")
 

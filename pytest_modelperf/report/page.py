@@ -21,9 +21,8 @@ from pytest_modelperf.report.tables import (
     table_width,
     with_bars,
 )
-from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import encodable
-from pytest_modelperf.text.words import display_width
+from pytest_modelperf.text.words import cut_middle, display_width
 
 # Wide enough for any name, so nothing is cut without a screen.
 UNLIMITED_WIDTH = 10_000

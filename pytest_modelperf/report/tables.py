@@ -8,8 +8,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.text.cutting import cut_end, cut_names
-from pytest_modelperf.text.words import count_of, display_width
+from pytest_modelperf.text.words import count_of, cut_end, cut_names, display_width
 
 T = TypeVar("T")
 Cell: TypeAlias = "str | int | float | None"

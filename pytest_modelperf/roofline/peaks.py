@@ -11,10 +11,8 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import BaselineError, MeasureError
-from pytest_modelperf.files.caches import user_cache_folder
-from pytest_modelperf.files.documents import DocumentFile, Positive
-from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.files.store import write_file
+from pytest_modelperf.files.documents import DocumentFile, Positive, require_file
+from pytest_modelperf.files.store import user_cache_folder, write_file
 from pytest_modelperf.graph.copies import nodes_by_name
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.plans.plan import read_plan

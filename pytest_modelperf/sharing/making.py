@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.recording import FidelityGate
 from pytest_modelperf.baselines.records import FIDELITY_CONFIDENCE
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.folders import write_folder
+from pytest_modelperf.files.output import write_folder
 from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.copies import as_it_runs
 from pytest_modelperf.graph.data_dependence import find_data_dependence

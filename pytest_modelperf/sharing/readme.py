@@ -18,9 +18,8 @@ from pytest_modelperf.report.markdown import code, escape_markdown, markdown_tab
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sharing.records import DOCUMENT_FILE, Likeness, Likening, Share
 from pytest_modelperf.stats.records import Latency, Ratio
-from pytest_modelperf.text.site import page_url
 from pytest_modelperf.text.units import format_bytes, format_ms, format_shape
-from pytest_modelperf.text.version import __version__
+from pytest_modelperf.text.version import __version__, page_url
 from pytest_modelperf.text.words import count_of
 
 _WITHIN = f"{100 * FIDELITY:g} %"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
-from pytest_modelperf.spec.setting import MODEL, Place, Setting
+from pytest_modelperf.spec.run_definitions import MODEL, RUN_SETTINGS, Place, Setting
 
 THE_MODEL = Setting(
     "model",

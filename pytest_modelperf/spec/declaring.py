@@ -11,13 +11,18 @@ from pathlib import Path, PurePosixPath
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import AbsentFileError, UsageError
-from pytest_modelperf.obtaining.addresses import is_address, read_address
-from pytest_modelperf.obtaining.records import ORT_SUFFIX, ModelOrigin, OriginKind
+from pytest_modelperf.obtaining.origins import (
+    ORT_SUFFIX,
+    ModelOrigin,
+    OriginKind,
+    is_address,
+    read_address,
+)
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS, FIXTURE, MAKE, THE_MODEL, URL
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.kinds import read
 from pytest_modelperf.spec.readers import read_function, read_inner_path, read_keys
-from pytest_modelperf.spec.setting import PREFIX, Place
+from pytest_modelperf.spec.run_definitions import PREFIX, Place
 from pytest_modelperf.spec.sized_case import is_function
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown, suggestion

@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.spec import readers
-from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.run_definitions import Setting
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown
 

@@ -1,4 +1,7 @@
-"""Reading the settings of a run: the command line, ini keys, `[tool.modelperf]` and defaults."""
+"""Reading the settings of a run: the command line, ini keys, `[tool.modelperf]` and defaults.
+
+The JSON Schema of the table is for editors and validate-pyproject.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from msgspec import field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import PYPROJECT
+from pytest_modelperf.files.documents import PYPROJECT
 from pytest_modelperf.spec import run_definitions as run
+from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
+from pytest_modelperf.spec.case_spec import MeasuringSettings
 from pytest_modelperf.spec.declaring import MODEL_KEYS, MODELS, ModelTables, read_models
-from pytest_modelperf.spec.kinds import read, read_default, read_typed
-from pytest_modelperf.spec.measuring_settings import MeasuringSettings
+from pytest_modelperf.spec.kinds import KINDS, JsonSchema, read, read_default, read_typed
 from pytest_modelperf.spec.readers import is_gateway, read_gateway, read_keys
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode
-from pytest_modelperf.spec.setting import PREFIX, Place, Setting
+from pytest_modelperf.spec.run_definitions import PREFIX, RUN_SETTINGS, Place, Setting, UpdateMode
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.version import SITE
 from pytest_modelperf.text.words import nearest, shown, suggestion
 
 if TYPE_CHECKING:
@@ -379,3 +383,67 @@ def _read_gateways(machines: object, place: str) -> Mapping[str, str]:
                 f"{where} takes a gateway such as ssh=pi@board//python=python3, not {shown(value)}."
             )
     return found
+
+
+# The dialect that validate-pyproject reads.
+_DIALECT = "http://json-schema.org/draft-07/schema"
+
+
+def tool_schema(tool_name: str = PREFIX) -> Mapping[str, object]:
+    """Return the schema of the tool's table. validate-pyproject calls this."""
+    return {
+        "$schema": _DIALECT,
+        "$id": f"{SITE}schemas/tool-modelperf.json",
+        "title": f"[tool.{tool_name}]",
+        "description": "Settings of pytest --modelperf.",
+        **table_schema(),
+    }
+
+
+def table_schema() -> Mapping[str, object]:
+    in_model = (each for each in CASE_SETTINGS if each.stands_in(Place.MODEL))
+    model = {
+        "description": "The cases of the models at a path, or of all that match a glob.",
+        **_table(_properties(in_model)),
+    }
+    properties = {
+        **_properties(each for each in RUN_SETTINGS if each.is_in_files),
+        MODELS: {
+            "description": "A table for each model, by its path or a glob.",
+            "type": "object",
+            "additionalProperties": model,
+        },
+        GATEWAYS: {
+            "description": "The gateways of machines, by their names.",
+            "type": "object",
+            "additionalProperties": {"type": "string", "minLength": 1},
+        },
+    }
+    return _table(properties)
+
+
+def _table(properties: Mapping[str, JsonSchema]) -> Mapping[str, object]:
+    with_hyphens = {
+        f"^{key.replace('_', '-')}$": value for key, value in properties.items() if "_" in key
+    }
+    patterns = {"patternProperties": with_hyphens} if with_hyphens else {}
+    return {"type": "object", "properties": properties, **patterns, "additionalProperties": False}
+
+
+def _properties(settings: Iterable[Setting]) -> Mapping[str, JsonSchema]:
+    return {
+        each.table_key: {
+            "description": _description(each),
+            **({} if each.default is None else {"default": each.default}),
+            **KINDS[each.kind].schema,
+        }
+        for each in settings
+    }
+
+
+def _description(setting: Setting) -> str:
+    """Describe a setting in a sentence, with its unit and its usual value."""
+    text = f"{setting.help[0].upper()}{setting.help[1:]}".replace("`", "")
+    unit = f", in {setting.unit}" if setting.unit else ""
+    usual = f" Default: {setting.usual}." if setting.usual else ""
+    return f"{text}{unit}.{usual}"

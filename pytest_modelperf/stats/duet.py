@@ -17,7 +17,15 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.decisions import (
+    LOOKS,
+    SOONER,
+    Decision,
+    Look,
+    RatioAnswer,
+    plan_early_looks,
+    spend_level,
+)
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Floats,
@@ -33,7 +41,6 @@ from pytest_modelperf.stats.estimates import (
     shift_to_detect,
     told_change,
 )
-from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_early_looks, spend_level
 from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
 # A detectable slowdown is found with this chance.

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer, share_level
 from pytest_modelperf.stats.duet import DuetRule, judge_duet
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
@@ -24,7 +24,6 @@ from pytest_modelperf.stats.estimates import (
     needed_samples,
     typical_interval,
 )
-from pytest_modelperf.stats.looks import share_level
 from pytest_modelperf.stats.records import Members, Percentile, Turns
 
 # The share of the error level for the time of a pass. The members have the rest.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.decisions import Decision, Look, RatioAnswer, spend_level
 from pytest_modelperf.stats.duet import (
     POWER,
     DuetRule,
@@ -16,7 +16,6 @@ from pytest_modelperf.stats.duet import (
     judge_differences,
 )
 from pytest_modelperf.stats.estimates import bounded_exp, logs, told_change
-from pytest_modelperf.stats.looks import Look, spend_level
 from pytest_modelperf.stats.quantiles import noncentral_t, t_critical
 
 FEWEST_PAIRS, MOST_PAIRS = 2, 12

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
-from pytest_modelperf.stats.decisions import Decision, RatioAnswer
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer, plan_looks, share_level
 from pytest_modelperf.stats.duet import DuetRule
-from pytest_modelperf.stats.looks import plan_looks, share_level
+from pytest_modelperf.stats.records import USUAL_ROUNDS
 
 # The stages that share the level: single options, combinations, the last contest, confirmations.
 _STAGES = 4

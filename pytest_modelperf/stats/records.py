@@ -1,6 +1,9 @@
-"""Figures that statistics compute from measured times."""
+"""Figures of measured times, and rounds that fit into a time, without numpy."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -287,3 +290,41 @@ class Slope(Struct, frozen=True, kw_only=True):
     @property
     def interval(self) -> tuple[Figure, Figure]:
         return self.low, self.high
+
+
+# The percentiles in a chart of many rounds: the extremes, the quartiles, and two between.
+_PERCENTS = (0, 5, 25, 50, 75, 95, 100)
+
+
+def percentile_of(ordered: Sequence[float], percent: float) -> float:
+    """Return a percentile of sorted times, by linear interpolation as in numpy."""
+    place = percent / 100 * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def spread_of_round(times: Sequence[int]) -> RoundSpread:
+    """Return the spread of one round."""
+    ordered = sorted(times)
+    return RoundSpread(len(ordered), *(percentile_of(ordered, each) for each in _PERCENTS))
+
+
+# The most rounds in the usual time, for which the usual looks are planned.
+USUAL_ROUNDS = 35
+_USUAL_SECONDS = 10.0
+# Ten times as many rounds show a change a third as large.
+_MOST_ROUNDS = 10 * USUAL_ROUNDS
+
+
+def rounds_within(max_seconds: float) -> int:
+    """Return the most rounds of a duet, in proportion to the time."""
+    allowed = round(USUAL_ROUNDS * max_seconds / _USUAL_SECONDS)
+    return min(_MOST_ROUNDS, max(USUAL_ROUNDS, allowed))
+
+
+def seconds_for(rounds: float) -> float:
+    """Return the least time that allows this many rounds, which is infinite if none does."""
+    if rounds > _MOST_ROUNDS:
+        return math.inf
+    return _USUAL_SECONDS * rounds / USUAL_ROUNDS if rounds > USUAL_ROUNDS else 0.0

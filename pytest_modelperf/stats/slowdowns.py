@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from pytest_modelperf.stats.spread import percentile_of
+from pytest_modelperf.stats.records import percentile_of
 
 # Low percentiles hardly change if other processes hold up some of the inferences.
 _LOW_PERCENT = 5.0

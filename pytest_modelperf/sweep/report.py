@@ -76,9 +76,8 @@ from pytest_modelperf.sweep.report_tables import (
     percentile_of,
     scaling_blocks,
 )
-from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.units import format_confidence, format_ms, format_rate
-from pytest_modelperf.text.words import count_of, shorten_list
+from pytest_modelperf.text.words import count_of, shell_path, shorten_list
 
 SWEEP_COLUMNS = (
     *("side", "model", "configuration", "batch_size", "cores", "streams", "dims"),

@@ -20,10 +20,8 @@ from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.estimates import rate_of_rounds, ratio_of_rounds, summarize
-from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.stats.spread import spread_of_round
+from pytest_modelperf.stats.records import Ratio, rounds_within, spread_of_round
 from pytest_modelperf.sweep.passes import BoundSide, PassResults, SideConfiguration
 from pytest_modelperf.sweep.records import (
     BATCH,

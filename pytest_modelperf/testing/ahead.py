@@ -22,8 +22,7 @@ from pytest_modelperf.comparing.engine_change import installed_builds
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.errors import MeasureError, ModelPerfError
-from pytest_modelperf.files.caches import user_cache_folder
-from pytest_modelperf.files.store import write_file
+from pytest_modelperf.files.store import user_cache_folder, write_file
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.machine.describe import cores_available

@@ -21,7 +21,7 @@ from pytest_modelperf.comparing.time_limits import (
     StartLimit,
     TimeLimit,
 )
-from pytest_modelperf.environments.installed_size import InstalledSize
+from pytest_modelperf.environments.installing import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.stats.budgets import (

@@ -20,7 +20,7 @@ from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import IMPROVEMENT, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.time_limits import PASS_LEVEL
-from pytest_modelperf.environments.installed_size import InstalledSize, installed_size
+from pytest_modelperf.environments.installing import InstalledSize, installed_size
 from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.history.chain import chain_lines
 from pytest_modelperf.history.page_data import (

@@ -49,15 +49,20 @@ from pytest_modelperf.testing.case_budgets import (
     with_run,
 )
 from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
-from pytest_modelperf.testing.judging import judge_case, settle_alone, with_link
+from pytest_modelperf.testing.judging import (
+    judge_case,
+    settle_alone,
+    sketch_outputs,
+    with_link,
+    with_sketch_judged,
+)
+from pytest_modelperf.testing.older import engine_change_of, judge_upgrade
 from pytest_modelperf.testing.outcomes import (
     NO_OLDER_VERSION,
     NOTHING_JUDGED,
     NOTHING_RECORDED,
     CaseOutcome,
 )
-from pytest_modelperf.testing.sketching import sketch_outputs, with_sketch_judged
-from pytest_modelperf.testing.upgrading import engine_change_of, judge_upgrade
 
 
 def record_check(bound: BoundCheck, *, runs_for_budgets: bool) -> CaseResult:

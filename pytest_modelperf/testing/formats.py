@@ -20,8 +20,7 @@ from pytest_modelperf.report.document import number
 from pytest_modelperf.testing.history_lines import ratio_to_baseline
 from pytest_modelperf.testing.outcome_names import name_models_of_tests, name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.testing.run_lines import describe_outcome, rank_outcome
-from pytest_modelperf.testing.wording import recording_with
+from pytest_modelperf.testing.wording import describe_outcome, rank_outcome, recording_with
 from pytest_modelperf.text.escaping import printable
 
 _PERCENTS = {50.0: "latency", 95.0: "latency-p95"}

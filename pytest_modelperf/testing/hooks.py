@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
-from pytest_modelperf.files.open_files import require_open_files
+from pytest_modelperf.files.opened import require_open_files
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.spec.run_definitions import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
 from pytest_modelperf.spec.sources import RunSettings
@@ -37,14 +37,6 @@ from pytest_modelperf.testing.markers import (
     use_fixtures_named,
 )
 from pytest_modelperf.testing.model_collection import ModelCollection
-from pytest_modelperf.testing.names import (
-    BUDGET,
-    CASE,
-    CASE_ARGUMENT,
-    FIXTURE,
-    has_markers,
-    named_tests,
-)
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import (
@@ -66,6 +58,14 @@ from pytest_modelperf.testing.run import (
     uses_fixture,
 )
 from pytest_modelperf.testing.settings import describe_settings, read_run_settings
+from pytest_modelperf.testing.startup import (
+    BUDGET,
+    CASE,
+    CASE_ARGUMENT,
+    FIXTURE,
+    has_markers,
+    named_tests,
+)
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable, printable_lines
@@ -99,7 +99,7 @@ def start(config: pytest.Config) -> None:
         require_open_files()
         settings = read_run_settings(config)
         if settings.against is not None:
-            from pytest_modelperf.testing.against import check_against
+            from pytest_modelperf.testing.older import check_against
 
             check_against(settings.against, settings.root)
         if settings.baseline_python is not None:
@@ -368,7 +368,7 @@ class RunHooks:
         report = yield
         if is_told:
             from pytest_modelperf.testing.formats import add_properties
-            from pytest_modelperf.testing.run_lines import rank_outcome
+            from pytest_modelperf.testing.wording import rank_outcome
 
             new = outcomes[told:]
             has_bad = any(map(self.run.is_failure, new))
@@ -435,7 +435,7 @@ class RunHooks:
         changes = self.run.engine_changes
         if not changes:
             return [describe_settings(self.settings)]
-        from pytest_modelperf.testing.upgrading import describe_engine_changes
+        from pytest_modelperf.testing.older import describe_engine_changes
 
         are_judged = self.settings.judges_upgrades
         return [

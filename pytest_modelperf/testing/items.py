@@ -14,9 +14,9 @@ from pytest_modelperf.spec.declaring import spec_by_table
 from pytest_modelperf.spec.sized_case import SizedCase, cases_of
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.markers import path_below, read_mark_budgets
-from pytest_modelperf.testing.names import ALL_CASES, SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
+from pytest_modelperf.testing.startup import ALL_CASES, SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import printable
 

@@ -1,21 +1,24 @@
-"""Notes on what a run does not read, use or judge, such as tables of other projects."""
+"""Notes on what a run does not read, use or judge, such as tables or cases of other machines."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import PYPROJECT, read_table
+from pytest_modelperf.files.documents import PYPROJECT, read_table
 from pytest_modelperf.spec.run_definitions import STRICT
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import shell_path, shorten_list
+
+if TYPE_CHECKING:
+    from pytest_modelperf.cluster.records import Machine
 
 NO_MODEL = (
     "no model is tested here: name one, as in pytest --modelperf model.onnx, or type modelperf "
@@ -157,3 +160,44 @@ def _has_table(file: Path) -> bool:
     with suppress(UsageError):
         return read_table(file) is not None
     return False
+
+
+def allowed_names(machine: str | None, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Combine the machine of a case with the allowed machines of the run.
+
+    Return names of machines. If there are none, any machine may run the case.
+    """
+    if machine is None:
+        return tuple(allowed)
+    return (machine,) if machine in allowed else _with_each((machine,), allowed)
+
+
+def names_of_kinds(
+    names: Sequence[str], kinds: Collection[str], machines: Sequence[Machine]
+) -> tuple[str, ...]:
+    """Restrict the names to machines of these kinds, if there are any."""
+    found = {machine.key for machine in machines if machine.is_any_of(names)} & set(kinds)
+    return _with_each(names, sorted(found)) if found else tuple(names)
+
+
+def _with_each(names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Combine names so that a machine needs one of each side. An empty side has no demands."""
+    if not names or not others:
+        return tuple(names or others)
+    return tuple(a if a == b else f"{a}+{b}" for a in names for b in others)
+
+
+def require_this_machine(machine: str) -> None:
+    """Raise UsageError if this machine does not have this key or tag."""
+    from pytest_modelperf.cluster.records import Machine
+    from pytest_modelperf.cluster.station import read_tags
+    from pytest_modelperf.profiler.machine.describe import describe_machine
+
+    key = describe_machine().key
+    here = Machine(address="", host="", key=key, tags=read_tags(), versions={})
+    if not here.is_any_of((machine,)):
+        raise UsageError(
+            f"this machine is {', '.join((key, *here.tags))}, and not {printable(machine)}: name a "
+            "cluster that has one, as in --modelperf-cluster tcp://host:8786, or leave its cases "
+            f"out, as in -k 'not {printable(machine)}'."
+        )

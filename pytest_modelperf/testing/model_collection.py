@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import AbsentFileError, ModelPerfError
-from pytest_modelperf.files.settings_table import PYPROJECT
+from pytest_modelperf.files.documents import PYPROJECT
 from pytest_modelperf.spec.declaring import spec_by_table
 from pytest_modelperf.spec.sized_case import cases_of
 from pytest_modelperf.spec.sources import RunSettings
 from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.ending import KnownTests
 from pytest_modelperf.testing.items import OnnxFile, OnnxItem, UnreadableItem
-from pytest_modelperf.testing.names import ALL_CASES, SUFFIXES, named_tests, split_argument
+from pytest_modelperf.testing.startup import ALL_CASES, SUFFIXES, named_tests, split_argument
 from pytest_modelperf.testing.wording import in_table
 from pytest_modelperf.text.escaping import printable
 

@@ -21,7 +21,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.records import Case, ModelFacts
-from pytest_modelperf.programs.repository import top_of
+from pytest_modelperf.programs.commits import top_of
 from pytest_modelperf.programs.settling import ProgramState, read_state
 from pytest_modelperf.programs.station.callee import last_lines
 from pytest_modelperf.programs.station.main import OF_ONE_TEST, why_not_reached

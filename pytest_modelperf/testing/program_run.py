@@ -24,7 +24,7 @@ from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.rounds import Pace
 from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.spec.run_definitions import UpdateMode
-from pytest_modelperf.stats.looks import share_level
+from pytest_modelperf.stats.decisions import share_level
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     budget_notes,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.programs.records import RECORDED_ENVIRONMENT
+from pytest_modelperf.programs.messages import RECORDED_ENVIRONMENT
 from pytest_modelperf.spec.sources import RunSettings
 
 WORDS = ("against", "environment", "paths", "tolerance", "outputs", "cores")

@@ -58,7 +58,7 @@ from pytest_modelperf.report.picture.layout import SeenBox, seen_boxes
 from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import RUN, CaseOutcome, RunReport
-from pytest_modelperf.testing.run_lines import (
+from pytest_modelperf.testing.wording import (
     describe_alarms,
     describe_ending,
     describe_outcome,
@@ -68,10 +68,10 @@ from pytest_modelperf.testing.run_lines import (
     next_steps,
     profile_alone,
     rank_outcome,
+    recording_with,
     untold,
     view_of,
 )
-from pytest_modelperf.testing.wording import recording_with
 from pytest_modelperf.text.words import join_words, list_names
 
 

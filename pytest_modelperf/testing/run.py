@@ -22,25 +22,28 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, OutputError, TooFewCoresError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.spec import run_definitions as definitions
-from pytest_modelperf.spec.run_definitions import STRICT
-from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.run_definitions import STRICT, Setting
 from pytest_modelperf.spec.sized_case import SizedCase
 from pytest_modelperf.spec.sources import RunSettings
-from pytest_modelperf.testing.late_models import FoundCase, LateModels
-from pytest_modelperf.testing.machines import require_this_machine
-from pytest_modelperf.testing.markers import FindModel, path_below, read_mark_budgets
-from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE, SUFFIXES
+from pytest_modelperf.testing.left_out import require_this_machine
+from pytest_modelperf.testing.markers import (
+    FindModel,
+    FoundCase,
+    LateModels,
+    path_below,
+    read_mark_budgets,
+)
 from pytest_modelperf.testing.outcome_names import failed_outcome, source_of
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.pytest_internals import functions_of, is_skipped
-from pytest_modelperf.testing.run_lines import record
-from pytest_modelperf.testing.wording import PYTHON_WORDING
+from pytest_modelperf.testing.startup import CASE_ARGUMENT, FIXTURE, SUFFIXES
+from pytest_modelperf.testing.wording import PYTHON_WORDING, record
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.budgets import Budget
     from pytest_modelperf.comparing.engine_change import EngineChange
-    from pytest_modelperf.obtaining.records import ModelOrigin
+    from pytest_modelperf.obtaining.origins import ModelOrigin
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
     from pytest_modelperf.profiler.records import Case, CaseProfile
@@ -216,7 +219,7 @@ class Run(Struct):
             return {}
         if self._engine_changes is None:
             from pytest_modelperf.baselines.store import BaselineStore
-            from pytest_modelperf.testing.upgrading import find_engine_changes
+            from pytest_modelperf.testing.older import find_engine_changes
 
             self._engine_changes = find_engine_changes(BaselineStore(settings.baseline_dir))
         return self._engine_changes
@@ -225,8 +228,8 @@ class Run(Struct):
         self, item: pytest.Item, case: SizedCase, *, has_baseline: bool = True
     ) -> CaseCheck:
         from pytest_modelperf.comparing.gates import Gate
-        from pytest_modelperf.stats.allowed_rounds import rounds_within
-        from pytest_modelperf.stats.looks import share_level
+        from pytest_modelperf.stats.decisions import share_level
+        from pytest_modelperf.stats.records import rounds_within
         from pytest_modelperf.testing.case_check import CaseCheck
 
         settings = self.settings.for_model(case.spec)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_modelperf.files.settings_table import PYPROJECT, read_table
+from pytest_modelperf.files.documents import PYPROJECT, read_table
 from pytest_modelperf.programs.station.main import name_in_file
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.sources import RunSettings, check_ini_keys, read_settings

@@ -20,8 +20,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import STDOUT, check_output, has_folder
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path, shell_word
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import shell_path, shell_word, shorten_list
 from pytest_modelperf.tracing import startup
 from pytest_modelperf.tracing.autostart import LAUNCHER, OWNER, VARIABLE
 

@@ -8,7 +8,7 @@ from typing import Any
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.report.document import dump_document
-from pytest_modelperf.text.quoting import quoted_text, toml_key
+from pytest_modelperf.text.words import quoted_text, toml_key
 from pytest_modelperf.tuning.records import TUNING, TunedCase, Tuning
 
 _THREADS = "intra_op_num_threads"

@@ -30,9 +30,8 @@ from pytest_modelperf.report.model import (
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.units import format_bytes, format_confidence, format_ms, percent
-from pytest_modelperf.text.words import count_of, list_names, shorten_list
+from pytest_modelperf.text.words import count_of, list_names, shell_path, shell_word, shorten_list
 from pytest_modelperf.tuning.pasted import engine_options_table, session_code
 from pytest_modelperf.tuning.records import (
     REFUSED,

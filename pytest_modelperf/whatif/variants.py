@@ -33,7 +33,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.stats.looks import share_level
+from pytest_modelperf.stats.decisions import share_level
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of

@@ -22,7 +22,7 @@ from pytest_modelperf.bisect.records import (
 )
 from pytest_modelperf.bisect.report import bisect_report
 from pytest_modelperf.bisect.request import ProgramBisect, bisect_program
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict

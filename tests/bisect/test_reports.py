@@ -22,7 +22,7 @@ from pytest_modelperf.bisect.records import (
 )
 from pytest_modelperf.bisect.report import bisect_report
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.records import Case

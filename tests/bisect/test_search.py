@@ -11,7 +11,7 @@ from pytest_modelperf.bisect.records import Answer, BisectFigure, Regression, Se
 from pytest_modelperf.bisect.search import SearchRule, find_regressions
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, MeasureError
-from pytest_modelperf.stats.looks import SearchLevels
+from pytest_modelperf.stats.decisions import SearchLevels
 from tests.support.bisects import NoisyJudge, TableJudge, Traits, make_versions
 
 RULE = SearchRule()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.environments.store import NOTE, environments_folder, make_environment
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.files.store import FOLDER_VARIABLE
 from tests.support.command import refusal, run
 from tests.support.installers import FakeInstaller
 from tests.support.project import write_dense

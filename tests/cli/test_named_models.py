@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.cli.models import find_model, origin_of, table_line
+from pytest_modelperf.cli.parameters import find_model, origin_of, table_line
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.obtaining.records import OriginKind
+from pytest_modelperf.obtaining.origins import OriginKind
 from tests.support.command import refusal, run
 from tests.support.project import write_dense
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.cluster.cluster import run_on_cluster
 from pytest_modelperf.cluster.records import Job, JobContext
-from pytest_modelperf.cluster.requests import run_on_cluster
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.model_request import MeasureRequest, ModelRun

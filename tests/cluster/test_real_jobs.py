@@ -14,11 +14,10 @@ import pytest
 from msgspec.structs import replace
 from onnx import external_data_helper
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
-from pytest_modelperf.cluster.cluster import Cluster
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
+from pytest_modelperf.cluster.cluster import Cluster, run_on_cluster
 from pytest_modelperf.cluster.models import PIECE_BYTES, read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
-from pytest_modelperf.cluster.requests import run_on_cluster
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.request import CompareRequest

@@ -10,8 +10,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cluster.cluster import request_job, run_request
 from pytest_modelperf.cluster.records import JobContext
-from pytest_modelperf.cluster.requests import request_job, run_request
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import UsageError, Wording
 from pytest_modelperf.graph.binding import Binding, InputSpec

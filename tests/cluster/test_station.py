@@ -66,7 +66,7 @@ def test_a_machine_does_not_watch_itself_while_it_measures() -> None:
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="needs the extra `cluster`")
 def test_a_worker_forgets_what_its_nanny_has_set() -> None:
-    from pytest_modelperf.cluster.nanny_variables import remove_set
+    from pytest_modelperf.cluster.station import remove_set
 
     environment = {"MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "4", "HOME": "/"}
     remove_set(SimpleNamespace(nanny=None), environment)

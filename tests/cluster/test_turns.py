@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from pytest_modelperf.cluster.machines import JobTurns
 from pytest_modelperf.cluster.records import Machine, fitting_machines
-from pytest_modelperf.cluster.turns import JobTurns
 
 ANY = ()
 BOARD = ("board",)

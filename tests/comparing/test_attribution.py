@@ -34,7 +34,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.stats.calm import CalmTime
+from pytest_modelperf.stats.robust import CalmTime
 from tests.support.facts import make_engine
 from tests.support.profiles import make_measurement
 from tests.support.small_models import parse

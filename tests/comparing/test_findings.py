@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.findings import figure_bars, main_parts
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.report.model import Rows, Tone

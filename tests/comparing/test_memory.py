@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.figures import format_allowed
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, read_tolerances

@@ -14,7 +14,7 @@ from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.changes import KernelCounts, LayerTypeChange, PartChange, TimeChange
 from pytest_modelperf.comparing.page_data import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, Metric, Verdict

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.document import store_case
 from pytest_modelperf.baselines.records import ModelBaseline
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.by_counts import compare_with_baseline
 from pytest_modelperf.comparing.figures import format_allowed, format_change
 from pytest_modelperf.comparing.limits import LEAST_SIZE_BYTES, Tolerances, read_tolerances

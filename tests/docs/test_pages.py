@@ -56,7 +56,7 @@ from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.sources import RunSettings, read_settings
 from pytest_modelperf.stats.budgets import seen_share
-from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
+from pytest_modelperf.stats.decisions import EARLY_LOOKS, LOOKS
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source

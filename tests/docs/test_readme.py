@@ -20,7 +20,7 @@ from site_settings import read_settings
 
 import pytest_modelperf
 from pytest_modelperf.cli import main
-from pytest_modelperf.text.site import SITE
+from pytest_modelperf.text.version import SITE
 from tests.support.checkout import ROOT
 from tests.support.light_models import light_model
 from tests.support.shown import assert_laid_out, block, headings

@@ -18,7 +18,7 @@ from pytest_modelperf.cli import main
 from pytest_modelperf.report.html.drawings import Drawings
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import Drawn, Report
-from pytest_modelperf.text.site import SITE
+from pytest_modelperf.text.version import SITE
 from tests.support.checkout import ROOT
 from tests.support.command import run
 

@@ -37,9 +37,8 @@ from pytest_modelperf.baselines.report import plan_table
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cli import main
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.documents import DocumentFile
+from pytest_modelperf.files.documents import DocumentFile, read_table
 from pytest_modelperf.files.output import written_text
-from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView

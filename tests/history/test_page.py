@@ -20,7 +20,7 @@ from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.repository import find_commit_url, find_links, find_run_url
 from pytest_modelperf.report.html.render import dump_data, pack, render_page
 from pytest_modelperf.report.model import Link
-from pytest_modelperf.text.site import page_url
+from pytest_modelperf.text.version import page_url
 from tests.history.lines import make_line
 from tests.history.test_command import write_lines
 from tests.support.command import refusal, run

@@ -11,7 +11,7 @@ from io import StringIO
 
 from markdown_it import MarkdownIt
 
-from pytest_modelperf.text.site import page_url
+from pytest_modelperf.text.version import page_url
 
 _GITHUB = frozenset({
     "add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice",

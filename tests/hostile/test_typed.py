@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, bind_inputs
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path, shell_word
+from pytest_modelperf.text.words import shell_path, shell_word
 from tests.hostile.named_models import EVERYTHING, NAMES, named_model
 
 if sys.version_info >= (3, 11):

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.init.records import Remark
-from pytest_modelperf.init.surveying import Survey, find_project, survey_project
-from pytest_modelperf.init.used_models import survey_used
+from pytest_modelperf.init.surveying import Survey, find_project, survey_project, survey_used
 from pytest_modelperf.tracing.session_runs import InferenceSizes, SessionRuns
 from tests.init.test_used_sizes import PLAIN
 from tests.support.command import run

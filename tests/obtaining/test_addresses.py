@@ -14,9 +14,15 @@ from threading import Thread
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
-from pytest_modelperf.obtaining.addresses import Downloads, fetch_model, is_address, read_address
-from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
+from pytest_modelperf.files.store import FOLDER_VARIABLE
+from pytest_modelperf.obtaining.origins import (
+    Downloads,
+    ModelOrigin,
+    OriginKind,
+    fetch_model,
+    is_address,
+    read_address,
+)
 
 CONTENT = b"a model"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -1,4 +1,4 @@
-"""A function makes its model once, and again when anything changes that it was made from."""
+"""A model is made once, and again when anything changes that it was made from."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import onnxruntime as ort
 import pytest
 
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.obtaining.making import MadeModel, Making
-from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
+from pytest_modelperf.obtaining.making import MadeModel, Making, write_as_onnx
+from pytest_modelperf.obtaining.origins import ModelOrigin, OriginKind
+from pytest_modelperf.profiler.request import profile_model
 from tests.support.project import write_dense
 
 EXPORT = '''\
@@ -148,3 +150,32 @@ def test_an_error_of_the_function_is_raised_as_it_is(project: Path) -> None:
     (project / "weights.bin").unlink()
     with pytest.raises(FileNotFoundError, match=r"weights\.bin"):
         make(project)
+
+
+def write_ort(source: Path, target: Path) -> Path:
+    """The same model as the runtime converts it."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    options.optimized_model_filepath = str(target)
+    ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+    return target
+
+
+def test_the_graph_and_the_weights_are_those_of_the_file(tmp_path: Path) -> None:
+    dense = write_dense(tmp_path / "dense.onnx", width=200)
+    converted = write_ort(dense, tmp_path / "dense.ort")
+    written = write_as_onnx(converted, tmp_path / "written")
+    assert written == tmp_path / "written" / "dense.ort.onnx"
+    before, after = (profile_model(each).cases[0].static for each in (dense, written))
+    assert after is not None
+    assert before is not None
+    assert (after.macs, after.params) == (before.macs, before.params) == (600, 600)
+    session = ort.InferenceSession(str(written), providers=["CPUExecutionProvider"])
+    assert [each.name for each in session.get_inputs()] == ["x"]
+
+
+def test_a_file_that_the_runtime_cannot_read_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "broken.ort").write_bytes(b"broken")
+    with pytest.raises(ModelError, match=r"broken\.ort cannot be read by ONNX Runtime: "):
+        write_as_onnx(tmp_path / "broken.ort", tmp_path / "written")

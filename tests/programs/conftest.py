@@ -9,8 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_modelperf.programs.messages import StationPlace
-from pytest_modelperf.programs.records import Side
+from pytest_modelperf.programs.messages import Side, StationPlace
 from pytest_modelperf.programs.sides import SideStation
 from tests.support.project import write_dense
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.comparing.changes import CallChange, StageTime
 from pytest_modelperf.programs.causes import merged_calls
-from pytest_modelperf.programs.records import CallNode, CallProfile
+from pytest_modelperf.programs.messages import CallNode, CallProfile
 
 NAMES = st.sampled_from(["a.py:load", "a.py:Reader.read", "method 'run'", "b.py:<lambda>"])
 CALLS = st.integers(1, 50)

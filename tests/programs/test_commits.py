@@ -11,11 +11,12 @@ from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.programs.commits import (
     accepted_commit,
     find_against,
+    head_commit,
     ignored_files,
     require_committed,
+    top_of,
     uncommitted,
 )
-from pytest_modelperf.programs.repository import head_commit, top_of
 from tests.support.repository import git, needs_git
 from tests.support.stored_programs import (
     ProgramRepository,

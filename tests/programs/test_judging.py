@@ -24,7 +24,7 @@ from pytest_modelperf.programs.judging import (
     judge_with_models,
     memory_metric,
 )
-from pytest_modelperf.programs.records import CallProfile, FunctionTime, Reached, Spent, Turn
+from pytest_modelperf.programs.messages import CallProfile, FunctionTime, Reached, Spent, Turn
 from pytest_modelperf.programs.rounds import OpenPair, Pace, ProgramRound, take_rounds
 from pytest_modelperf.programs.work import WorkComparison, compare_work
 

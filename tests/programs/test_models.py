@@ -10,7 +10,7 @@ import pytest
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.programs.models import MacsCounter, keep_changed_models
+from pytest_modelperf.programs.causes import MacsCounter, keep_changed_models
 from pytest_modelperf.programs.sides import WatchedWork
 from pytest_modelperf.programs.work import SessionPair
 from tests.support.small_models import parse

@@ -12,7 +12,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.reducing.files import dump_reduction

@@ -44,8 +44,7 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.report.html.render import check_html_extra, dump_data, pack
 from pytest_modelperf.report.model import Tone
-from pytest_modelperf.stats.records import Percentile, Ratio
-from pytest_modelperf.stats.spread import spread_of_round
+from pytest_modelperf.stats.records import Percentile, Ratio, spread_of_round
 from pytest_modelperf.sweep.report import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
 from pytest_modelperf.testing.report import run_data, run_report

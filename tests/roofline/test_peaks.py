@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.files.store import FOLDER_VARIABLE
 from pytest_modelperf.graph.sample_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.measurements import EngineFacts, Progress

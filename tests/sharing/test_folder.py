@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.files.folders import check_folder, write_folder
+from pytest_modelperf.files.output import check_folder, write_folder
 from pytest_modelperf.sharing.making import write_share
 from tests.support.full_disk import room_for
 from tests.support.shares import make_share

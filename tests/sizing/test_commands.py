@@ -13,7 +13,7 @@ import onnx
 import pytest
 from hypothesis import given
 
-from pytest_modelperf.sizing.pasted import (
+from pytest_modelperf.sizing.finding import (
     render_arguments,
     render_command,
     render_table,

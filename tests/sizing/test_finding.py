@@ -21,8 +21,7 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.sizing.candidates import Candidate, OpenDim, choices, choices_told
-from pytest_modelperf.sizing.finding import Trials, find_sizes
-from pytest_modelperf.sizing.pasted import sizes_for
+from pytest_modelperf.sizing.finding import Trials, find_sizes, sizes_for
 from pytest_modelperf.sizing.records import FoundSizes
 from tests.support.graph_models import parse, zeros
 

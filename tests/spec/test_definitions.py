@@ -12,8 +12,7 @@ from msgspec import Struct
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.kinds import KINDS, read, read_default, read_typed
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
-from pytest_modelperf.spec.setting import Place, Setting
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Place, Setting
 from pytest_modelperf.spec.sources import RunSettings
 
 if sys.version_info >= (3, 11):

@@ -49,12 +49,12 @@ from settings_page import tables
 from typed_words import module_text
 
 from pytest_modelperf.cli.options import takes_records
-from pytest_modelperf.cli.settings import setting_option
+from pytest_modelperf.cli.parameters import setting_option
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import read_spec
 from pytest_modelperf.spec.run_definitions import PAUSE_SECONDS
 from pytest_modelperf.spec.sources import read_settings
-from pytest_modelperf.spec.table_schema import table_schema
+from pytest_modelperf.spec.sources import table_schema
 
 
 @click.command()

@@ -27,8 +27,9 @@ from pytest_modelperf.spec.run_definitions import (
     TIMEOUT,
     TOLERANCE,
     WARMUP_SECONDS,
+    Place,
+    Setting,
 )
-from pytest_modelperf.spec.setting import Place, Setting
 from pytest_modelperf.spec.sources import read_settings
 from tests.support.command import run
 

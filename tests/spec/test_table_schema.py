@@ -10,8 +10,7 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.spec.case_definitions import CASE_SETTINGS
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
-from pytest_modelperf.spec.setting import Place
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Place
 from pytest_modelperf.spec.sources import read_settings
 from tests.support.checkout import ROOT
 
@@ -102,7 +101,7 @@ def test_what_a_run_refuses_is_invalid(
 
 
 def test_every_key_is_described() -> None:
-    from pytest_modelperf.spec.table_schema import table_schema
+    from pytest_modelperf.spec.sources import table_schema
 
     top = table_schema()["properties"]
     assert isinstance(top, Mapping)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.stats.looks import SearchLevels, middle_change, series_share
+from pytest_modelperf.stats.decisions import SearchLevels, middle_change, series_share
 
 
 @given(st.integers(2, 10_000), st.floats(1e-6, 0.05), st.integers(1, 3_000))

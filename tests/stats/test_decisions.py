@@ -20,7 +20,18 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision, RatioAnswer, imply
+from pytest_modelperf.stats.decisions import (
+    LOOKS,
+    SOONER,
+    BudgetAnswer,
+    BudgetDecision,
+    Look,
+    RatioAnswer,
+    imply,
+    plan_looks,
+    share_level,
+    spend_level,
+)
 from pytest_modelperf.stats.duet import (
     DuetRule,
     Schedule,
@@ -33,7 +44,6 @@ from pytest_modelperf.stats.duet import (
     looks_worse,
 )
 from pytest_modelperf.stats.estimates import detectable_change, duet_ratio, needed_samples
-from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
 from pytest_modelperf.stats.processes import (
     FEWEST_PROCESSES,
     KINDS,

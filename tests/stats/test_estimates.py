@@ -40,8 +40,8 @@ from pytest_modelperf.stats.records import (
     Percentile,
     Ratio,
     Turns,
+    spread_of_round,
 )
-from pytest_modelperf.stats.spread import spread_of_round
 
 # Repeated, so that there are enough for the tail without drawing each of them.
 times = st.builds(
@@ -454,8 +454,9 @@ def test_errors_are_those_of_scipy(count: int) -> None:
 def test_a_duet_needs_only_the_special_functions() -> None:
     """The tests of scipy, its integrals and its roots take a second to import."""
     asked = (
-        "import sys; from pytest_modelperf.stats import duet, looks; import numpy, pytest_modelperf"
-        ".comparing; first, last = looks.spend_level((6, 35), (6, 35), 0.01); "
+        "import sys; from pytest_modelperf.stats import decisions, duet; "
+        "import numpy, pytest_modelperf.comparing; "
+        "first, last = decisions.spend_level((6, 35), (6, 35), 0.01); "
         "duet.find_bounds(numpy.arange(35.0).reshape(1, 35), last.level); "
         "print({'scipy.stats', 'scipy.optimize', 'scipy.integrate'} & sys.modules.keys())"
     )

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_modelperf.cluster.cluster import Cluster, open_cluster
+from pytest_modelperf.cluster.machines import PATIENCE_S
 from pytest_modelperf.cluster.records import ClusterStatus
-from pytest_modelperf.cluster.turns import PATIENCE_S
 from tests.support.checkout import ROOT
 from tests.support.processes import LIMIT_S, wait_until
 

@@ -15,7 +15,7 @@ import pytest
 from pytest_modelperf.environments.records import Environment
 from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import EnvironmentMakingError
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.files.store import FOLDER_VARIABLE
 
 # Neighbours among the final releases. None has wheels for all Pythons that are supported.
 RELEASES = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.errors import Wording

@@ -13,7 +13,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.changes import LayerTypeChange, TimeChange
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.graph.phases import GenerationPhase, Phase

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_modelperf.systems.files import Files
-from pytest_modelperf.systems.windows_files import WindowsFiles
+from pytest_modelperf.systems.files import Files, WindowsFiles
 
 if sys.platform != "linux":
     pytest.skip("the stand-in for Windows takes locks of Linux", allow_module_level=True)
 
-from pytest_modelperf.systems.posix_files import PosixFiles
+from pytest_modelperf.systems.posix import PosixFiles
 from tests.support.other_system.sitecustomize import lock_bytes
 
 

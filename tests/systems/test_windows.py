@@ -14,10 +14,8 @@ from pytest_modelperf.systems.kernel32 import (
     MemoryStatus,
     ProcessorRelation,
 )
-from pytest_modelperf.systems.process import OwnProcess
-from pytest_modelperf.systems.trees import Trees
-from pytest_modelperf.systems.windows_process import WindowsProcess
-from pytest_modelperf.systems.windows_trees import WindowsTree, WindowsTrees
+from pytest_modelperf.systems.process import OwnProcess, WindowsProcess
+from pytest_modelperf.systems.trees import Trees, WindowsTree, WindowsTrees
 from tests.support.kernel32 import FakeKernel32
 
 KILL_ON_JOB_CLOSE = 0x2000

@@ -16,7 +16,7 @@ import pytest_modelperf.testing.formats
 import pytest_modelperf.testing.hooks
 import pytest_modelperf.testing.report
 from pytest_modelperf.baselines.records import BaselineRecording
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from pytest_modelperf.files.store import FOLDER_VARIABLE
 from pytest_modelperf.stats.quantiles import load_quantiles
 from tests.support.project import write_dense, write_linear
 from tests.support.timed_models import record_base, write_timed_models

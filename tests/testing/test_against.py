@@ -17,7 +17,7 @@ from onnx import TensorProto
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.files.git import ask_git
 from pytest_modelperf.revisions.commits import is_inside
-from pytest_modelperf.testing.against import check_against, older_version
+from pytest_modelperf.testing.older import check_against, older_version
 from tests.support.small_models import ones, parse
 
 LINEAR = "g (float[N,3] x) => (float[N,5] y) { y = MatMul(x, w) }"

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.changes import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.cluster.cluster import RequestText
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
-from pytest_modelperf.cluster.requests import RequestText
 from pytest_modelperf.cluster.wire import from_text
 from pytest_modelperf.comparing.budgets import read_budgets
 from pytest_modelperf.comparing.gates import Gate
@@ -31,7 +31,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
-from pytest_modelperf.testing.cluster_checker import CheckRequest, ClusterChecker, ClusterTerms
+from pytest_modelperf.testing.on_cluster import CheckRequest, ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 from tests.support.recordings import record_baseline

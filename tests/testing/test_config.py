@@ -21,14 +21,13 @@ from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.files.documents import read_table
 from pytest_modelperf.graph.phases import Phase
-from pytest_modelperf.obtaining.records import ModelOrigin, OriginKind
+from pytest_modelperf.obtaining.origins import ModelOrigin, OriginKind
 from pytest_modelperf.spec.case_spec import CaseSpec, DeclaredMember, DeclaredWorkload
 from pytest_modelperf.spec.declaring import MODEL_KEYS, ModelTables, matches
 from pytest_modelperf.spec.kinds import read, read_default, read_typed
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, UpdateMode
-from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Setting, UpdateMode
 from pytest_modelperf.spec.sources import RunSettings, check_ini_keys, read_settings
 
 _ROOT = Path("/project")
@@ -1024,7 +1023,6 @@ def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() 
         "pytest_modelperf",
         "pytest_modelperf.spec",
         "pytest_modelperf.spec.run_definitions",
-        "pytest_modelperf.spec.setting",
     ]
 
 

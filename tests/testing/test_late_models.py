@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
-from tests.obtaining.test_ort_format import write_ort
+from pytest_modelperf.files.store import FOLDER_VARIABLE
+from tests.obtaining.test_making import write_ort
 from tests.support.project import (
     STATIC,
     assert_says_no_internals,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_modelperf.cluster.records import Machine
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.testing.machines import allowed_names, names_of_kinds, require_this_machine
+from pytest_modelperf.testing.left_out import allowed_names, names_of_kinds, require_this_machine
 
 TAGS = st.sampled_from(["board", "quiet", "desk"])
 KEYS = st.sampled_from(["linux-a-2c", "linux-b-4c"])

@@ -22,7 +22,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.history.records import HistoryLine
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.stats.looks import share_level
+from pytest_modelperf.stats.decisions import share_level
 from tests.support.clusters import ClusterProcesses, joined
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
-from pytest_modelperf.spec.setting import Setting
+from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Setting
 from tests.support.project import STATIC, assert_says_no_internals, assert_usage_error, write_table
 
 IN_FILES = tuple(option for option in RUN_SETTINGS if option.is_in_files)

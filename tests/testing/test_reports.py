@@ -22,7 +22,7 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.changes import LayerTypeChange
 from pytest_modelperf.comparing.gates import RUN_LEVEL
@@ -49,8 +49,7 @@ from pytest_modelperf.testing.report import (
     run_report,
     short_verdict,
 )
-from pytest_modelperf.testing.run_lines import FALSE_ALARMS, describe_place
-from pytest_modelperf.testing.wording import PYTHON_WORDING
+from pytest_modelperf.testing.wording import FALSE_ALARMS, PYTHON_WORDING, describe_place
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 from tests.support.bencher import assert_is_bencher

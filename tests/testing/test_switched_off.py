@@ -45,13 +45,11 @@ LOADED = (
     "pytest_modelperf.programs.station.current",
     "pytest_modelperf.spec",
     "pytest_modelperf.spec.run_definitions",
-    "pytest_modelperf.spec.setting",
     "pytest_modelperf.testing",
     "pytest_modelperf.testing.current_run",
-    "pytest_modelperf.testing.names",
-    "pytest_modelperf.testing.pytest_options",
+    "pytest_modelperf.testing.startup",
     "pytest_modelperf.text",
-    "pytest_modelperf.text.site",
+    "pytest_modelperf.text.version",
 )
 
 

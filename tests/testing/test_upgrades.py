@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.environments.store import environments_folder, make_environment
-from pytest_modelperf.files.caches import FOLDER_VARIABLE
-from pytest_modelperf.stats.looks import share_level
+from pytest_modelperf.files.store import FOLDER_VARIABLE
+from pytest_modelperf.stats.decisions import share_level
 from tests.support.doubted_twin import doubted
 from tests.support.installed import install
 from tests.support.installers import FakeInstaller

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest_modelperf
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.errors import PLAIN, Remedy
 from pytest_modelperf.testing.wording import PYTHON_WORDING, TABLE_WORDING
 

@@ -13,7 +13,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.files.documents import read_table
 from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case

@@ -9,7 +9,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import parse_outputs
+from pytest_modelperf.cli.parameters import parse_outputs
 from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, dump_whatif

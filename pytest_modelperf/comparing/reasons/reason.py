@@ -12,9 +12,9 @@ from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
-from pytest_modelperf.text.cutting import cut_middle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import change_decimals, format_signed_count
+from pytest_modelperf.text.words import cut_middle
 
 # A smaller share of the difference is not worth mentioning.
 LEAST_SHOWN = 0.01

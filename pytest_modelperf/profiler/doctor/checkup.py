@@ -23,6 +23,7 @@ from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
+from pytest_modelperf.stats.decisions import LOOKS
 from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,
@@ -30,9 +31,8 @@ from pytest_modelperf.stats.estimates import (
     round_ratios,
     summarize,
 )
-from pytest_modelperf.stats.looks import LOOKS
 from pytest_modelperf.stats.records import Growth
-from pytest_modelperf.stats.slopes import growth_of
+from pytest_modelperf.stats.robust import growth_of
 
 # The first blocks fill the pools of the allocator. Only what later blocks add is growth.
 _WARM_BLOCKS, _BLOCKS = 4, 12

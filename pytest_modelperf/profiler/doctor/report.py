@@ -31,9 +31,8 @@ from pytest_modelperf.report.model import (
 )
 from pytest_modelperf.report.tables import Cell, Column, Table, table_of
 from pytest_modelperf.stats.records import Growth, Ratio
-from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.units import format_ms, percent
-from pytest_modelperf.text.words import count_of
+from pytest_modelperf.text.words import count_of, shell_path
 
 CHECKUP_COLUMNS = (
     *("cores", "p50_ms", "rounds", "seconds", "ratio", "ratio_low", "ratio_high"),

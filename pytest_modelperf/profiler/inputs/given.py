@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import BindingError, Remedy, UsageError
-from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.files.documents import require_file
 from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.graph.weights.numbers import STORED_AS, name_of

@@ -24,8 +24,8 @@ from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.graph.weights.numbers import STORED_AS, NumberType, dtype_of, to_stored
 from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
 from pytest_modelperf.text.units import exact_number, format_shape
+from pytest_modelperf.text.words import shell_word
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -25,7 +25,7 @@ from pytest_modelperf.profiler.measurements import (
     RowKind,
 )
 from pytest_modelperf.profiler.prepare import Model
-from pytest_modelperf.stats.calm import CalmTime, calm_time
+from pytest_modelperf.stats.robust import CalmTime, calm_time
 
 
 class TimedKernel(Struct, frozen=True):

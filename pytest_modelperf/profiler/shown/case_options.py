@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.words import shell_word
 
 
 def case_options(case: Case) -> list[str]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
 from pytest_modelperf.profiler.records import CaseProfile, Outcome
-from pytest_modelperf.text.cutting import cut_end
 from pytest_modelperf.text.units import format_bytes, format_count, percent
-from pytest_modelperf.text.words import count_of
+from pytest_modelperf.text.words import count_of, cut_end
 
 # The precision that the median should reach.
 WANTED_HALF_WIDTH = 0.01

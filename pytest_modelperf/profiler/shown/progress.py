@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.text.cutting import cut_end
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, percent
-from pytest_modelperf.text.words import display_width
+from pytest_modelperf.text.words import cut_end, display_width
 
 
 def progress_line(progress: Progress, width: int) -> str:

@@ -52,8 +52,6 @@ _STARTER = f"{__package__}.starter"
 SENT_MODULES = (
     _STARTER,
     "pytest_modelperf.systems.kernel32",
-    "pytest_modelperf.systems.posix_process",
-    "pytest_modelperf.systems.windows_process",
     "pytest_modelperf.systems.process",
     *(f"{__package__}.{name}" for name in ("clocks", "timing", "meter", "process", "feeds")),
     f"{__package__}.weights",

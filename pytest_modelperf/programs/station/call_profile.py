@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.programs.records import CALL_PLACE, CallNode, CallProfile, FunctionTime
+from pytest_modelperf.programs.messages import CALL_PLACE, CallNode, CallProfile, FunctionTime
 from pytest_modelperf.programs.station import callee
 from pytest_modelperf.programs.trees import SideTree
 

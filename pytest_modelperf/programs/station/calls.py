@@ -24,8 +24,7 @@ from pytest_modelperf.profiler.engines.session_facts import (
     session_model,
     session_options,
 )
-from pytest_modelperf.programs.messages import ModelPlace
-from pytest_modelperf.programs.records import Spent, Turn
+from pytest_modelperf.programs.messages import ModelPlace, Spent, Turn
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import InputShapes

@@ -16,8 +16,7 @@ from _pytest.config import Config  # pytest has no public name for the way that 
 from pytest_modelperf.programs import messages
 from pytest_modelperf.programs.station.callee import failure_text, last_lines
 from pytest_modelperf.programs.station.current import STATION
-from pytest_modelperf.programs.station.reads import Reads
-from pytest_modelperf.programs.station.served import Pipe, ServedTest
+from pytest_modelperf.programs.station.served import Pipe, Reads, ServedTest
 from pytest_modelperf.programs.trees import SideFinder, SideTree
 from pytest_modelperf.systems.process import OWN_PROCESS
 from pytest_modelperf.tracing.first_import import when_imported

@@ -18,8 +18,7 @@ from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES,
 from pytest_modelperf.report.model import Drawn, Link, Report
 from pytest_modelperf.report.tables import Table
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.site import page_url
-from pytest_modelperf.text.version import __version__
+from pytest_modelperf.text.version import __version__, page_url
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 # The sign of a number, which no letter or digit is in front of.

@@ -18,8 +18,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.documents import ContradictionError, DocumentFile, FileAdvice
-from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.files.documents import (
+    ContradictionError,
+    DocumentFile,
+    FileAdvice,
+    require_file,
+)
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import PROFILE, CaseProfile, Profile
 from pytest_modelperf.profiler.rows import LayerRow

@@ -25,7 +25,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.budgets import compare_with_limit
 from pytest_modelperf.stats.decisions import BudgetAnswer
 from pytest_modelperf.stats.records import Growth
-from pytest_modelperf.stats.slopes import growth_of
+from pytest_modelperf.stats.robust import growth_of
 from tests.profiler.doctor.test_document import CHECKUP, shown
 from tests.support.profiles import MACHINE
 from tests.support.timed_models import write_timed

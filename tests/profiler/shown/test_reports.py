@@ -14,7 +14,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import ModelFacts, Profile

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.bisect.report import bisect_report
 from pytest_modelperf.bisect.search import SearchRule, find_regressions
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.report.html.render import render_page
 from tests.bisect.test_reports import bisected, bisected_by_outputs
 from tests.report.pages.browser import OpenPage

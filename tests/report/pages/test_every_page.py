@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.bisect.records import Bisect
 from pytest_modelperf.bisect.report import bisect_report
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.history.report import history_report
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
 from pytest_modelperf.profiler.doctor.report import checkup_report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.cli.settings import COMMAND_WORDING
+from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.reducing.report import reduction_report
 from pytest_modelperf.report.html.render import render_page
 from tests.report.pages.browser import OpenPage

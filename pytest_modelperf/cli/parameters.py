@@ -1,17 +1,22 @@
-"""Settings as click options, and their values read from text."""
+"""The parameters of commands: settings and models as click reads them, grouped under headings."""
 
 from __future__ import annotations
 
 import math
 import re
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from click.core import ParameterSource
 from msgspec import UNSET
 
-from pytest_modelperf.cli.groups import GroupedOption, HelpGroup, Option
-from pytest_modelperf.errors import UsageError, Wording
+from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
 from pytest_modelperf.spec.case_definitions import (
     BATCH_SIZE,
     COMMAND_GATEWAY,
@@ -36,9 +41,63 @@ from pytest_modelperf.spec.run_definitions import (
     TIMEOUT,
     TOLERANCE,
     WARMUP_SECONDS,
+    Setting,
 )
-from pytest_modelperf.spec.setting import Setting
-from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import quoted_text, shell_word
+
+if TYPE_CHECKING:
+    from pytest_modelperf.obtaining.origins import ModelOrigin
+    from pytest_modelperf.sizing.records import FoundSizes
+
+Command: TypeAlias = Callable[..., None]
+Option: TypeAlias = Callable[[Command], Command]
+
+_OTHERS = "Options"
+
+
+class HelpGroup(str, Enum):
+    """A heading of the help, in the order in which they follow the command's own options."""
+
+    SIZES = "Sizes and inputs"
+    ENGINE = "Engine and machine"
+    MEASURING = "Measuring"
+    OUTPUT = "Output"
+
+
+class GroupedOption(click.Option):
+    """An option that the help shows under a heading."""
+
+    def __init__(
+        self,
+        *names: Any,  # noqa: ANN401  # click's own
+        group: HelpGroup | None = None,
+        **attributes: Any,  # noqa: ANN401  # the same
+    ) -> None:
+        super().__init__(*names, **attributes)
+        self.group = group
+
+
+def option_of(group: HelpGroup, *names: str, **attributes: Any) -> Option:  # noqa: ANN401  # click's
+    """Return the click option under a heading of the help."""
+    return click.option(*names, cls=GroupedOption, group=group, **attributes)
+
+
+class GroupedCommand(click.Command):
+    """A command whose help groups the options: its own first, then those under each heading."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            group = each.group if isinstance(each, GroupedOption) else None
+            row = each.get_help_record(ctx) if isinstance(each, click.Option) else None
+            if row is not None:
+                rows.setdefault(_OTHERS if group is None else group.value, []).append(row)
+        for title in (_OTHERS, *(group.value for group in HelpGroup)):
+            if title in rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows[title])
+
 
 # Kinds of settings with a list of values. If such an option is given twice, click would keep the
 # last list, and drop the others silently.
@@ -232,3 +291,117 @@ class CommandWording(Wording):
 
 
 COMMAND_WORDING = CommandWording()
+
+
+def find_model(name: str, root: Path | None = None) -> str:
+    """Return the path of a model. If the name is not a path, the model is made or fetched.
+
+    Functions are imported from the folder `root`, which is the working folder by default.
+    """
+    origin = origin_of(name)
+    return name if origin is None else str(obtain_model(origin, root or Path.cwd()))
+
+
+def origin_of(name: str) -> ModelOrigin | None:
+    """Return where a model comes from, or None if the name is a path."""
+    if ":" not in name:
+        # Most names are paths, for which the imports below are not needed.
+        return None
+    from pytest_modelperf.obtaining.origins import is_address, read_address
+    from pytest_modelperf.profiles.store import is_function
+    from pytest_modelperf.spec.readers import read_function
+
+    if is_address(name):
+        return read_address(name, "MODEL")
+    return read_function(name, "MODEL") if is_function(name) else None
+
+
+def obtain_model(origin: ModelOrigin, root: Path) -> Path:
+    """Return the file of a model.
+
+    Raises UsageError if its function fails or it cannot be fetched.
+    """
+    import secrets
+
+    from pytest_modelperf.obtaining.making import Making
+    from pytest_modelperf.obtaining.origins import OriginKind, fetch_model
+
+    if origin.kind is OriginKind.URL:
+        return fetch_model(origin)
+    making = Making(root=root, session=secrets.token_hex())
+    try:
+        # Standard output may be needed for a document of the command.
+        with redirect_stdout(sys.stderr):
+            made = making.make(origin, origin.short_name)
+    except ModelPerfError:
+        raise
+    except Exception as error:
+        raise _failed(origin, error) from error
+    if made.is_kept:
+        click.echo(
+            f"{printable(origin.name)}: reusing the model of an earlier run, as nothing that "
+            "the function read has changed. To make it again, remove "
+            f"{printable(str(made.path.parent))}",
+            err=True,
+        )
+    return made.path
+
+
+def table_line(origin: ModelOrigin) -> str:
+    """Return the key of a table that says where its model comes from."""
+    from pytest_modelperf.obtaining.origins import OriginKind
+    from pytest_modelperf.spec.case_definitions import MAKE, URL
+
+    if origin.kind is OriginKind.URL:
+        address = f"{origin.name}#sha256={origin.sha256}"
+        return f"{URL.table_key} = {quoted_text(address)}"
+    return f"{MAKE.table_key} = {quoted_text(origin.name)}"
+
+
+def _failed(origin: ModelOrigin, error: Exception) -> UsageError:
+    """Return the error of a user's function, with the place where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    what = traceback.format_exception_only(error)[-1].strip()
+    failed = UsageError(f"{printable(origin.name)} made no model: {printable(what)}")
+    failed.details = (f'  File "{printable(last.filename)}", line {last.lineno}, in {last.name}',)
+    return failed
+
+
+# -- help for a model that does not run at the sizes that were typed
+
+
+# With these options, an inference of ONNX Runtime on this machine does not show whether the sizes
+# are good.
+_ELSEWHERE = (
+    ENGINE.command_flag, COMMAND_GATEWAY.command_flag, STATIC_ONLY.command_flag, "--requirement",
+)  # fmt: skip
+_NO_RUN = ("shapes",)
+
+
+def find_for(error: ModelPerfError, typed: Sequence[str]) -> FoundSizes | None:
+    """Return the sizes that help with an error of a command, or None if it has another cause."""
+    if error.asked is None:
+        return None
+    from pytest_modelperf.sizing.finding import sizes_for
+
+    options = {word.partition("=")[0] for word in typed}
+    runs = typed[0] not in _NO_RUN and options.isdisjoint(_ELSEWHERE)
+    return sizes_for(error, runs=runs)
+
+
+def worded_with(error: ModelPerfError, found: FoundSizes, typed: Sequence[str]) -> str:
+    """Return the error with the whole command that avoids it, or with what was tried."""
+    if not found.is_found:
+        return f"{error.worded(COMMAND_WORDING)}\n{found.error}"
+    from pytest_modelperf.sizing.finding import render_advice, render_command
+
+    return f"{error.message} {render_advice(found, render_command(found, typed))}"
+
+
+def guessed(found: FoundSizes | None, typed: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the words of a command with guessed sizes, if it requests these and there are any."""
+    if found is None or not found.is_found or GUESS.command_flag not in typed:
+        return None
+    from pytest_modelperf.sizing.finding import with_sizes
+
+    return with_sizes(found, typed)
