@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from results import Expectation, Result, Start, at_most, conclude, format_ns, markdown
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
-from pytest_modelperf.graph.phases import Generation, Phase
+from pytest_modelperf.graph.structure import Generation, Phase
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.mixture import make_steps

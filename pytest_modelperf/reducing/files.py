@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.files.folders import write_folder
-from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless
+from pytest_modelperf.graph.weightless import leave_weights_out, make_anonymous, write_weightless
 from pytest_modelperf.graph.weights.run_plan import (
     PLAN_FILE,
     PROGRAM_FILE,

@@ -11,12 +11,16 @@ from pytest_modelperf.baselines.recording import FidelityGate
 from pytest_modelperf.baselines.records import FIDELITY_CONFIDENCE
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.folders import write_folder
-from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.copies import as_it_runs
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.stored_tensors import walk_nodes
-from pytest_modelperf.graph.weightless import Weightless, leave_weights_out, write_weightless
+from pytest_modelperf.graph.weightless import (
+    Weightless,
+    leave_weights_out,
+    make_anonymous,
+    write_weightless,
+)
 from pytest_modelperf.graph.weights.run_plan import (
     MODEL_FILE,
     PLAN_FILE,

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
         Raise UsageError for settings of a generation that has no lengths.
         """
         from pytest_modelperf.graph.binding import parse_input_spec
-        from pytest_modelperf.graph.phases import Generation
+        from pytest_modelperf.graph.structure import Generation
         from pytest_modelperf.profiler.request import ProfileRequest
 
         workload = self.workload or DeclaredWorkload()

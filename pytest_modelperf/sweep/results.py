@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.graph.phases import Generation
+from pytest_modelperf.graph.structure import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import measure_model
 from pytest_modelperf.profiler.measurements import Round

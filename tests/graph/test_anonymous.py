@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import FunctionProto, ModelProto, NodeProto, helper
 
-from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.binding import evaluate
+from pytest_modelperf.graph.weightless import make_anonymous
 from tests.graph.twin_models import MODELS, trained
 from tests.support.graph_models import parse
 

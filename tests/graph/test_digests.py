@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import ChangedModelError, ModelError
-from pytest_modelperf.graph.digests import Clock, SeenFile, digest_model
+from pytest_modelperf.graph.model_bytes import Clock, SeenFile, digest_model
 
 # Few of each, so that two models often share a part.
 _BYTES = st.sampled_from([b"", b"a", b"b", b"ab"])

@@ -16,9 +16,7 @@ from hypothesis import given, settings
 from onnx import NodeProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph.model_file import ModelFile, dtype_name, open_model
-from pytest_modelperf.graph.weights.numbers import ML_TYPES, dtype_of
-from pytest_modelperf.graph.wire import (
+from pytest_modelperf.graph.model_bytes import (
     KEEP_BYTES,
     KEEP_INTEGER_BYTES,
     WEIGHT_KEY,
@@ -26,6 +24,8 @@ from pytest_modelperf.graph.wire import (
     restore_model,
     slim_model,
 )
+from pytest_modelperf.graph.model_file import ModelFile, dtype_name, open_model
+from pytest_modelperf.graph.weights.numbers import ML_TYPES, dtype_of
 from tests.support.graph_models import parse, random_floats, zeros
 from tests.support.onnx_text import INSTALLED
 

@@ -14,7 +14,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.csv import render_csv

@@ -23,7 +23,7 @@ from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.graph.operators.cost import Cost, Counter
 from pytest_modelperf.graph.operators.operator import Operator
 from pytest_modelperf.graph.operators.registry import OPERATORS
-from pytest_modelperf.graph.shape_arithmetic import total
+from pytest_modelperf.graph.shape_rules import total
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, UnknownShapeError, Weight
 from pytest_modelperf.profiler.counting.memory import (
     TrafficCounter,

@@ -17,7 +17,7 @@ from math import prod
 
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.shape_arithmetic import dim, product, total
+from pytest_modelperf.graph.shape_rules import dim, product, total
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, Weight
 
 # Operators that return their first input unchanged, possibly in another shape.

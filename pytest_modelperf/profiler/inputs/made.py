@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
-from pytest_modelperf.graph.given_values import require_fitting_values
+from pytest_modelperf.graph.inference_inputs import require_fitting_values
 from pytest_modelperf.graph.operators.operator import Demand
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.graph.weights.numbers import STORED_AS, NumberType, dtype_of, to_stored

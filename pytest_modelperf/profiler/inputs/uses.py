@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.operators.operator import ONE, Demand
 from pytest_modelperf.graph.operators.registry import OPERATORS
-from pytest_modelperf.graph.shape_arithmetic import dim
+from pytest_modelperf.graph.shape_rules import dim
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 
 # The most tensors that are followed from one input.

@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.plans.matching import find_other_work, match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
@@ -28,7 +27,9 @@ from pytest_modelperf.graph.plans.parts import (
 from pytest_modelperf.graph.plans.plan import (
     EnginePlan,
     WeightFacts,
+    find_other_work,
     find_plan_difference,
+    match_plans,
     stored_spans,
 )
 from pytest_modelperf.graph.structure import byte_size

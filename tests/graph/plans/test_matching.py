@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.graph.plans.matching import Matching, find_other_work, match_plans
-from pytest_modelperf.graph.plans.plan import EnginePlan
+from pytest_modelperf.graph.plans.plan import EnginePlan, Matching, find_other_work, match_plans
 from tests.graph.plans.plan_models import make_plan
 
 

@@ -8,7 +8,7 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.graph.operators.cost import Contraction, Cost
-from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.shape_rules import OutputType
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.counting.records import StaticProfile, Uncounted
 from pytest_modelperf.profiler.hookspecs import Operators
