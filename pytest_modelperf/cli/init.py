@@ -208,8 +208,7 @@ def _survey_program(
 
     from pytest_modelperf.init.surveying import survey_project
     from pytest_modelperf.init.used_models import survey_used
-    from pytest_modelperf.tracing.launch import explain_no_sessions
-    from pytest_modelperf.tracing.session_runs import run_program
+    from pytest_modelperf.tracing.launch import explain_no_sessions, run_program
 
     if not program:
         raise UsageError(f"--from takes a program after two dashes: {_FROM_EXAMPLE} -- python x.py")

@@ -102,8 +102,8 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.comparing.limits import read_median_tolerance
     from pytest_modelperf.comparing.sides import Side
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.reducing.by_duet import ReduceRequest, run_reduce
     from pytest_modelperf.reducing.files import REPLACED_FILES, deliver
+    from pytest_modelperf.reducing.search import ReduceRequest, run_reduce
 
     target = folder.output or _FOLDER
     folder.check(target, REPLACED_FILES, before, after, cases.input_file)

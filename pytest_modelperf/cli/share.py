@@ -86,8 +86,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     request = request_of_one_size(cases, "a model is shared")
     setup = model_setup(measuring, extensions, "a shared folder")
 
-    from pytest_modelperf.sharing.making import share_model, share_report
-    from pytest_modelperf.sharing.readme import describe_likeness
+    from pytest_modelperf.sharing.making import describe_likeness, share_model, share_report
     from pytest_modelperf.sharing.records import SHARE, Likeness
 
     with shown_progress() as progress:

@@ -15,7 +15,7 @@ from pytest_modelperf.init.records import ModelSearch, Project, Remark, inner_pa
 from pytest_modelperf.init.surveying import SUFFIX, Survey
 from pytest_modelperf.init.used_sizes import UsedModel, use_sizes
 from pytest_modelperf.text.units import format_bytes
-from pytest_modelperf.tracing.session_runs import SessionRuns
+from pytest_modelperf.tracing.launch import SessionRuns
 
 
 def survey_used(survey: Survey, sessions: Sequence[SessionRuns]) -> Survey:

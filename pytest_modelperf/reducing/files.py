@@ -29,8 +29,8 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.pairs.cuts import Cut, CutPair
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.reducing.readme import write_readme, write_repro
 from pytest_modelperf.reducing.records import REDUCTION, Reduction
+from pytest_modelperf.reducing.report import write_readme, write_repro
 from pytest_modelperf.report.document import dump_document
 
 # Only this provider reports its plans.

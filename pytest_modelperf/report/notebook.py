@@ -50,7 +50,7 @@ class Shown(Struct, frozen=True):
 
         Raises UsageError for another name, which lists all, or if pandas is not installed.
         """
-        from pytest_modelperf.report.figures import make_frame
+        from pytest_modelperf.report.charts import make_frame
 
         return make_frame(_named(self, self._views().sheets, "table", of)())
 
@@ -59,7 +59,7 @@ class Shown(Struct, frozen=True):
 
         Raises UsageError for another name, which lists all, or if neither is installed.
         """
-        from pytest_modelperf.report.figures import make_figure
+        from pytest_modelperf.report.charts import make_figure
 
         return make_figure(_named(self, self._views().charts, "chart", of)())
 
@@ -81,7 +81,7 @@ class Shown(Struct, frozen=True):
         # Imported here: every module of records imports this one, and few records are shown in a
         # notebook.
         from pytest_modelperf.report.charts import draw_chart
-        from pytest_modelperf.report.markup_page import MarkupStyle
+        from pytest_modelperf.report.page import MarkupStyle
         from pytest_modelperf.report.render import render_report
 
         made = (make() for make in views.charts.values())

@@ -22,7 +22,6 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.time_limits import PASS_LEVEL
 from pytest_modelperf.environments.installed_size import InstalledSize, installed_size
 from pytest_modelperf.errors import MeasureError, UsageError
-from pytest_modelperf.history.chain import chain_lines
 from pytest_modelperf.history.page_data import (
     describe_beginning,
     describe_step,
@@ -30,7 +29,13 @@ from pytest_modelperf.history.page_data import (
     name_place,
 )
 from pytest_modelperf.history.records import LINE_SCHEMA, CaseHistory, HistoryMetric, P50Line
-from pytest_modelperf.history.summary import Drift, HistoryQuery, list_drifts, summarize_case
+from pytest_modelperf.history.summary import (
+    Drift,
+    HistoryQuery,
+    chain_lines,
+    list_drifts,
+    summarize_case,
+)
 from pytest_modelperf.profiler.doctor.checkup import measure_growth
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement

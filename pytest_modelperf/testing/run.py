@@ -351,7 +351,7 @@ class Run(Struct):
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
         from pytest_modelperf.files.names import shorten_name
         from pytest_modelperf.profiler.records import Profile
-        from pytest_modelperf.tracing.profile_trace import dump_trace
+        from pytest_modelperf.tracing.chrome_trace import dump_trace
 
         if checked.outcome.has_failed:
             # The failed test says why.

@@ -10,8 +10,7 @@ import pytest
 from pytest_modelperf.comparing import engine_change
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
-from pytest_modelperf.sharing.making import files_of, share_report
-from pytest_modelperf.sharing.readme import describe_likeness, render_readme
+from pytest_modelperf.sharing.making import describe_likeness, files_of, render_readme, share_report
 from pytest_modelperf.sharing.records import SHARE, Likeness, SharedInput
 from tests.support.shares import make_likening, make_share
 

@@ -18,7 +18,7 @@ from pytest_modelperf.comparing.changes import LayerTypeChange, TimeChange
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio

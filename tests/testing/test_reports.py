@@ -30,8 +30,7 @@ from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, 
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.page import TextStyle, wrap
+from pytest_modelperf.report.page import TextStyle, fold_command, wrap
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing.formats import (
     MAX_OF_A_KIND,

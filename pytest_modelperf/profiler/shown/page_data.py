@@ -32,9 +32,8 @@ from pytest_modelperf.profiler.shown.page_layers import (
 )
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import Drawn, ReportBlock
-from pytest_modelperf.report.picture.entry import picture_entry
+from pytest_modelperf.report.picture.drawn import picture_entry, render_svg
 from pytest_modelperf.report.picture.records import Box, Picture
-from pytest_modelperf.report.picture.svg import render_svg
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.spread import spread_of_round
 from pytest_modelperf.text.version import __version__

@@ -1,11 +1,18 @@
-"""CSV files in which a spreadsheet takes no cell for a formula."""
+"""Files for other programs: CSV for spreadsheets, and the JSON of Bencher.
+
+A document is an object of benchmarks, each of which is an object of measures. Bencher makes a slug
+of each name, so the names here are slugs: https://bencher.dev/docs/reference/bencher-metric-format
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 
+from msgspec import Struct
+
+from pytest_modelperf.report.document import dump_document
 from pytest_modelperf.report.model import Report, Rows, Section, Sheet
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
@@ -47,3 +54,22 @@ def _plain_cell(value: Cell) -> Cell:
         text = printable(value)
         return f"'{text}" if text.startswith(_FORMULA) else text
     return "" if value is None else value
+
+
+# Bencher does not accept longer names of benchmarks.
+_MOST_CHARACTERS = 1024
+
+
+class BencherMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One figure with the bounds of its interval, which are left out if it has none."""
+
+    value: float
+    lower_value: float | None = None
+    upper_value: float | None = None
+
+
+def dump_bencher(benchmarks: Mapping[str, Mapping[str, BencherMetric]]) -> str:
+    """Return the document of all benchmarks that have measures, by the names of both."""
+    return dump_document(
+        {printable(name)[:_MOST_CHARACTERS]: each for name, each in benchmarks.items() if each}
+    )

@@ -1,4 +1,7 @@
-"""A picture as a self-contained SVG file, for a README, a comment or a paper.
+"""A picture of a graph as data for a page's script, as a Mermaid flowchart and as an SVG file.
+
+A comment cannot hold an SVG, and uploading a picture to another server would need the right to do
+so. Names come from model files, so characters with a meaning in Mermaid are replaced.
 
 It has no script and loads nothing. Its colours are plain ones that every SVG program knows; a
 browser uses other colours in dark mode.
@@ -6,16 +9,133 @@ browser uses other colours in dark mode.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from math import sqrt
 
 from msgspec import Struct
 
-from pytest_modelperf.report.picture.layout import Item, items_of, lay_out
+from pytest_modelperf.report.picture.layout import Item, SeenBox, fold, items_of, lay_out
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_count, table_decimals
+from pytest_modelperf.text.units import change_decimals, format_count, table_decimals
+
+# Times are rounded to a nanosecond.
+_DECIMALS = 6
+
+
+def picture_entry(picture: Picture) -> dict[str, object]:
+    """Return a list for each kind of fact, all with the boxes in the same order."""
+    if not picture.boxes:
+        return {"reason": picture.reason}
+    boxes = picture.boxes
+    layout = lay_out([box.inputs for box in boxes])
+    types = list(dict.fromkeys(box.op_type for box in boxes))
+    at = {op: index for index, op in enumerate(types)}
+    states = list(BoxState)
+    values = [[_rounded(box.values[side]) for box in boxes] for side in range(len(picture.sides))]
+    figures = [_rounded(_figure(box)) for box in boxes]
+    return {
+        "unit": picture.unit,
+        "types": types,
+        "type": [at[box.op_type] for box in boxes],
+        "layer": [box.row for box in boxes],
+        "inputs": [box.inputs for box in boxes],
+        # The lines that only one side has between boxes that both have, which are few.
+        "only": [
+            {at: box.only_before for at, box in enumerate(boxes) if box.only_before},
+            {at: box.only_after for at, box in enumerate(boxes) if box.only_after},
+        ],
+        "values": values,
+        "figure": figures,
+        "most": max((abs(figure) for figure in figures if figure is not None), default=0.0),
+        "total": max((sum(value or 0.0 for value in each) for each in values), default=0.0),
+        "state": [states.index(box.state) for box in boxes],
+        "is_layout": [int(box.is_layout) for box in boxes],
+        # Kernels that are the same on both sides, and whose difference may be chance.
+        "is_still": [
+            int(box.state is BoxState.SAME and box.part is None and not box.is_clear)
+            for box in boxes
+        ],
+        "part": [box.part for box in boxes],
+        "rows": layout.rows,
+        "lane": layout.lanes,
+        "way": layout.ways,
+        "folds": [[rows[0], rows[-1]] for rows in fold(picture, layout)],
+        "parts": [
+            {"text": part.text, "change_ms": part.change_ms, "interval_ms": part.interval_ms}
+            for part in picture.parts
+        ],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, _DECIMALS)
+
+
+# More boxes would not be readable in a comment.
+MOST_BOXES = 40
+_MOST_CHARACTERS = 40
+_TOLD = frozenset({BoxState.NEW, BoxState.GONE})
+# The characters kept cannot end a quoted label, or form a link, a tag or a character reference.
+_OTHERS = re.compile(r"[^\w .,:/+()-]", re.ASCII)
+# These frames and fills work on dark and light themes, because the texts have a fixed colour, too.
+_CLASSES = {
+    "slower": "fill:#fde4e1,stroke:#b3261e,color:#1b1f23",
+    "faster": "fill:#dff3e6,stroke:#18733f,color:#1b1f23",
+    "new": "fill:#fdebdd,stroke:#c2500a,color:#1b1f23,stroke-width:2px",
+    "gone": "fill:#e1effa,stroke:#0a6aa8,color:#1b1f23,stroke-dasharray:5 4",
+}
+
+
+def render_mermaid(boxes: Sequence[SeenBox]) -> str:
+    """Return the flowchart as a block of Markdown.
+
+    It is empty without boxes, or with too many.
+    """
+    if not 0 < len(boxes) <= MOST_BOXES:
+        return ""
+    return "\n".join(["```mermaid", "flowchart TD", *_lines(boxes), "```"])
+
+
+def _lines(boxes: Sequence[SeenBox]) -> Iterator[str]:
+    used = set()
+    places = range(len(boxes))
+    for index, box in enumerate(boxes):
+        kind = _kind(box)
+        used.add(kind)
+        left, right = ("[[", "]]") if box.kernels > 1 else ("[", "]")
+        yield f'  k{index}{left}"{_label(box)}"{right}{kind and f":::{kind}"}'
+        yield from (f"  k{feeder} --> k{index}" for feeder in box.inputs if feeder in places)
+    yield from (f"  classDef {name} {look}" for name, look in _CLASSES.items() if name in used)
+
+
+def _label(box: SeenBox) -> str:
+    if box.kernels > 1:
+        return f"{box.kernels:,} unchanged kernels"
+    name = "" if box.name == box.op_type else _plain(box.name)
+    change = ""
+    if box.change_ms is not None:
+        change = f"{box.change_ms:+.{change_decimals(box.change_ms * 1e6)}f} ms"
+    state = box.state.value if box.state in _TOLD else ""
+    words = [_plain(box.op_type), name, state, change]
+    return "<br>".join(filter(None, words))
+
+
+def _plain(text: str) -> str:
+    """Return the end of a text, in which long names differ, with special characters replaced."""
+    shown = _OTHERS.sub("·", text)
+    return shown if len(shown) <= _MOST_CHARACTERS else f"…{shown[1 - _MOST_CHARACTERS :]}"
+
+
+def _kind(box: SeenBox) -> str:
+    if box.state in _TOLD:
+        return box.state.value
+    if not box.change_ms:
+        return ""
+    return "slower" if box.change_ms > 0 else "faster"
+
 
 _WIDTH, _HEIGHT = 200, 46
 _LANE, _ROW = 228, 78
