@@ -46,7 +46,7 @@ from pytest_modelperf.profiler.prepare import Model, Pair, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.worker.feeds import StepArrays
+from pytest_modelperf.profiler.worker.sessions import StepArrays
 from pytest_modelperf.profiler.worker.timing import time_one
 from pytest_modelperf.stats.estimates import paired_difference, ratio_of_rounds
 

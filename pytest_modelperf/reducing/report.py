@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import (
     describe_change,
     format_change,
     format_figure,
     interval_clause,
 )
+from pytest_modelperf.comparing.findings import describe_doubt
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_running import Details, compare_models
 from pytest_modelperf.comparing.gates import RUN_LEVEL, median_gate
 from pytest_modelperf.comparing.judged_case import bind_pairs, judge_rounds
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import FidelityGate
 from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
-from pytest_modelperf.comparing.engine_change import requirement_of
+from pytest_modelperf.comparing.since_recorded import requirement_of
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.folders import write_folder
 from pytest_modelperf.graph.copies import as_it_runs

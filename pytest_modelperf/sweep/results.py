@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.by_running import compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import MeasureError, TooFewCoresError

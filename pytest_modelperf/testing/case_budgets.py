@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.budgets import Budget, FigureSource
-from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_running import Details, compare_models
 from pytest_modelperf.comparing.figures import GROWTH, is_sampled, metric_title
 from pytest_modelperf.comparing.gates import Gate, median_gate
 from pytest_modelperf.comparing.judged_case import side_run

@@ -10,8 +10,8 @@ from statistics import median, stdev
 
 import numpy as np
 
-from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import LATENCY
+from pytest_modelperf.comparing.findings import describe_doubt
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import FAILED, failure_lines, word_of_reasons
 from pytest_modelperf.profiler.machine.facts import MachineFacts

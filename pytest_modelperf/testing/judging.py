@@ -10,8 +10,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
-from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
-from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.by_counts import (
+    SideCounts,
+    compare_cases,
+    compare_with_stored,
+    with_size,
+)
+from pytest_modelperf.comparing.by_running import Details, compare_case
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase
 from pytest_modelperf.comparing.limits import Tolerances
@@ -24,9 +29,8 @@ from pytest_modelperf.comparing.settled import (
     settle_equal,
     with_times,
 )
-from pytest_modelperf.comparing.short_runs import Suspicion
 from pytest_modelperf.comparing.sides import Side, baseline_side
-from pytest_modelperf.comparing.sizes import with_size
+from pytest_modelperf.comparing.since_recorded import Suspicion
 from pytest_modelperf.errors import BindingError, MeasureError, ModelPerfError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.profiler.measurements import DuetRound

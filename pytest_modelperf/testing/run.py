@@ -39,7 +39,7 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.budgets import Budget
-    from pytest_modelperf.comparing.engine_change import EngineChange
+    from pytest_modelperf.comparing.since_recorded import EngineChange
     from pytest_modelperf.obtaining.records import ModelOrigin
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch

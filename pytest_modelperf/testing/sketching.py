@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.output_sketch import digest_inputs, sketch_tensors
 from pytest_modelperf.baselines.recorded import has_recorded_structure
 from pytest_modelperf.baselines.records import Baseline, OutputSketch, StoredCase
-from pytest_modelperf.comparing.duet_notes import UNJUDGED_OUTPUTS
+from pytest_modelperf.comparing.judged_case import UNJUDGED_OUTPUTS
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS
 from pytest_modelperf.comparing.output_changes import compare_with_sketch, judge_outputs
 from pytest_modelperf.comparing.records import CaseComparison
@@ -24,8 +24,7 @@ from pytest_modelperf.graph.copies import can_be_watched
 from pytest_modelperf.graph.deciding_inputs import find_random
 from pytest_modelperf.graph.stored_weights import digest_weights
 from pytest_modelperf.graph.structure import Graph
-from pytest_modelperf.profiler.model_in_worker import CasePlace
-from pytest_modelperf.profiler.pairs.outputs import run_for_outputs
+from pytest_modelperf.profiler.model_in_worker import CasePlace, run_for_outputs
 from pytest_modelperf.profiler.prepare import PreparedModel, prepare
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_modelperf.tracing.first_import import when_imported
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.watched import InputShapes
+    from pytest_modelperf.profiler.engines.session_facts import InputShapes
 
 LOG_VARIABLE = "MODELPERF_SESSION_LOG"
 _RUNTIME = "onnxruntime"

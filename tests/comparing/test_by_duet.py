@@ -20,7 +20,7 @@ from pytest_modelperf.baselines.recording import PROCESSES
 from pytest_modelperf.baselines.records import BaselineRecording, StoredCase
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import settled
-from pytest_modelperf.comparing.by_duet import Details
+from pytest_modelperf.comparing.by_running import Details
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure_digest import digest_structure

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.comparing.duet_notes import (
+from pytest_modelperf.comparing.judged_case import (
     describe_factor,
     describe_stretch,
     notes_of_sides,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_modelperf.comparing.engine_change import EngineChange, change_of_engine, with_builds
+from pytest_modelperf.comparing.since_recorded import EngineChange, change_of_engine, with_builds
 
 Install = Callable[..., None]
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.changes import FirstDifference, OutputChange
-from pytest_modelperf.comparing.difference_text import describe_first_difference
-from pytest_modelperf.comparing.first_difference import (
+from pytest_modelperf.comparing.output_changes import (
     Sight,
     find_first_difference,
     pair_tensors,
 )
+from pytest_modelperf.comparing.verdict_lines import describe_first_difference
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 
 ALLOWED = 0.01

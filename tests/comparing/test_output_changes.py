@@ -10,7 +10,6 @@ import pytest
 
 from pytest_modelperf.baselines.output_sketch import sketch_tensors
 from pytest_modelperf.comparing.changes import OutputChange
-from pytest_modelperf.comparing.difference_text import output_lines
 from pytest_modelperf.comparing.figures import describe_outputs
 from pytest_modelperf.comparing.output_changes import (
     compare_outputs,
@@ -18,8 +17,8 @@ from pytest_modelperf.comparing.output_changes import (
     judge_outputs,
 )
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
-from pytest_modelperf.comparing.verdict_lines import describe_metric
-from pytest_modelperf.profiler.pairs.outputs import Sent
+from pytest_modelperf.comparing.verdict_lines import describe_metric, output_lines
+from pytest_modelperf.profiler.model_in_worker import Sent
 from pytest_modelperf.profiler.records import Case
 
 

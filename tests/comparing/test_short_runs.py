@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency, StoredProcess
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
-from pytest_modelperf.comparing.short_runs import Slowdowns, Suspicion, look_at
+from pytest_modelperf.comparing.since_recorded import Slowdowns, Suspicion, look_at
 from pytest_modelperf.profiler.measurements import Block, Measurement, Noise, Round
 from pytest_modelperf.profiler.records import Case
 from tests.support.facts import make_engine

@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.document import store_case
 from pytest_modelperf.baselines.records import ModelBaseline
 from pytest_modelperf.cli.settings import COMMAND_WORDING
-from pytest_modelperf.comparing.by_counts import compare_with_baseline
+from pytest_modelperf.comparing.by_counts import compare_with_baseline, judge_size, with_size
 from pytest_modelperf.comparing.figures import format_allowed, format_change
 from pytest_modelperf.comparing.limits import LEAST_SIZE_BYTES, Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.comparing.request import compare_profiles
-from pytest_modelperf.comparing.sizes import judge_size, with_size
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.records import Case, Profile, StoredInputs

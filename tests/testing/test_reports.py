@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.cli.settings import COMMAND_WORDING
-from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.changes import LayerTypeChange
+from pytest_modelperf.comparing.findings import advise
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.report import comparison_report

@@ -37,7 +37,7 @@ from pytest_modelperf.profiler.pairs.plans import (
     send_part,
     time_plans,
 )
-from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds, take_shared_rounds
+from pytest_modelperf.profiler.pairs.run import StopRule, take_rounds, take_shared_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.setup import Setup

@@ -21,8 +21,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.inputs.made import make_input
 from pytest_modelperf.profiler.inputs.mixture import StepFeeds, make_steps
-from pytest_modelperf.profiler.worker.feeds import StepArrays
-from pytest_modelperf.profiler.worker.sessions import ModelLocation
+from pytest_modelperf.profiler.worker.sessions import ModelLocation, StepArrays
 from tests.support.small_models import parse
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.clocks import ClocksError, measure_clocks
 from pytest_modelperf.profiler.worker.inline import InlineWorker
-from pytest_modelperf.profiler.worker.meter import Meter
+from pytest_modelperf.profiler.worker.process import Meter
+from pytest_modelperf.profiler.worker.timing import ClocksError, measure_clocks
 from tests.support import timed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as arrays
 
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.feeds import FeedArrays, StepArrays, align, read_feed
+from pytest_modelperf.profiler.worker.sessions import FeedArrays, StepArrays, align, read_feed
 
 Array = npt.NDArray[np.generic]
 

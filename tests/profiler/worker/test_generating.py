@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.inputs.mixture import HandedOn, StepFeeds
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.feeds import StepArrays
+from pytest_modelperf.profiler.worker.sessions import StepArrays
 from tests.support.facts import make_engine
 
 if TYPE_CHECKING:

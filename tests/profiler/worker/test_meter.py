@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_modelperf.profiler.worker.meter import Meter
+from pytest_modelperf.profiler.worker.process import Meter
 
 
 def test_the_group_counts_that_was_halted_longest_meanwhile(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import Worker
-from pytest_modelperf.profiler.worker.meter import Meter
+from pytest_modelperf.profiler.worker.process import Meter
 from tests.support.facts import make_engine
 
 TICK_NS = 5

@@ -1,16 +1,22 @@
-"""Two models, or one on two engines, judged by a duet on this machine."""
+"""Two models, or one on two engines, judged by running them: by duets, or by outputs alone."""
 
 from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.attribution import Explanation, explain
-from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.attribution import Explanation, Graphs, explain, slower_members
+from pytest_modelperf.comparing.by_counts import (
+    compare_cases,
+    provider_metrics,
+    uncounted_providers,
+    with_size,
+)
 from pytest_modelperf.comparing.changed_parts import (
     describe_plans,
     explain_by_parts,
@@ -20,26 +26,29 @@ from pytest_modelperf.comparing.changed_parts import (
 )
 from pytest_modelperf.comparing.changes import FirstDifference, OutputChange
 from pytest_modelperf.comparing.differences import summing_to
-from pytest_modelperf.comparing.duet_notes import describe_duet, find_baseline_factor
-from pytest_modelperf.comparing.first_difference import SearchedOutputs, search_difference
-from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.gates import Gate, judged_metric
 from pytest_modelperf.comparing.judged_case import (
     JudgedCase,
     JudgedRounds,
     PairedCase,
     bind_pairs,
+    describe_duet,
+    find_baseline_factor,
     judge_rounds,
     side_run,
     with_failure,
     without_gains,
 )
-from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, MEMORY
-from pytest_modelperf.comparing.memory import compare_memory
-from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
-from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
-from pytest_modelperf.comparing.reasons.collecting import Graphs, slower_members
+from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, LEAST_MEMORY_BYTES, MEMORY
+from pytest_modelperf.comparing.output_changes import (
+    SearchedOutputs,
+    compare_outputs,
+    judge_outputs,
+    search_difference,
+)
 from pytest_modelperf.comparing.records import MEMBER, CaseComparison, Comparison, Metric, Verdict
 from pytest_modelperf.comparing.settled import (
+    as_unchanged,
     cannot_run_apart,
     compare_counts,
     compare_with_samples,
@@ -48,16 +57,158 @@ from pytest_modelperf.comparing.settled import (
     settle_equal,
 )
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import ChangedModelError, MeasureError, Remedy, UsageError
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.measured_cases import UnknownMemoryError
+from pytest_modelperf.profiler.measured_cases import UnknownMemoryError, measure_footprint
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, read_facts
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    Watch,
+    alone_at,
+    read_facts,
+    run_for_outputs,
+    unchanged,
+)
 from pytest_modelperf.profiler.pairs.run import PairRun, Wanted, run_pair
 from pytest_modelperf.profiler.prepare import Model, Pair, PairOf, prepare_pair
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.stats.decisions import RatioAnswer
+from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
+from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
+
+_NAME = "memory_bytes"
+# The number of pairs for an open figure, and for one that is named.
+_USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
+
+
+def compare_memory(asked: PairedCase, *, goes_on: bool) -> Metric:
+    """Measure and judge the memory. Without `goes_on` only the fewest processes run."""
+    pair, place = asked.pair, asked.place
+    most_seconds = pair.after_setup.policy.max_seconds
+
+    def measure(number: int) -> tuple[float, float]:
+        place.tell("measuring memory")
+        sides = [(pair.before, pair.before_setup), (pair.after, pair.after_setup)]
+        # The order alternates, so that an effect of the first process of a pair affects both sides.
+        order = (0, 1) if number % 2 else (1, 0)
+        taken = {side: measure_footprint(*sides[side], place) for side in order}
+        return float(taken[0]), float(taken[1])
+
+    with unchanged(pair.before, pair.after), alone_at(place):
+        begun = time.monotonic()
+        return judge_memory(
+            measure, asked.gate, lambda: time.monotonic() - begun < most_seconds, goes_on=goes_on
+        )
+
+
+def judge_memory(
+    measure: Callable[[int], tuple[float, float]],
+    gate: Gate,
+    has_time: Callable[[], bool],
+    *,
+    goes_on: bool,
+) -> Metric:
+    """Measure pairs of processes until they decide the memory. `measure` takes a pair's number.
+
+    If they leave it open, a growth below the least allowed one passes, unless a tolerance names the
+    memory. In that case only a shown result passes.
+    """
+    pairs: list[tuple[float, float]] = []
+    is_named = gate.tolerances.names(MEMORY)
+    least = _NAMED_PAIRS if is_named else _USUAL_PAIRS
+    while True:
+        pairs.append(measure(len(pairs) + 1))
+        if len(pairs) < FEWEST_PAIRS:
+            continue
+        rule = _rule(pairs, gate)
+        decision = judge_processes(pairs, rule)
+        may_go_on = goes_on and has_time() and (is_named or once_a_round_looks_worse(pairs, rule))
+        is_last = not goes_on or len(pairs) >= (MOST_PAIRS if may_go_on else least)
+        if is_last or not decision.is_open:
+            before, after = (median(each[side] for each in pairs) for side in (0, 1))
+            # An allocator takes memory in steps, so more processes would not decide such a small
+            # growth.
+            is_allowed = after - before <= LEAST_MEMORY_BYTES and not is_named
+            if decision.is_open and is_allowed:
+                decision = replace(decision, answer=RatioAnswer.NOT_WORSE, rounds_needed=None)
+            return judged_metric(
+                _NAME, (before, after), decision, rule.tolerance, is_awaited=is_named
+            )
+
+
+def _rule(pairs: Sequence[tuple[float, float]], gate: Gate) -> DuetRule:
+    """Return the rule for memory. A small model may grow by what an allocator takes at once."""
+    rule = gate.figure_rule(MEMORY)
+    before = max(median(old for old, _ in pairs), 1.0)
+    return replace(rule, tolerance=max(rule.tolerance, LEAST_MEMORY_BYTES / before))
+
+
+class ComparedOutputs(Struct, frozen=True):
+    """The outputs of both sides compared and judged, and where they begin to differ."""
+
+    outputs: tuple[OutputChange, ...]
+    metric: Metric
+    searched: SearchedOutputs
+
+
+def compare_pair_outputs(
+    pair: Pair, place: CasePlace, allowed: float, *, searches: bool = True
+) -> ComparedOutputs:
+    """Compare the outputs of one inference of each side, or raise MeasureError if one fails."""
+    place.tell("comparing outputs")
+    before = run_for_outputs(pair.before, pair.before_setup, place)
+    after = None
+    if before is not None:
+        after = run_for_outputs(pair.after, pair.after_setup, place)
+    if before is None or after is None:
+        note = f"the engine {pair.after_setup.engine.name} does not report the outputs of a model"
+        return ComparedOutputs((), judge_outputs((), allowed), SearchedOutputs(notes=(note,)))
+    outputs = compare_outputs(before, after)
+    searched = SearchedOutputs()
+    if searches:
+        searched = search_difference(pair, place, outputs, allowed)
+    return ComparedOutputs(outputs, judge_outputs(outputs, allowed), searched)
+
+
+def compare_outputs_of(  # noqa: PLR0913, PLR0917  # the sides, what to run, how to judge, and who is informed
+    before: Side,
+    after: Side,
+    request: ProfileRequest,
+    allowed: float,
+    extensions: Extensions,
+    watch: Watch,
+    *,
+    searches: bool,
+) -> Comparison:
+    """Compare the outputs of the only case of a request on both sides, without timing anything."""
+    (bound,) = bind_pairs(before, after, request, extensions)
+    begun = time.monotonic()
+    place = CasePlace(bound.after.case(request.cores[0]), 1, 1, watch)
+    facts = read_facts(bound.before, 1, watch), read_facts(bound.after, 1, watch)
+    case = CaseComparison(place.case, (), ())
+    is_same = facts[0].sha256 == facts[1].sha256 is not None
+    if bound.shares_a_worker and is_same:
+        case = as_unchanged(case)
+    else:
+        found = compare_pair_outputs(prepare_pair(bound), place, allowed, searches=searches)
+        if not found.outputs:
+            raise MeasureError(f"outputs cannot be compared: {', '.join(found.searched.notes)}.")
+        case = with_outputs(case, found, is_judged=True)
+    return Comparison(*facts, (replace(case, seconds=time.monotonic() - begun),), tolerance=allowed)
+
+
+def with_outputs(
+    case: CaseComparison, found: ComparedOutputs, *, is_judged: bool
+) -> CaseComparison:
+    """Return the case with what the outputs show, which decides only if it `is_judged`."""
+    return replace(
+        case,
+        metrics=(*case.metrics, *([found.metric] if is_judged else ())),
+        outputs=found.outputs,
+        first_difference=found.searched.first,
+        notes=(*case.notes, *found.searched.notes),
+    )
 
 
 class Details(enum.Enum):
