@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field

@@ -29,7 +29,7 @@ from pytest_modelperf.graph.plans.parts import (
 )
 from pytest_modelperf.graph.plans.plan import EnginePlan, match_plans
 from tests.graph.plans.plan_models import make_plan
-from tests.graph.plans.test_matching import chain, types_of
+from tests.graph.plans.test_plan import chain, types_of
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

@@ -1,11 +1,12 @@
-"""The clocks of a worker: their ticks, the figures of coarse ones, the errors of broken ones."""
+"""Timed inferences, and the clocks that time them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -18,14 +19,22 @@ from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
-from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.profiler.worker.agent import Agent, serve
 from pytest_modelperf.profiler.worker.inline import InlineWorker
 from pytest_modelperf.profiler.worker.process import Meter
-from pytest_modelperf.profiler.worker.timing import ClocksError, measure_clocks
+from pytest_modelperf.profiler.worker.timing import (
+    ClocksError,
+    measure_clocks,
+    time_arrivals,
+    wait_until,
+)
+from pytest_modelperf.systems.process import OWN_PROCESS
 from tests.support import timed
+from tests.support.fake_bench import MS, FakeClock
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine
+    from pytest_modelperf.profiler.worker.starter import Channel
 
 
 @dataclass
@@ -185,3 +194,98 @@ def test_an_engine_with_a_clock_of_its_own_needs_no_other(tmp_path: Path) -> Non
     worker = Inline(tmp_path, Machine(process_tick_ns=0))
     worker._agent.use_engine(cast("Engine", timed))
     assert worker.ask("clocks", "") is None
+
+
+def arrive(
+    clock: FakeClock,
+    takes_ns: int,
+    *,
+    count: int = 5,
+    every_ns: int = 20 * MS,
+    max_ns: int = 10**12,
+) -> list[int]:
+    def wait(moment_ns: int) -> None:
+        clock.pass_ns(max(moment_ns - clock(), 0))
+
+    infers: list[Callable[[], None]] = [lambda: clock.pass_ns(takes_ns)]
+    return time_arrivals(infers, count, max_ns, every_ns, clock, wait).tolist()
+
+
+def test_an_inference_that_is_over_before_the_next_takes_its_own_time() -> None:
+    assert arrive(FakeClock(), 5 * MS) == [5 * MS] * 5
+
+
+def test_a_slower_one_makes_each_of_the_next_wait_longer() -> None:
+    assert arrive(FakeClock(), 25 * MS) == [25 * MS, 30 * MS, 35 * MS, 40 * MS, 45 * MS]
+
+
+def test_none_arrives_after_the_time_is_over_and_the_first_always_does() -> None:
+    assert len(arrive(FakeClock(), MS, max_ns=40 * MS)) == 3
+    assert len(arrive(FakeClock(), MS, max_ns=0)) == 1
+
+
+def test_streams_serve_each_arrival_once() -> None:
+    seen: list[int] = []
+    lock = threading.Lock()
+
+    def infer() -> None:
+        with lock:
+            seen.append(1)
+
+    times = time_arrivals([infer] * 3, 40, 10**12, 1, lambda: 0, lambda _: None)
+
+    assert len(times) == len(seen) == 40
+
+
+def test_an_error_in_a_stream_ends_all_of_them() -> None:
+    def fail() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        time_arrivals([fail, fail], 40, 10**12, 1, lambda: 0, lambda _: None)
+
+
+def test_a_wait_ends_at_its_moment() -> None:
+    clock = FakeClock()
+    moment = clock() + 300
+
+    def ticking() -> int:
+        clock.pass_ns(100)
+        return clock()
+
+    wait_until(moment, ticking)
+
+    assert moment <= clock() <= moment + 200
+
+
+class Line:
+    """A channel whose other side is gone after some requests."""
+
+    def __init__(self, *requests: dict[str, Any]) -> None:
+        self._requests = requests
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._requests)
+
+    def send(self, answer: dict[str, Any]) -> None:
+        assert "ok" in answer
+
+
+def test_a_worker_leaves_nothing_where_the_other_side_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    begin = {"command": "begin", "cores": 1, "is_child": False, "folder": str(folder)}
+    put = {"command": "put", "name": "model/m.onnx", "data": b"model", "start": True}
+    was_restored: list[bool] = []
+
+    def run() -> None:
+        before = OWN_PROCESS.allowed_processors()
+        serve(cast("Channel", Line(begin, put)))
+        was_restored.append(OWN_PROCESS.allowed_processors() == before)
+
+    # Only this thread is pinned.
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert was_restored == [True]
+    assert not folder.exists()

@@ -1,10 +1,15 @@
-"""When inferences began is kept as they are timed, of sides that take turns for each of them."""
+"""How a worker starts, and its channel."""
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, cast
+
+import pytest
 
 from pytest_modelperf.profiler.measurements import Block, Noise
 from pytest_modelperf.profiler.sampling.duet import SharedDuet, SplitDuet, StartRig
@@ -13,6 +18,7 @@ from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.profiler.worker.process import Meter
+from pytest_modelperf.profiler.worker.starter import Channel
 from tests.support.facts import make_engine
 
 TICK_NS = 5
@@ -121,3 +127,53 @@ def test_a_chunk_without_starts_leaves_its_block_without() -> None:
     before, after = duet.take(10, 10**9)
     assert before.starts_ns is None
     assert after.starts_ns == (*first, 10, 20)
+
+
+Pipe = tuple[Channel, BinaryIO]
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    """A channel that reads what it sends, and its other end, for other bytes."""
+    source, target = os.pipe()
+    writing = os.fdopen(target, "wb")
+    channel = Channel(os.fdopen(source, "rb"), writing)
+    yield channel, writing
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, {"a": (1, 2.5, True), "b": [b"bytes", "text"]}, bytes(1 << 20), "half \udcff", 1 << 80],
+)
+def test_a_plain_value_arrives_as_it_is(pipe: Pipe, value: object) -> None:
+    channel, _ = pipe
+    channel.send(value)
+    assert channel.receive(60.0) == value
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello\n",
+        pickle.dumps(print, 4),
+        pickle.dumps(dt.date(2000, 1, 1), 4),
+        pickle.dumps("cut off", 4)[:-3],
+        b"\x80\x04garbage",
+        b"",
+    ],
+)
+def test_bytes_that_are_no_plain_value_are_the_end(pipe: Pipe, data: bytes) -> None:
+    channel, writing = pipe
+    channel.send("before")
+    writing.write(data)
+    writing.close()
+    assert list(channel) == ["before"]
+    with pytest.raises(EOFError):
+        channel.receive(60.0)
+
+
+def test_silence_has_an_end(pipe: Pipe) -> None:
+    channel, _ = pipe
+    with pytest.raises(TimeoutError):
+        channel.receive(0.01)

@@ -1,15 +1,49 @@
-"""A thread that runs work for another one: results, errors and interrupts reach who asked."""
+"""The process of a worker."""
 
 from __future__ import annotations
 
 import _thread
+import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pytest_modelperf.profiler.worker.inline import MainThread
+from pytest_modelperf.profiler.worker.process import Meter
+
+
+def test_the_group_counts_that_was_halted_longest_meanwhile(tmp_path: Path) -> None:
+    """A group above it may have been halted for longer before."""
+    own, above, no = (tmp_path / name for name in ("own", "above", "no"))
+    own.write_text("throttled_usec 1\n")
+    above.write_text("throttled_usec 900\n")
+    meter = Meter((str(own), str(above), str(no)), None)
+    before = meter.read()
+    own.write_text("throttled_usec 51\n")
+    above.write_text("throttled_usec 902\n")
+    assert meter.since(before)["throttled_ns"] == 50_000
+
+
+PRINTING = """
+import sys
+from pytest_modelperf.profiler.worker.process import redirect_output
+
+redirect_output(sys.argv[1])
+print("\\u2713 \\udc80")
+"""
+
+
+def test_a_model_prints_what_the_locale_has_no_characters_for(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", PRINTING, str(log)]
+    subprocess.run(command, env={**os.environ, **ascii_only}, check=True)
+    assert log.read_text("utf-8") == "\u2713 \\udc80\n"
 
 
 @pytest.fixture
