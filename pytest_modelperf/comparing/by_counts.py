@@ -1,7 +1,7 @@
 """Compare two profiles by exact figures: counts, sizes and providers, with the graph's changes.
 
-The size is exact. Names, notes and versions that exporters write differ by some KB and say nothing
-about a model, so it may always grow by a little, unless a tolerance names it.
+The size of a file is exact. Names, notes and versions that exporters write differ by some KB and
+say nothing about a model, so it may always grow by a little, unless a tolerance names it.
 
 Static figures are exact. An increase of a gated figure beyond its tolerance, which is 0 by default,
 is a regression, and such a decrease is an improvement. A figure that is only a lower bound on

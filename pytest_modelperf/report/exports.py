@@ -1,7 +1,8 @@
 """Files for other programs: CSV for spreadsheets, and the JSON of Bencher.
 
-A document is an object of benchmarks, each of which is an object of measures. Bencher makes a slug
-of each name, so the names here are slugs: https://bencher.dev/docs/reference/bencher-metric-format
+A document of Bencher is an object of benchmarks, each of which is an object of measures. Bencher
+makes a slug of each name, so the names here are slugs:
+https://bencher.dev/docs/reference/bencher-metric-format
 """
 
 from __future__ import annotations

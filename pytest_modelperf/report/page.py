@@ -1,7 +1,7 @@
 """Lines and tables as terminal text: in colour and cut, plain and whole, or as HTML for a notebook.
 
-Names come from model files, so all text is escaped. The fragment has no script and no style sheet,
-because some programs that show notebooks remove both.
+Names come from model files, so all text is escaped. HTML for a notebook has no script and no style
+sheet, because some programs that show notebooks remove both.
 """
 
 from __future__ import annotations

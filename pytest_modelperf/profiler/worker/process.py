@@ -1,8 +1,6 @@
 """The process of a worker: its output, its processors, its machine, and what others took of it.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
-
-Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """The loaded models of a worker: sessions, inputs, stored weights, and the blocks that time them.
 
-Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
-
-The facts are a digest of the data and its share of subnormal numbers.
+The facts of a weight are a digest of the data and its share of subnormal numbers.
 
 A large weight is read in part: some pieces at equal distances, always including both ends. Two
 weights that are equal in all of these pieces count as equal.
-
-Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
 """

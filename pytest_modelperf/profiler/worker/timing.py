@@ -1,8 +1,6 @@
 """Time inferences: one after the other, in turn or many at once, with clocks whose ticks are known.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library.
-
-Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
 
 from __future__ import annotations
