@@ -20,7 +20,7 @@ from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.page_data import case_name, format_shift, sparkline
 from pytest_modelperf.history.records import HistoryPoint, shift_since
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
-from pytest_modelperf.report.picture.mermaid import render_mermaid
+from pytest_modelperf.report.picture.drawn import render_mermaid
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.testing.wording import describe_counts, describe_outcome, view_of
 from pytest_modelperf.text.words import count_of, shorten_list

@@ -21,9 +21,9 @@ from run_reader import MAX_ZIP_BYTES, Artifact
 from workflow import StepError, read_event, read_input, require, run_step, say, write_outputs
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.records import HistoryMetric, P50Line
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
+from pytest_modelperf.history.summary import chain_cases
 
 _MAX_HISTORY_BYTES = 256 << 20
 # Runs that end so may not have written a report.

@@ -20,8 +20,8 @@ from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.changes import Interval
 from pytest_modelperf.comparing.records import METRIC, CaseComparison, Metric
 from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.report.picture.drawn import MOST_BOXES
 from pytest_modelperf.report.picture.layout import SeenBox
-from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.stats.records import Latency, Percentile
 from pytest_modelperf.testing.outcomes import RUN, CaseOutcome, Source
 

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from results import Expectation, Result, Start, at_most, conclude, format_ns, markdown
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
-from pytest_modelperf.graph.phases import Generation, Phase
+from pytest_modelperf.graph.structure import Generation, Phase
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.mixture import make_steps
@@ -46,7 +46,7 @@ from pytest_modelperf.profiler.prepare import Model, Pair, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.worker.feeds import StepArrays
+from pytest_modelperf.profiler.worker.sessions import StepArrays
 from pytest_modelperf.profiler.worker.timing import time_one
 from pytest_modelperf.stats.estimates import paired_difference, ratio_of_rounds
 

@@ -27,8 +27,8 @@ import results
 from results import Expectation, Result, Start, conclude, markdown
 from scipy import stats as scipy_stats
 
-from pytest_modelperf.history.chain import ChainOfCase, chain_cases
 from pytest_modelperf.history.records import LINE_SCHEMA, HistoryLine, HistoryMetric, StoredRatio
+from pytest_modelperf.history.summary import ChainOfCase, chain_cases
 from pytest_modelperf.stats.change_points import find_changes
 
 LEVEL = 0.01

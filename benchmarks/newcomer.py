@@ -40,7 +40,7 @@ from results import Expectation, Result, Start, conclude, markdown
 
 from pytest_modelperf.files.documents import read_table
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.prepare import Model

@@ -70,7 +70,7 @@ from results import Start, conclude, list_names
 from verdicts import noise
 from yolo_model import yolo_model
 
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import read_twin
 
 YOLO = "yolo"

@@ -39,9 +39,9 @@ from results import Expectation, Result, Start, conclude, list_names, markdown
 from verdicts import CONFIDENCE, highest_rate
 
 from pytest_modelperf.comparing.gates import part_rounds
-from pytest_modelperf.graph.plans.matching import Matching
 from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.plans.plan import Matching
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound

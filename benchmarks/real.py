@@ -65,7 +65,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import judge_rounds
 from pytest_modelperf.comparing.records import CaseComparison, How, Verdict
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound

@@ -64,7 +64,7 @@ from soak_runs import (
 )
 from verdicts import chain
 
-from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_running import Details, compare_models
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.comparing.records import COMPARISON
 from pytest_modelperf.comparing.sides import Side

@@ -39,7 +39,7 @@ from results import Expectation, Result, Start, conclude, list_names, markdown
 from soak import run_pytest
 from verdicts import CONFIDENCE, highest_rate
 
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 
 # What the recorded times of planted models are divided by, and the share of models.
 PLANTED = (1.3, 2.0)

@@ -29,7 +29,7 @@ from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.plans.plan import EnginePlan, find_plan_difference
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Feeds: TypeAlias = Mapping[str, Array]

@@ -28,7 +28,7 @@ from results import Expectation, Result, Start, conclude, markdown
 from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
 from pytest_modelperf.bisect.request import BisectRequest
 from pytest_modelperf.bisect.search import SearchRule
-from pytest_modelperf.comparing.by_duet import Details
+from pytest_modelperf.comparing.by_running import Details
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import Comparison

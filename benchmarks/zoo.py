@@ -47,7 +47,7 @@ from results import Expectation, Result, Start, conclude, list_names, markdown
 from scale_models import Recipe, write_attention, write_chain
 
 from pytest_modelperf.files.store import FOLDER_VARIABLE
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 
 TWINS = (
     "bert_4", "bert_4_int8", "convnext_t", "gpt2_4", "llama_4", "lstm", "mobilenet_v2",

@@ -13,9 +13,9 @@ from random import Random
 from onnx import ModelProto, TensorProto
 
 from fuzz.json_mutation import mutate_json
+from pytest_modelperf.graph.model_bytes import encode_varint
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import TWIN_KEY
-from pytest_modelperf.graph.wire import encode_varint
 from tests.graph import hostile
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

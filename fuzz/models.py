@@ -16,19 +16,19 @@ import pytest_modelperf.profiler.counting.sparsity  # noqa: F401
 from fuzz.laws import hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.errors import BindingError, ModelError
+from pytest_modelperf.graph.model_bytes import restore_model, slim_model
 from pytest_modelperf.graph.model_file import (
     MAX_PROTO_BYTES,
     ModelFile,
     check_stored_size,
     open_model,
 )
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.stored_weights import read_codes
 from pytest_modelperf.graph.twin import LeftOutWeight, Twin, left_out, read_twin
 from pytest_modelperf.graph.weights import program
 from pytest_modelperf.graph.weights.notes import Statistics
-from pytest_modelperf.graph.wire import restore_model, slim_model
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.shown.document import dump_profile

@@ -19,15 +19,14 @@ from pytest_modelperf.cluster.records import JobAnswer
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.errors import ClusterError, UsageError
-from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.exchange import FORMATS
 from pytest_modelperf.history.page_data import history_data
 from pytest_modelperf.history.records import HISTORY, HistoryMetric, P50Line
 from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
-from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
+from pytest_modelperf.history.summary import HistoryQuery, chain_cases, find_drifts, read_history
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import dump_data
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report

@@ -77,9 +77,9 @@ if TYPE_CHECKING:
 
 from pytest_modelperf.comparing.views import comparison_views
 from pytest_modelperf.profiler.shown.views import profile_views
-from pytest_modelperf.sweep.views import sweep_views
-from pytest_modelperf.tuning.views import tuning_views
-from pytest_modelperf.whatif.views import whatif_views
+from pytest_modelperf.sweep.report import sweep_views
+from pytest_modelperf.tuning.report import tuning_views
+from pytest_modelperf.whatif.report import whatif_views
 
 __all__ = ["compare", "profile", "sweep", "trace", "tune", "whatif"]
 

@@ -43,7 +43,7 @@ from pytest_modelperf.graph.operators.cost import (
     Cost,
     Counter,
 )
-from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
+from pytest_modelperf.graph.shape_rules import OutputType, ShapeRule
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
 from pytest_modelperf.profiler.engines.contract import (
     Engine,

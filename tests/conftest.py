@@ -48,7 +48,7 @@ MEASURING = (
     TESTS / "bisect" / "test_releases.py",
     TESTS / "cli" / "test_measuring.py",
     TESTS / "cli" / "test_whatif.py",
-    TESTS / "comparing" / "test_by_duet.py",
+    TESTS / "comparing" / "test_by_running.py",
     TESTS / "environments" / "test_real.py",
     TESTS / "docs" / "test_docs.py",
     TESTS / "docs" / "test_examples.py",

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from pytest_modelperf.baselines.records import TensorSketch
 from pytest_modelperf.profiler.inputs.made import Feed
-from pytest_modelperf.profiler.pairs.outputs import Sent
+from pytest_modelperf.profiler.model_in_worker import Sent
 
 # The number of all samples of a case, and also of all sums; each output has its share of both.
 _NUMBERS = 96

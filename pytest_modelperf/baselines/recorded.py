@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import Baseline, ModelBaseline, StoredCase, StoredStatic
 from pytest_modelperf.errors import BaselineError, ModelError
 from pytest_modelperf.graph.binding import InputSpec, dim_names
-from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.load import declared_inputs, declared_outputs
+from pytest_modelperf.graph.model_bytes import Tell
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.graph.phases import Generation, Phase
+from pytest_modelperf.graph.structure import Generation, Phase
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
 from pytest_modelperf.profiler.counting.records import StaticProfile

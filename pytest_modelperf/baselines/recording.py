@@ -26,7 +26,7 @@ from pytest_modelperf.files.documents import rounded
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.graph.data_dependence import DataDependence, find_data_dependence
 from pytest_modelperf.graph.model_file import ModelFile, open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes

@@ -24,13 +24,13 @@ from pytest_modelperf.bisect.records import (
     format_outputs,
     short_name,
 )
-from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import (
     format_change,
     format_figure,
     format_interval,
     metric_title,
 )
+from pytest_modelperf.comparing.findings import describe_doubt
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.report import case_blocks, case_section, cause_blocks
 from pytest_modelperf.comparing.tables import TONES, CaseView

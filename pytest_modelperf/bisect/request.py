@@ -23,8 +23,7 @@ from pytest_modelperf.bisect.records import (
 )
 from pytest_modelperf.bisect.search import Question, SearchRule, find_regressions
 from pytest_modelperf.bisect.versions import OPTION
-from pytest_modelperf.comparing.by_duet import Details
-from pytest_modelperf.comparing.by_outputs import compare_outputs_of
+from pytest_modelperf.comparing.by_running import Details, compare_outputs_of
 from pytest_modelperf.comparing.gates import Gate, median_gate
 from pytest_modelperf.comparing.limits import OUTPUTS, WORK, Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict

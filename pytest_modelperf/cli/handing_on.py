@@ -179,8 +179,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     request = request_of_one_size(cases, "a model is shared")
     setup = model_setup(measuring, extensions, "a shared folder")
 
-    from pytest_modelperf.sharing.making import share_model, share_report
-    from pytest_modelperf.sharing.readme import describe_likeness
+    from pytest_modelperf.sharing.making import describe_likeness, share_model, share_report
     from pytest_modelperf.sharing.records import SHARE, Likeness
 
     with shown_progress() as progress:
@@ -266,8 +265,8 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.comparing.limits import read_median_tolerance
     from pytest_modelperf.comparing.sides import Side
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.reducing.by_duet import ReduceRequest, run_reduce
     from pytest_modelperf.reducing.files import REPLACED_FILES, deliver
+    from pytest_modelperf.reducing.search import ReduceRequest, run_reduce
 
     target = folder.output or _FOLDER
     folder.check(target, REPLACED_FILES, before, after, cases.input_file)

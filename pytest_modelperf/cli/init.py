@@ -211,8 +211,7 @@ def _survey_program(
     from msgspec.structs import replace
 
     from pytest_modelperf.init.surveying import survey_project, survey_used
-    from pytest_modelperf.tracing.launch import explain_no_sessions
-    from pytest_modelperf.tracing.session_runs import run_program
+    from pytest_modelperf.tracing.launch import explain_no_sessions, run_program
 
     if not program:
         raise UsageError(f"--from takes a program after two dashes: {_FROM_EXAMPLE} -- python x.py")

@@ -89,7 +89,7 @@ def write_report(
     if outputs.json_file is not None:
         write(outputs.json_file, document())
     if outputs.csv_file is not None:
-        from pytest_modelperf.report.csv import render_csv
+        from pytest_modelperf.report.exports import render_csv
 
         write(outputs.csv_file, render_csv(report))
     if outputs.html_file is not None:

@@ -377,7 +377,7 @@ def _show_profile(  # noqa: PLR0913  # the results, and the files for them
         notes = node_notes(result)
         write_annotated(open_model(model), notes, outputs.annotated_file)
     if outputs.trace_file is not None:
-        from pytest_modelperf.tracing.profile_trace import dump_trace
+        from pytest_modelperf.tracing.chrome_trace import dump_trace
 
         write(outputs.trace_file, dump_trace(result))
 

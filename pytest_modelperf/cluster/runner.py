@@ -39,7 +39,7 @@ from pytest_modelperf.cluster.records import (
 )
 from pytest_modelperf.cluster.station import RESOURCE, error_of, name_of_work, run_job
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.comparing.engine_change import with_builds
+from pytest_modelperf.comparing.since_recorded import with_builds
 from pytest_modelperf.errors import (
     ClusterError,
     EngineError,

@@ -43,7 +43,7 @@ from pytest_modelperf.cluster.records import (
     Work,
 )
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.comparing.engine_change import with_builds
+from pytest_modelperf.comparing.since_recorded import with_builds
 from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError, Remedy
 from pytest_modelperf.files.store import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.profiler.machine.describe import describe_machine

@@ -15,7 +15,7 @@ from pytest_modelperf.comparing.limits import PERCENT_NAMES, read_share
 from pytest_modelperf.comparing.records import IMPROVEMENT
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import MOST_FIGURE
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import parse_count
 from pytest_modelperf.text.words import as_float, suggestion

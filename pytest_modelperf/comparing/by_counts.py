@@ -1,4 +1,7 @@
-"""Compare two profiles by exact figures, and find the graph changes that explain them.
+"""Compare two profiles by exact figures: counts, sizes and providers, with the graph's changes.
+
+The size of a file is exact. Names, notes and versions that exporters write differ by some KB and
+say nothing about a model, so it may always grow by a little, unless a tolerance names it.
 
 Static figures are exact. An increase of a gated figure beyond its tolerance, which is 0 by default,
 is a regression, and such a decrease is an improvement. A figure that is only a lower bound on
@@ -8,6 +11,7 @@ exporters write an epsilon or an exponent that others leave out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -17,16 +21,120 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import ModelBaseline, StoredStatic
 from pytest_modelperf.comparing.attribution import explain, with_causes
 from pytest_modelperf.comparing.changes import LayerTypeChange
-from pytest_modelperf.comparing.limits import Tolerances, allowed_growth
+from pytest_modelperf.comparing.figures import LAYERS_ON
+from pytest_modelperf.comparing.limits import LEAST_SIZE_BYTES, SIZE, Tolerances, allowed_growth
 from pytest_modelperf.comparing.reasons.graphs import (
     causes_by_counts,
     lower_bounds,
     reasons_of_counts,
 )
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
-from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile, StoredInputs
+
+_NAME = "size_bytes"
+_LAST_COUNT = "params"
+
+
+def with_size(
+    case: CaseComparison, before: int | None, after: int | None, tolerances: Tolerances
+) -> CaseComparison:
+    """Return the comparison with the sizes of both models next to its counts.
+
+    The case stays as it is if a size is None, which means unknown, with a note if a tolerance names
+    the size. It also stays as it is if it has no metrics, because then there is no side before.
+    """
+    if not case.metrics:
+        return case
+    if before is None or after is None:
+        if not tolerances.names(SIZE):
+            return case
+        return replace(case, notes=(*case.notes, _why_unknown(before)))
+    names = [metric.name for metric in case.metrics]
+    place = names.index(_LAST_COUNT) + 1 if _LAST_COUNT in names else len(names)
+    metric = judge_size(before, after, tolerances)
+    return replace(case, metrics=(*case.metrics[:place], metric, *case.metrics[place:]))
+
+
+def judge_size(before: int, after: int, tolerances: Tolerances) -> Metric:
+    """Judge both sizes: worse beyond the tolerance, and better if the reverse would be worse."""
+    is_named = tolerances.names(SIZE)
+    share = tolerances.of_figure(SIZE)
+    least = 0 if is_named else LEAST_SIZE_BYTES
+    verdict = Verdict.PASSED
+    if after - before > max(allowed_growth(before, share), least):
+        verdict = Verdict.REGRESSED
+    elif before - after > max(allowed_growth(after, share), least):
+        verdict = Verdict.IMPROVED
+    allowed = max(share, least / before) if before else share
+    return Metric(_NAME, before, after, verdict, allowed=allowed, awaited=is_named)
+
+
+def _why_unknown(before: int | None) -> str:
+    if before is None:
+        return (
+            "the file size is not judged: the size before is not known. A baseline lacks it if "
+            "external data was missing when it was recorded, or if other cases were recorded with "
+            "another model since: record it again"
+        )
+    return "the file size is not judged: a file of external data is missing"
+
+
+def provider_metrics(before: CaseProfile, after: CaseProfile) -> tuple[Metric, ...]:
+    """Return the layers on each provider, if an engine has several and reports which ran.
+
+    A provider that cannot run a layer leaves it to the last one. So one layer more on the last is a
+    regression, whatever the latency shows. The numbers of the others are only shown.
+    """
+    old, new = _layers_by_provider(before), _layers_by_provider(after)
+    listed = _several(before, after)
+    if listed is None or not old or not new:
+        return ()
+    last = listed[-1]
+    return tuple(
+        Metric(
+            f"{LAYERS_ON}{provider}",
+            old[provider],
+            new[provider],
+            _judge_providers(old[provider], new[provider]) if provider == last else Verdict.PASSED,
+            gated=provider == last,
+            allowed=0.0 if provider == last else None,
+        )
+        for provider in sorted({*old, *new}, key=lambda name: (name != last, name))
+    )
+
+
+def uncounted_providers(before: CaseProfile, after: CaseProfile) -> tuple[str, ...]:
+    """Return a note if an engine has several providers but does not report those of its kernels."""
+    if _several(before, after) is None or provider_metrics(before, after):
+        return ()
+    return (
+        "layers on each provider are not judged: the engine reported no provider of its kernels",
+    )
+
+
+def _several(before: CaseProfile, after: CaseProfile) -> tuple[str, ...] | None:
+    """Return the providers of the side that has more of them, or None if both have one."""
+    listed = [side.measured.engine.providers for side in (before, after) if side.measured]
+    longest = max(listed, key=len, default=())
+    return longest if len(longest) > 1 else None
+
+
+def _layers_by_provider(profile: CaseProfile) -> Counter[str]:
+    """Return how many layers ran on each provider. Each layer of a shared kernel counts."""
+    counts: Counter[str] = Counter()
+    times = () if profile.measured is None else profile.measured.layer_times
+    for time in times or ():
+        if time.layer is not None and time.provider is not None:
+            counts[time.provider] += 1 + len(time.fused)
+    return counts
+
+
+def _judge_providers(before: int, after: int) -> Verdict:
+    if before == after:
+        return Verdict.PASSED
+    return Verdict.REGRESSED if after > before else Verdict.IMPROVED
+
 
 # The totals of a graph, from this run or stored.
 CountTotals: TypeAlias = StoredStatic | StaticProfile

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import asdict, replace
 
-from pytest_modelperf.comparing.attribution import Explanation, explain
+from pytest_modelperf.comparing.attribution import Explanation, Graphs, explain
 from pytest_modelperf.comparing.changes import KernelCounts, PartChange, TimeChange
 from pytest_modelperf.comparing.differences import Doubt
 from pytest_modelperf.comparing.judged_case import JudgedRounds
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
-from pytest_modelperf.comparing.reasons.collecting import Graphs
 from pytest_modelperf.comparing.reasons.plans import MeasuredParts
 from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.comparing.settled import describe_same_plan
-from pytest_modelperf.comparing.short_runs import describe_slowdown
-from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, SideTimes, share_out
+from pytest_modelperf.comparing.since_recorded import describe_slowdown
+from pytest_modelperf.profiler.pairs.plans import ChangedPlans, SideTimes, share_out
 from pytest_modelperf.profiler.pairs.run import PairRun, PlanFinding
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.text.units import signed_percent

@@ -1,10 +1,12 @@
-"""What a page says first of a case: the figures that decided, and what makes most of the change."""
+"""What to say first of a case: what decided, what changed most, and what would decide it."""
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.figures import (
@@ -16,7 +18,7 @@ from pytest_modelperf.comparing.figures import (
     is_sampled,
     metric_title,
 )
-from pytest_modelperf.comparing.records import CaseComparison, Metric
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.tables import (
     TONES,
     has_times,
@@ -28,9 +30,12 @@ from pytest_modelperf.comparing.tables import (
     shows_graphs,
     stage_table,
 )
+from pytest_modelperf.comparing.verdict_lines import titles
 from pytest_modelperf.errors import Wording
+from pytest_modelperf.profiler.shown.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.report.model import Bar, Bars, ReportBlock, Rows, Tone
 from pytest_modelperf.report.tables import Table, select_columns
+from pytest_modelperf.stats.records import seconds_for
 
 # The word for a judged figure that is open but not awaited by the verdict.
 _UNDECIDED = "not decided"
@@ -122,3 +127,169 @@ def _parts_table(case: CaseComparison, wording: Wording) -> Table | None:
 def _first_rows(table: Table) -> Table:
     rows: Sequence[tuple[str, ...]] = table.rows[:_MAX_PARTS]
     return replace(table, rows=tuple(rows), total=None, caption="")
+
+
+# Advice to give more time asks for at least this many times the current one.
+_LEAST_FACTOR = 1.5
+# A figure whose log distance to the allowed value is below this stays open even on a quiet machine.
+_NEAR = 0.005
+
+
+class CaseRemedy(enum.Enum):
+    """A way to get an inconclusive case decided. The value is a template of the advice."""
+
+    TIME = "give more time with {max_seconds}"
+    SAMPLES = (
+        "timing that many inferences would take too long: judge a percentile nearer to the median"
+    )
+    QUIET = (
+        "too noisy to decide in a reasonable time: measure on a quieter machine (modelperf "
+        "doctor shows how quiet this one is)"
+    )
+    TOLERANCE = "too near to what is allowed for any run to decide: allow more with {tolerance}"
+    BUDGET = "too near to its limit for any run to decide: change the budget where it is set"
+    UNJUDGED = (
+        "there are no times to judge the latency by: record the baseline again with {record} on "
+        "this kind of machine, or give the older model itself"
+    )
+    # More time does not help: it does not change how far the recorded processes differ.
+    RECORDING = (
+        "stored times show little: give the older model itself, or record the baseline again with "
+        "{record} when less else runs here, if noise is why its twin is not trusted"
+    )
+
+
+class CaseAdvice(Struct, frozen=True):
+    """The remedy for an inconclusive case. `seconds` is the time to give, if it is known."""
+
+    remedy: CaseRemedy
+    seconds: int | None = None
+
+    def in_words(self, wording: Wording) -> str:
+        """Return the advice as a phrase for reports."""
+        if self.remedy is CaseRemedy.TIME and self.seconds is not None:
+            return f"give more time with {wording.value('max_seconds', str(self.seconds))}"
+        return self.remedy.value.format_map({**wording.names, "record": wording.record})
+
+
+def advise(case: CaseComparison) -> CaseAdvice | None:
+    """Return the advice for a case, or None if it is decided or only exact figures are open."""
+    unclear = _unclear(case)
+    if not unclear:
+        return None
+    is_by_stored = case.how is How.STORED and any(m.limit is None and m.ratio for m in unclear)
+    if case.is_unjudged or is_by_stored:
+        return CaseAdvice(CaseRemedy.RECORDING if is_by_stored else CaseRemedy.UNJUDGED)
+    needs = [(_seconds_needed(m, case), m) for m in unclear]
+    known = [(seconds, m) for seconds, m in needs if seconds is not None]
+    longest, hardest = max(known, key=lambda need: need[0], default=(0.0, unclear[0]))
+    if longest <= MAX_ADVISED_S:
+        is_told = len(known) == len(needs)
+        return CaseAdvice(CaseRemedy.TIME, rounded_up(longest) if is_told else None)
+    if hardest.samples_needed is not None:
+        return CaseAdvice(CaseRemedy.SAMPLES)
+    distance = _distance(hardest)
+    if distance is None or distance > _NEAR:
+        return CaseAdvice(CaseRemedy.QUIET)
+    return CaseAdvice(CaseRemedy.TOLERANCE if hardest.limit is None else CaseRemedy.BUDGET)
+
+
+def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
+    """Yield each remedy of several cases once, with the longest time."""
+    found: dict[CaseRemedy, CaseAdvice] = {}
+    for case in cases:
+        advice = advise(case)
+        if advice is None:
+            continue
+        other = found.get(advice.remedy, advice)
+        found[advice.remedy] = max(other, advice, key=lambda each: each.seconds or 0)
+    yield from found.values()
+
+
+def describe_doubt(case: CaseComparison, wording: Wording) -> str | None:
+    """Describe which change an inconclusive run could have seen, and what would help."""
+    advice = advise(case)
+    if advice is None:
+        return None
+    if advice.remedy is CaseRemedy.UNJUDGED:
+        return advice.in_words(wording)
+    return f"{_describe_reach(_unclear(case), case)}: {advice.in_words(wording)}"
+
+
+def _unclear(case: CaseComparison) -> Sequence[Metric]:
+    if case.verdict is not Verdict.INCONCLUSIVE or case.failure is not None:
+        return ()
+    return [m for m in case.metrics if m.decides and m.is_open and is_sampled(m.name)]
+
+
+def _describe_reach(unclear: Sequence[Metric], case: CaseComparison) -> str:
+    seen = ", ".join(
+        f"{metric_title(m.name)} {100 * m.detectable:+.1f} %"
+        for m in unclear
+        if m.detectable is not None and math.isfinite(m.detectable)
+    )
+    limited = [m for m in unclear if m.limit is not None and m.after_interval is not None]
+    parts = [f"this run could see {seen} or more"] if seen else []
+    if limited:
+        parts.append(f"the interval holds the limit of the {titles(limited)}")
+    lacking = [m for m in unclear if m.samples_needed is not None]
+    parts += [_describe_lack(lacking, case)] if lacking else []
+    return "; ".join(parts) or "this run was too short to decide"
+
+
+def _describe_lack(lacking: Sequence[Metric], case: CaseComparison) -> str:
+    """Return `the p99 latency takes about 1,400 inferences, and 710 were timed`."""
+    first, *others = (
+        (metric_title(metric.name), f"about {metric.samples_needed:,}") for metric in lacking
+    )
+    text = f"the {first[0]} takes {first[1]} inferences"
+    text += "".join(f", the {title} {count}" for title, count in others)
+    return text if case.after is None else f"{text}, and {case.after.latency.samples:,} were timed"
+
+
+def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
+    """Estimate how long a run must take to decide the metric, or return None if unknown.
+
+    The result is infinite if no run can decide it. More rounds than usual need more time.
+    """
+    factor = _times_as_long(metric, case.rounds)
+    if factor is None or case.seconds is None:
+        return None
+    if factor > MAX_LONGER:
+        return math.inf
+    rounds = factor * case.rounds if case.rounds is not None and case.is_duet else 0.0
+    return max(case.seconds * factor, seconds_for(rounds))
+
+
+def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
+    """Estimate how many times longer a run must be to decide the metric, or return None if unknown.
+
+    The interval of a limited figure shrinks with the square root of the time.
+    """
+    if metric.rounds_needed is not None and rounds:
+        return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
+    if metric.limit is None:
+        # A known ratio without a number of rounds to make means that no number would decide it.
+        return None if metric.ratio is None or metric.detectable is None else math.inf
+    reach, distance = _reach(metric), _distance(metric)
+    if reach is None or distance is None:
+        return None
+    return max(_LEAST_FACTOR, (reach / distance) ** 2) if distance else math.inf
+
+
+def _reach(metric: Metric) -> float | None:
+    """Return the smallest log distance from its limit that this run mostly detects."""
+    if metric.after_interval is None or min(metric.after_interval) <= 0:
+        return None
+    low, high = metric.after_interval
+    return math.log(high / low) / 2
+
+
+def _distance(metric: Metric) -> float | None:
+    if metric.limit is None:
+        ratio = metric.ratio
+        return None if not ratio else abs(math.log(ratio) - math.log1p(metric.allowed or 0.0))
+    # Memory can shrink; its growth is then negative.
+    if metric.after is None or metric.after <= 0:
+        return None
+    return abs(math.log(metric.after / metric.limit))

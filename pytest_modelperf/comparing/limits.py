@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import Remedy, UsageError
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import as_float, suggestion

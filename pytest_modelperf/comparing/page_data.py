@@ -48,8 +48,8 @@ from pytest_modelperf.profiler.shown.page_layers import (
     precisions_of,
     type_entry,
 )
+from pytest_modelperf.report.picture.drawn import render_svg
 from pytest_modelperf.report.picture.records import Box, ChangedPart, Picture
-from pytest_modelperf.report.picture.svg import render_svg
 from pytest_modelperf.stats.records import Ratio
 
 _NS_PER_MS = 1e6

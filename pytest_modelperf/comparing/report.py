@@ -10,9 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing import tables
-from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
-from pytest_modelperf.comparing.findings import figure_bars, main_parts
+from pytest_modelperf.comparing.findings import describe_doubt, figure_bars, main_parts
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, How, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import (

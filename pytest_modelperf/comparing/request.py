@@ -10,13 +10,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
-from pytest_modelperf.comparing.by_counts import EXACT, compare_cases, compare_with_baseline
-from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_counts import (
+    EXACT,
+    compare_cases,
+    compare_with_baseline,
+    with_size,
+)
+from pytest_modelperf.comparing.by_running import Details, compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side, baseline_side
-from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import ModelPerfError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model

@@ -17,8 +17,12 @@ from pytest_modelperf.baselines.recorded import (
     require_recorded_structure,
 )
 from pytest_modelperf.baselines.records import StoredCase, StoredLatency
-from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
-from pytest_modelperf.comparing.engine_change import installed_builds
+from pytest_modelperf.comparing.by_counts import (
+    SideCounts,
+    compare_cases,
+    compare_with_stored,
+    with_size,
+)
 from pytest_modelperf.comparing.gates import (
     Gate,
     stored_metrics,
@@ -27,9 +31,13 @@ from pytest_modelperf.comparing.gates import (
 )
 from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase, left_open, side_run
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
-from pytest_modelperf.comparing.short_runs import Slowdowns, Suspicion, look_at
 from pytest_modelperf.comparing.sides import Side
-from pytest_modelperf.comparing.sizes import with_size
+from pytest_modelperf.comparing.since_recorded import (
+    Slowdowns,
+    Suspicion,
+    installed_builds,
+    look_at,
+)
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case

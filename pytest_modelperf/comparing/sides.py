@@ -15,7 +15,7 @@ from pytest_modelperf.baselines.records import (
     StoredLatency,
 )
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.prepare import Model

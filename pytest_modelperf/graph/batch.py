@@ -15,8 +15,7 @@ from onnx import NodeProto, numpy_helper
 
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs
-from pytest_modelperf.graph.shape_arithmetic import total
-from pytest_modelperf.graph.shape_rule import ints_of
+from pytest_modelperf.graph.shape_rules import ints_of, total
 from pytest_modelperf.graph.structure import Graph, Node, Shape, Value, is_open
 from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.escaping import printable

@@ -15,8 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import BindingError, OpenSizesError, Remedy, UsageError
-from pytest_modelperf.graph.phases import GenerationPhase
-from pytest_modelperf.graph.structure import BITS
+from pytest_modelperf.graph.structure import BITS, GenerationPhase
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.text.words import shorten_list, suggestion

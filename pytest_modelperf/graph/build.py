@@ -15,13 +15,19 @@ from msgspec.structs import replace
 from onnx import AttributeProto, GraphProto, ModelProto, SparseTensorProto, TensorProto, TypeProto
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import MAX_NODES, Call, ParsedGraph, constant_tensor, read_type
 from pytest_modelperf.graph.deciding_inputs import RANDOM
 from pytest_modelperf.graph.model_file import ModelFile, check_dims, dtype_name, is_external
 from pytest_modelperf.graph.resolve import Resolver, infer_types, refined
-from pytest_modelperf.graph.scope import MAX_ELEMENTS, Scope
-from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.scope import (
+    MAX_ELEMENTS,
+    Scope,
+    condition_stays,
+    loop_inputs,
+    scan_inputs,
+    stable_inputs,
+)
+from pytest_modelperf.graph.shape_rules import OutputType
 from pytest_modelperf.graph.stored_tensors import count_params, find_zero_point
 from pytest_modelperf.graph.structure import (
     Graph,
@@ -286,7 +292,7 @@ class _Builder(Struct):
         if op == "Loop" and "body" in bodies:
             return self.with_loop_body(scope, node, call)
         if op == "Scan" and "body" in bodies:
-            given, trips = control_flow.scan_inputs(node)
+            given, trips = scan_inputs(node)
             body = self.body(scope, node, (*place, "body"), bodies["body"], given)
             return replace(node, bodies={"body": body}, trips=self.trips(place, trips))
         if op == "If":
@@ -321,12 +327,12 @@ class _Builder(Struct):
         block, place = call.bodies["body"], _place(scope, call)
         inside = (*place, "body")
         trips = self.trips(place, self.loop_trips(scope, call))
-        given = control_flow.loop_inputs(node, block)
+        given = loop_inputs(node, block)
         body = self.body(scope, node, inside, block, given)
         while trips not in {0, 1}:
             # If a trip changes the shape of a value, only the unchanged dimensions are known. A
             # value that is computed from another one changes one trip later.
-            stable = control_flow.stable_inputs(given, body.outputs)
+            stable = stable_inputs(given, body.outputs)
             if all(a.shape == b.shape for a, b in zip(given, stable, strict=False)):
                 break
             given = stable
@@ -346,7 +352,7 @@ class _Builder(Struct):
             return None
         if condition is not None and not bool(condition.reshape(-1)[0]):
             return 0
-        stays = control_flow.condition_stays(call.bodies["body"], self.is_true, scope.value_of)
+        stays = condition_stays(call.bodies["body"], self.is_true, scope.value_of)
         if limit is None or limit.size != 1 or not stays:
             return None
         return max(0, int(limit.reshape(-1)[0]))

@@ -13,7 +13,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import dtype_name
-from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.shape_rules import OutputType
 from pytest_modelperf.graph.structure import Attribute, Shape
 from pytest_modelperf.text.escaping import printable
 

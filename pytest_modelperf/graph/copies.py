@@ -18,11 +18,11 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.files.output import Target, cannot_write, has_folder, written_bytes
 from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.model_bytes import Chunk, chunk_size, restore_model
 from pytest_modelperf.graph.model_file import DATA_TYPES, MAX_PROTO_BYTES, ModelFile, external_files
 from pytest_modelperf.graph.stored_tensors import remove_named, stored_names, with_bodies
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, is_open
 from pytest_modelperf.graph.weights.numbers import NUMPY_DTYPES
-from pytest_modelperf.graph.wire import Chunk, chunk_size, restore_model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 

@@ -17,11 +17,11 @@ from pytest_modelperf.graph.deciding_inputs import (
     depends_on_numbers,
     has_sequence_lengths,
 )
-from pytest_modelperf.graph.identities import is_float, is_quantized
+from pytest_modelperf.graph.model_bytes import KEEP_INTEGER_BYTES
 from pytest_modelperf.graph.model_file import packed_bytes
 from pytest_modelperf.graph.stored_tensors import bodies_of
+from pytest_modelperf.graph.stored_weights import is_float, is_quantized
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
-from pytest_modelperf.graph.wire import KEEP_INTEGER_BYTES
 
 # Their results follow from the shape of the input alone.
 _OF_SHAPE = frozenset({"Shape", "Size"})

@@ -17,13 +17,16 @@ from pytest_modelperf.graph.batch import find_misfits, follow_batch, refusal, ve
 from pytest_modelperf.graph.binding import Binding, BoundInputs, DeclaredInput, Dim, bind_inputs
 from pytest_modelperf.graph.build import BuiltGraph, GraphBuild
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph, unified_domain
-from pytest_modelperf.graph.given_values import require_fitting_values
+from pytest_modelperf.graph.inference_inputs import (
+    BoundPhase,
+    bind_phase,
+    require_equal_shapes,
+    require_fitting_values,
+)
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
-from pytest_modelperf.graph.phase_inputs import BoundPhase, bind_phase
 from pytest_modelperf.graph.resolve import Resolver
 from pytest_modelperf.graph.scope import MAX_ELEMENTS
-from pytest_modelperf.graph.shape_rule import ShapeRule
-from pytest_modelperf.graph.state_inputs import require_equal_shapes
+from pytest_modelperf.graph.shape_rules import ShapeRule
 from pytest_modelperf.graph.stored_tensors import stored_names, walk_nodes, with_bodies
 from pytest_modelperf.graph.structure import Graph, Observation, Tensor, Value
 from pytest_modelperf.graph.validity import (

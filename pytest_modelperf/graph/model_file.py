@@ -22,11 +22,19 @@ from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.files.documents import require_file
-from pytest_modelperf.graph.digests import SeenFile, Tell, digest_model
+from pytest_modelperf.graph.model_bytes import (
+    WEIGHT_KEY,
+    Buffer,
+    SeenFile,
+    SkippedData,
+    Tell,
+    digest_model,
+    give_back,
+    slim_model,
+)
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import BITS, byte_size
 from pytest_modelperf.graph.weights.numbers import ML_TYPES, NumberType, dtype_of
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, SkippedData, give_back, slim_model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
 from pytest_modelperf.text.words import nearest, shorten_list

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.copies import nodes_by_name
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.shape_arithmetic import common_shape
+from pytest_modelperf.graph.shape_rules import common_shape
 from pytest_modelperf.graph.structure import (
     Graph,
     Node,

@@ -13,11 +13,9 @@ from msgspec.structs import replace
 from onnx import TensorProto, TypeProto, defs, numpy_helper, shape_inference
 
 from pytest_modelperf.errors import ExtensionError, MisfitError, ModelError, Remedy
-from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import Call, ParsedGraph, constant_tensor, read_graph, read_type
-from pytest_modelperf.graph.scope import Scope
-from pytest_modelperf.graph.shape_arithmetic import concat
-from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
+from pytest_modelperf.graph.scope import CONTROL_FLOW, Scope, output_types, stacked
+from pytest_modelperf.graph.shape_rules import OutputType, ShapeRule, concat
 from pytest_modelperf.graph.structure import Node, Shape, Tensor, UnknownShapeError
 from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.text.escaping import printable
@@ -103,7 +101,7 @@ class Resolver(Struct, frozen=True):
         return types
 
     def _by_onnx(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
-        if node.op_type in control_flow.CONTROL_FLOW and not node.domain:
+        if node.op_type in CONTROL_FLOW and not node.domain:
             return ()
         unknown = any(t is not None and t.dtype is None for t in node.inputs)
         if node.op_type in _ALWAYS_CRASHING or (node.op_type in CRASHING and unknown):
@@ -149,7 +147,7 @@ class Resolver(Struct, frozen=True):
         )
 
     def _by_bodies(self, node: Node, _: Call, __: Scope) -> Sequence[OutputType | None]:
-        return control_flow.output_types(node)
+        return output_types(node)
 
     def _by_elements(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
         source = scope.producers.get(call.inputs[0]) if call.inputs else None
@@ -161,7 +159,7 @@ class Resolver(Struct, frozen=True):
             return ()
         axis, first = node.attr_int("axis", 0), elements[0]
         if node.attr_int("new_axis", 0):
-            return (control_flow.stacked(first, len(elements), axis),)
+            return (stacked(first, len(elements), axis),)
         return (OutputType(first.dtype, concat([t.shape for t in elements], axis)),)
 
     def _by_declaration(self, _: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:

@@ -27,7 +27,9 @@ from onnx import (
 
 from pytest_modelperf.graph.convert import unified_domain
 from pytest_modelperf.graph.data_dependence import find_constant, find_settings
-from pytest_modelperf.graph.identities import (
+from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.graph.stored_tensors import bodies_of
+from pytest_modelperf.graph.stored_weights import (
     Contents,
     digest_bytes,
     digest_nodes,
@@ -35,8 +37,6 @@ from pytest_modelperf.graph.identities import (
     identify_setting,
     identify_weight,
 )
-from pytest_modelperf.graph.model_file import ModelFile
-from pytest_modelperf.graph.stored_tensors import bodies_of
 from pytest_modelperf.graph.twin import is_always_kept, is_kept_setting, is_left_out
 
 # The identity of a tensor that comes from no earlier node, weight or input.

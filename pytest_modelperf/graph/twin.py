@@ -36,6 +36,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.convert import check_text
 from pytest_modelperf.graph.data_dependence import find_model_settings
+from pytest_modelperf.graph.model_bytes import INTEGER_TYPES, KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.graph.model_file import (
     MAX_RANK,
     ModelFile,
@@ -58,7 +59,7 @@ from pytest_modelperf.graph.stored_weights import (
     read_codes,
     stored_number,
 )
-from pytest_modelperf.graph.weights.describing import describe
+from pytest_modelperf.graph.weights.drawing import describe
 from pytest_modelperf.graph.weights.notes import (
     Indices,
     Note,
@@ -68,7 +69,6 @@ from pytest_modelperf.graph.weights.notes import (
     parse_note,
 )
 from pytest_modelperf.graph.weights.numbers import NumberType
-from pytest_modelperf.graph.wire import INTEGER_TYPES, KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 

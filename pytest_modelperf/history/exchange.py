@@ -20,9 +20,8 @@ from pytest_modelperf.history.records import (
     HistoryPoint,
     shift_since,
 )
-from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
-from pytest_modelperf.report.csv import render_rows
 from pytest_modelperf.report.document import dump_document
+from pytest_modelperf.report.exports import BencherMetric, dump_bencher, render_rows
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 

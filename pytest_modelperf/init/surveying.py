@@ -25,7 +25,7 @@ from pytest_modelperf.spec.declaring import MODELS, ModelTables, read_models
 from pytest_modelperf.spec.run_definitions import BASELINE_DIR, PREFIX
 from pytest_modelperf.text.escaping import is_utf8, printable
 from pytest_modelperf.text.units import format_bytes
-from pytest_modelperf.tracing.session_runs import SessionRuns
+from pytest_modelperf.tracing.launch import SessionRuns
 
 SUFFIX = ".onnx"
 # Hidden folders are those of tools: caches, environments, repositories.

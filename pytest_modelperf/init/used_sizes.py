@@ -20,7 +20,7 @@ from pytest_modelperf.graph.binding import (
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import exact_number, format_shape
 from pytest_modelperf.text.words import count_of, quoted_text, toml_key
-from pytest_modelperf.tracing.session_runs import SessionRuns
+from pytest_modelperf.tracing.launch import SessionRuns
 
 # The most cases of a table, and the most comments on sizes.
 _MOST_CASES = 4

@@ -8,10 +8,9 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.graph.inference_inputs import BoundPhase
 from pytest_modelperf.graph.load import BoundModel, load_model
-from pytest_modelperf.graph.phase_inputs import BoundPhase
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
-from pytest_modelperf.graph.structure import byte_size
+from pytest_modelperf.graph.structure import GenerationPhase, Phase, byte_size
 from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import GenerationCounts
 from pytest_modelperf.profiler.hookspecs import Operators

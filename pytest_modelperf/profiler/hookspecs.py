@@ -23,7 +23,7 @@ from pytest_modelperf.text.words import suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.operators.cost import Counter
-    from pytest_modelperf.graph.shape_rule import ShapeRule
+    from pytest_modelperf.graph.shape_rules import ShapeRule
 
 PROJECT = "modelperf"
 

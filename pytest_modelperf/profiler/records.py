@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
 from pytest_modelperf.files.documents import Count, Digest, Positive
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.counting.records import (
     LAYER_TYPE,
     STATIC,

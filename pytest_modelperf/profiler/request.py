@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelError, Remedy, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
-from pytest_modelperf.graph.digests import Tell
+from pytest_modelperf.graph.inference_inputs import bind_phase, phases_of_model
 from pytest_modelperf.graph.load import (
     Asked,
     BoundModel,
@@ -19,10 +19,10 @@ from pytest_modelperf.graph.load import (
     declared_outputs,
     load_model,
 )
+from pytest_modelperf.graph.model_bytes import Tell
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model, require_inside
-from pytest_modelperf.graph.phase_inputs import bind_phase, phases_of_model
-from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase, phases_of_all
 from pytest_modelperf.graph.state import find_state
+from pytest_modelperf.graph.structure import Generation, GenerationPhase, Phase, phases_of_all
 from pytest_modelperf.profiler.counting.count import profile_graph
 from pytest_modelperf.profiler.counting.records import MemberCounts, StaticProfile
 from pytest_modelperf.profiler.hookspecs import Operators

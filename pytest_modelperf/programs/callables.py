@@ -27,9 +27,15 @@ from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
 from pytest_modelperf.profiler.measurements import DuetRound, Measurement
-from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, alone_at, check_cores
-from pytest_modelperf.profiler.pairs.outputs import MAX_BYTES, Sent
-from pytest_modelperf.profiler.pairs.taking import take_rounds
+from pytest_modelperf.profiler.model_in_worker import (
+    MAX_BYTES,
+    CasePlace,
+    Sent,
+    Watch,
+    alone_at,
+    check_cores,
+)
+from pytest_modelperf.profiler.pairs.run import take_rounds
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, PairSide, SharedDuet, failing_as
 from pytest_modelperf.profiler.sampling.setup import Setup

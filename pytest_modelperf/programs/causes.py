@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.by_running import compare_models
 from pytest_modelperf.comparing.changes import CallChange, StageTime, TimeChange
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import MEDIAN, CaseComparison, How

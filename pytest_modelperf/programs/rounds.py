@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, failing_as
-from pytest_modelperf.profiler.worker.clocks import Clock
+from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.programs.messages import CallProfile, Reached, Turn
 
 _NS_PER_S = 1_000_000_000

@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.files.output import write_folder
-from pytest_modelperf.graph.anonymous import make_anonymous
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.weightless import leave_weights_out, write_weightless
+from pytest_modelperf.graph.weightless import leave_weights_out, make_anonymous, write_weightless
 from pytest_modelperf.graph.weights.run_plan import (
     PLAN_FILE,
     PROGRAM_FILE,
@@ -30,8 +29,8 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.pairs.cuts import Cut, CutPair
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
-from pytest_modelperf.reducing.readme import write_readme, write_repro
 from pytest_modelperf.reducing.records import REDUCTION, Reduction
+from pytest_modelperf.reducing.report import write_readme, write_repro
 from pytest_modelperf.report.document import dump_document
 
 # Only this provider reports its plans.

@@ -1,10 +1,14 @@
-"""The search: which kernels to run by themselves in which order, and the result.
+"""The search: which kernels to run by themselves in which order, compared by duets.
 
 It does not depend on an engine. A `UnitJudge` runs some units of both plans in turn; in tests it is
 a table of times. The search tries the unit that slows down most according to a profile, then the
 first two, the first four, until some are shown to be slower. Then it leaves out all units it can,
 by halves, quarters and so on, as Zeller and Hildebrandt do ("Simplifying and isolating
 failure-inducing input", IEEE TSE 28 (2002)). The profile decides only the order.
+
+The whole models and the search get half of the level each, so that a reduction is wrong with at
+most the whole level. Each duet of the search has a share of its half, and so has the duet of the
+written files.
 """
 
 from __future__ import annotations
@@ -15,11 +19,30 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from pytest_modelperf.comparing.by_running import Details, compare_models
+from pytest_modelperf.comparing.gates import RUN_LEVEL, median_gate
+from pytest_modelperf.comparing.judged_case import bind_pairs, judge_rounds
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import ChangedModelError, MeasureError
-from pytest_modelperf.reducing.records import ReduceStep, StepAnswer, UnitSearch
-from pytest_modelperf.stats.decisions import SearchLevels
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Stopwatch, Watch
+from pytest_modelperf.profiler.pairs.cuts import CutPair, OpenPlans, open_plans, run_cuts
+from pytest_modelperf.profiler.prepare import prepare_pair
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.reducing.files import PairFiles, pair_files
+from pytest_modelperf.reducing.records import (
+    ReduceStep,
+    Reduction,
+    StepAnswer,
+    UnitKernels,
+    UnitSearch,
+    WrittenPair,
+)
+from pytest_modelperf.stats.decisions import SearchLevels, middle_change
 
 
 class UnitQuestion(Struct, frozen=True, kw_only=True):
@@ -155,3 +178,130 @@ def _chunks(units: Sequence[int], parts: int) -> Iterator[Sequence[int]]:
     for number in range(parts):
         start, stop = (len(units) * place // parts for place in (number, number + 1))
         yield units[start:stop]
+
+
+# The maximum shares of the time for the whole models and for one duet of the search.
+_WHOLE_SHARE, _DUET_SHARE = 0.3, 0.15
+
+# Writes the files of a reduction to their target.
+Deliver: TypeAlias = Callable[[Reduction, PairFiles], None]
+
+
+class ReduceRequest(Struct, frozen=True, kw_only=True):
+    """A request to reduce one case of two models, with the rule and the limit of time."""
+
+    before: Side
+    after: Side
+    request: ProfileRequest
+    extensions: Extensions
+    tolerance: float = DEFAULT_TOLERANCE
+    level: float = RUN_LEVEL
+    max_seconds: float = 60.0
+    is_anonymous: bool = False
+
+
+def run_reduce(
+    asked: ReduceRequest,
+    deliver: Deliver,
+    watch: Watch = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Reduction:
+    """Find the smallest pair of models that still shows the slowdown.
+
+    `deliver` gets its files. It is not called if B is not slower, or if no part of it is slower by
+    itself.
+    """
+    stopwatch = Stopwatch(watch, clock)
+    whole = asked.max_seconds * _WHOLE_SHARE
+    gate = median_gate(asked.tolerance, asked.level / 2, whole)
+    compared = compare_models(
+        _within(asked.before, whole),
+        _within(asked.after, whole),
+        asked.request,
+        gate,
+        asked.extensions,
+        stopwatch,
+        Details.NEVER,
+    )
+    (case,) = compared.cases
+    if case.failure is not None:
+        raise MeasureError(f"the two models could not be compared: {case.failure}")
+    reduction = Reduction(
+        before=compared.before.name,
+        after=compared.after.name,
+        comparison=case,
+        tolerance=asked.tolerance,
+        level=asked.level,
+    )
+    if reduction.verdict is Verdict.REGRESSED:
+        reduction = _reduce(asked, reduction, deliver, stopwatch)
+    return replace(reduction, seconds=stopwatch.seconds)
+
+
+def _reduce(
+    asked: ReduceRequest, found: Reduction, deliver: Deliver, stopwatch: Stopwatch
+) -> Reduction:
+    (cores,) = asked.request.cores
+    seconds = asked.max_seconds * _DUET_SHARE
+    before, after = (_within(side, seconds) for side in (asked.before, asked.after))
+    (bound,) = bind_pairs(before, after, asked.request, asked.extensions)
+    pair = prepare_pair(bound)
+    place = CasePlace(pair.after.case(cores), 1, 1, stopwatch)
+    whole = 1.0 if found.whole is None or found.whole.ratio is None else found.whole.ratio
+    with open_plans(pair, place) as plans:
+        units = tuple(_named(plans))
+        levels = levels_for(len(units), asked.level / 2)
+        rule = ReduceRule(
+            allowed=middle_change(whole),
+            level=asked.level / 2,
+            # The written files need time for a duet as well.
+            max_seconds=asked.max_seconds - stopwatch.seconds - seconds,
+        )
+        judge = _CutJudge(plans, place, seconds, levels.planned)
+        search = find_smallest(plans.longer_ns, judge, rule, lambda: stopwatch.seconds)
+        found = replace(found, units=units, search=search)
+        if not search.kept:
+            return found
+        place.tell("writing the models")
+        cut = plans.cut(plans.units[index] for index in search.kept)
+        with pair_files(cut, cores, is_anonymous=asked.is_anonymous) as files:
+            question = UnitQuestion(
+                units=search.kept,
+                allowed=rule.allowed,
+                level=levels.of(len(search.steps) + 1),
+                number=len(search.steps) + 1,
+            )
+            with files.drawn(cut) as drawn:
+                metric = judge.run(drawn, question)
+            written = WrittenPair(metric=metric, sizes=files.sizes, warnings=files.warnings)
+            found = replace(found, written=written, seconds=stopwatch.seconds)
+            deliver(found, files)
+    return found
+
+
+def _named(plans: OpenPlans) -> Iterator[UnitKernels]:
+    for unit, longer in zip(plans.units, plans.longer_ns, strict=True):
+        before, after = plans.names(unit)
+        yield UnitKernels(before=before, after=after, is_changed=unit.is_changed, longer_ns=longer)
+
+
+class _CutJudge(Struct):
+    plans: OpenPlans
+    place: CasePlace
+    seconds: float
+    planned: int
+
+    def __call__(self, question: UnitQuestion) -> Metric:
+        cut = self.plans.cut(self.plans.units[index] for index in question.units)
+        return self.run(cut, question)
+
+    def run(self, cut: CutPair, question: UnitQuestion) -> Metric:
+        gate = median_gate(question.allowed, question.level, self.seconds)
+        number = question.number
+        place = replace(self.place, number=number, cases=max(self.planned, number))
+        return judge_rounds(run_cuts(cut, gate, place), gate).p50
+
+
+def _within(side: Side, seconds: float) -> Side:
+    policy = replace(side.setup.policy, max_seconds=seconds)
+    return replace(side, setup=replace(side.setup, policy=policy, stretch_seconds=None))

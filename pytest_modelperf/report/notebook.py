@@ -49,7 +49,7 @@ class Shown(Struct, frozen=True):
 
         Raises UsageError for another name, which lists all, or if pandas is not installed.
         """
-        from pytest_modelperf.report.figures import make_frame
+        from pytest_modelperf.report.charts import make_frame
 
         return make_frame(_named(self, self._views().sheets, "table", of)())
 
@@ -58,7 +58,7 @@ class Shown(Struct, frozen=True):
 
         Raises UsageError for another name, which lists all, or if neither is installed.
         """
-        from pytest_modelperf.report.figures import make_figure
+        from pytest_modelperf.report.charts import make_figure
 
         return make_figure(_named(self, self._views().charts, "chart", of)())
 
@@ -82,7 +82,7 @@ class Shown(Struct, frozen=True):
         from html import escape
 
         from pytest_modelperf.report.charts import draw_chart
-        from pytest_modelperf.report.markup_page import MarkupStyle
+        from pytest_modelperf.report.page import MarkupStyle
         from pytest_modelperf.report.render import render_report
 
         made = (make() for make in views.charts.values())

@@ -1,18 +1,23 @@
-"""Lines and tables as terminal text: in colour and cut to the terminal, or plain and whole."""
+"""Lines and tables as terminal text: in colour and cut, plain and whole, or as HTML for a notebook.
+
+Names come from model files, so all text is escaped. HTML for a notebook has no script and no style
+sheet, because some programs that show notebooks remove both.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
 from typing import Protocol
 
 from msgspec import Struct
 
-from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.model import On
 from pytest_modelperf.report.tables import (
     BAR,
     GAP,
+    Column,
     Table,
     column_widths,
     fit_table,
@@ -23,6 +28,53 @@ from pytest_modelperf.report.tables import (
 )
 from pytest_modelperf.text.escaping import encodable
 from pytest_modelperf.text.words import cut_middle, display_width
+
+# A word of a command, quoted parts included.
+_COMMAND_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+_INDENT = "   "
+_CONTINUED = "\\"
+# Space for a quote and a backslash if a line ends within a word.
+_RESERVED = 4
+
+
+def fold_command(word: str, command: str, width: int) -> list[str]:
+    """Fold a titled command such as `accept: pytest ...` into lines of at most `width` columns."""
+    words = _COMMAND_WORD.findall(command)
+    if " ".join(words) != command:
+        words = [command]
+    lines: list[str] = []
+    line = f"{word}:"
+    for index, part in enumerate(words):
+        room = width if index == len(words) - 1 else width - len(f" {_CONTINUED}")
+        if display_width(f"{line} {part}") <= room:
+            line = f"{line} {part}"
+            continue
+        lines.append(f"{line} {_CONTINUED}")
+        line = f"{_INDENT}{part}"
+        if display_width(line) > room:
+            *pieces, line = _break_word(part, width - _RESERVED)
+            lines += [f"{piece}{_CONTINUED}" for piece in pieces]
+    return [*lines, line]
+
+
+def _break_word(word: str, width: int) -> Iterator[str]:
+    """Yield the word in pieces, which a shell joins if each but the last ends with a backslash.
+
+    A backslash has no meaning within single quotes, so they are closed before it and reopened.
+    """
+    quote = piece = ""
+    for char in word:
+        if display_width(piece + char) > width and not piece.endswith("\\"):
+            again = "'" if quote == "'" else ""
+            yield piece + again
+            piece = again
+        piece += char
+        if char == quote:
+            quote = ""
+        elif not quote and char in "'\"":
+            quote = char
+    yield piece
+
 
 # Wide enough for any name, so nothing is cut without a screen.
 UNLIMITED_WIDTH = 10_000
@@ -223,3 +275,87 @@ def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
         blanks = " " * (width - display_width(cell))
         parts.append(cell + blanks if column.holds_text else blanks + cell)
     return (" " * GAP).join(parts)
+
+
+_LEFT, _RIGHT = (f"text-align: {side}; padding: 0 0.5em" for side in ("left", "right"))
+# Colours that are readable on both white and black.
+_STYLES = {
+    "bold": "font-weight: bold",
+    "dim": "opacity: 0.7",
+    "red": "color: #d33",
+    "green": "color: #2a2",
+    "yellow": "color: #b80",
+    "cyan": "color: #08a",
+}
+
+
+class MarkupStyle(Struct, frozen=True):
+    """The style of HTML, which does not know its width."""
+
+    @property
+    def face(self) -> On:
+        return On.TERMINAL
+
+    def page(self) -> Page:
+        return MarkupPage()
+
+
+class MarkupPage(Page):
+    """A collector of HTML paragraphs and tables."""
+
+    def __init__(self) -> None:
+        super().__init__(TextStyle())
+        self._blocks: list[str] = []
+
+    def text(self) -> str:
+        return f"<div>{''.join(self._blocks)}</div>\n"
+
+    def line(self, text: str, style: str = "") -> None:
+        shown = text.replace(NO_BREAK, " ").strip()
+        if shown:
+            self._blocks.append(f'<div style="{_css(style)}">{escape(shown)}</div>')
+
+    def code(self, title: str, lines: Sequence[str]) -> None:
+        self.line(title, "bold")
+        self._blocks.append(f"<pre>{escape(chr(10).join(lines))}</pre>")
+
+    def command(self, title: str, text: str) -> None:
+        self.line(f"{title}: {text}")
+
+    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # of Page
+        self.line(text, style)
+
+    def table(
+        self,
+        *tables: Table,
+        row_styles: Sequence[str] = (),
+    ) -> None:
+        """Add the first of the tables, which is the widest."""
+        table = tables[0]
+        if table.title:
+            self._blocks.append(
+                f'<div style="{_css("bold")}; margin-top: 0.8em">{escape(table.title)}</div>'
+            )
+        styles = row_styles or [""] * len(table.rows)
+        titles = [column.title for column in table.columns]
+        head = f"<thead>{_row(table, titles, 'th', 'bold')}</thead>" if any(titles) else ""
+        rows = [_row(table, row, "td", own) for row, own in zip(table.rows, styles, strict=True)]
+        if table.total is not None:
+            rows.append(_row(table, table.total, "td", "bold"))
+        self._blocks.append(f"<table>{head}<tbody>{''.join(rows)}</tbody></table>")
+        for line in table.caption.splitlines():
+            self.line(line, "dim")
+
+
+def _row(table: Table, cells: Sequence[str], tag: str, style: str) -> str:
+    made = (_cell(column, cell, tag) for column, cell in zip(table.columns, cells, strict=True))
+    return f'<tr style="{_css(style)}">{"".join(made)}</tr>'
+
+
+def _cell(column: Column, text: str, tag: str) -> str:
+    side = _LEFT if column.holds_text else _RIGHT
+    return f'<{tag} style="{side}">{escape(text.replace(NO_BREAK, " "))}</{tag}>'
+
+
+def _css(style: str) -> str:
+    return "; ".join(_STYLES[word] for word in style.split())

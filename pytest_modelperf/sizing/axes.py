@@ -15,10 +15,10 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.graph.shape_rule import ints_of
+from pytest_modelperf.graph.shape_rules import ints_of
 from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.graph.validity import describe_node
-from pytest_modelperf.profiler.inputs.uses import Uses
+from pytest_modelperf.profiler.inputs.made import Uses
 
 # An axis is followed to at most this many places.
 _MAX_PLACES = 20_000

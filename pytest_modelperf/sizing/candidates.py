@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import MisfitError
 from pytest_modelperf.graph.binding import DeclaredInput, is_bare_image
 from pytest_modelperf.graph.structure import Graph
-from pytest_modelperf.profiler.inputs.uses import find_uses
+from pytest_modelperf.profiler.inputs.made import find_uses
 from pytest_modelperf.sizing.axes import AxisUses, SizeRange, follow_axis
 
 # Usual sizes of model inputs, in the order in which they are tried.

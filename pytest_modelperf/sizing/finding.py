@@ -36,7 +36,7 @@ from pytest_modelperf.graph.load import Asked, BoundModel, declared_inputs, load
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.hookspecs import Extensions, Operators
-from pytest_modelperf.profiler.inputs.uses import demand_on, find_uses
+from pytest_modelperf.profiler.inputs.made import demand_on, find_uses
 from pytest_modelperf.profiler.model_in_worker import make_workload, start_on, unchanged
 from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest, profile_bound

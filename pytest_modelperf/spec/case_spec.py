@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError, Wording
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.spec.run_definitions import MAX_SECONDS, MIN_SECONDS, WARMUP_SECONDS, Setting
 from pytest_modelperf.text.escaping import printable
 
@@ -79,7 +79,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
         Raise UsageError for settings of a generation that has no lengths.
         """
         from pytest_modelperf.graph.binding import parse_input_spec
-        from pytest_modelperf.graph.phases import Generation
+        from pytest_modelperf.graph.structure import Generation
         from pytest_modelperf.profiler.request import ProfileRequest
 
         workload = self.workload or DeclaredWorkload()

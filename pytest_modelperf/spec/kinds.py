@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.budgets import COMPANIONS, FIGURES
 from pytest_modelperf.comparing.limits import TOLERANCE_WORDS, read_tolerances
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.spec import readers
 from pytest_modelperf.spec.run_definitions import Setting
 from pytest_modelperf.text.escaping import printable

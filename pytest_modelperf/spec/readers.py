@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.obtaining.origins import ModelOrigin, OriginKind, read_address
 from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.spec.case_spec import DeclaredMember, DeclaredWorkload

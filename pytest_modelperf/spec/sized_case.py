@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.budgets import Budget, FigureSource
 from pytest_modelperf.comparing.limits import PHASE_WORDS
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import Phase, phases_of_all
+from pytest_modelperf.graph.structure import Phase, phases_of_all
 from pytest_modelperf.obtaining.origins import ModelOrigin
 from pytest_modelperf.profiler.inputs.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.spec.case_spec import CaseSpec, TestedModel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import starmap
 
@@ -27,6 +27,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_verdict,
     verdict_word,
 )
+from pytest_modelperf.comparing.views import comparison_views
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
@@ -50,6 +51,8 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.cases import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
+from pytest_modelperf.profiler.shown.views import profile_views
+from pytest_modelperf.report.charts import BarChart, BarSeries
 from pytest_modelperf.report.model import (
     Code,
     Failure,
@@ -64,6 +67,7 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
+from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
@@ -465,3 +469,48 @@ def _cases_at_best(sweep: Sweep) -> list[Entry]:
     if sweep.comparison is not None:
         return [compared_case(each, 2) for each in shown_comparisons(sweep.comparison)]
     return [] if sweep.profile is None else [profile_case(case) for case in sweep.profile.cases]
+
+
+def sweep_views(sweep: Sweep, report: Callable[[], Report]) -> Views:
+    """Return the views. The `report` depends on the words of the interface.
+
+    The layers are those at the best configuration.
+    """
+    best = Views(report, {}, {})
+    if sweep.profile is not None:
+        best = profile_views(sweep.profile, report)
+    elif sweep.comparison is not None:
+        best = comparison_views(sweep.comparison, report)
+    return Views(
+        report=report,
+        sheets={"configurations": lambda: configuration_sheet(sweep), **best.sheets},
+        charts={
+            "configurations": lambda: _chart(sweep, "items/s", _throughput),
+            "latency": lambda: _chart(sweep, "ms", _latency),
+            **best.charts,
+        },
+    )
+
+
+def _chart(sweep: Sweep, unit: str, read: Callable[[SweepPoint], Ratio | None]) -> BarChart:
+    """Return a bar for each configuration and side."""
+    sides = [{point.id: point for point in side.points} for side in sweep.sides]
+    ids = tuple(dict.fromkeys(config_id for side in sides for config_id in side))
+    names = name_models([side.model for side in sweep.sides])
+    series = []
+    for name, points in zip(names, sides, strict=True):
+        found = [read(points[each]) if each in points else None for each in ids]
+        amounts = tuple(None if ratio is None else ratio.value for ratio in found)
+        intervals = tuple(None if ratio is None else ratio.interval for ratio in found)
+        series.append(BarSeries(name, amounts, intervals))
+    return BarChart(f"configurations of {' → '.join(names)}", unit, ids, tuple(series))
+
+
+def _throughput(point: SweepPoint) -> Ratio | None:
+    return point.throughput
+
+
+def _latency(point: SweepPoint) -> Ratio | None:
+    if point.p50_ms is None:
+        return None
+    return Ratio(point.p50_ms, *(point.latency_interval_ms or (None, None)))

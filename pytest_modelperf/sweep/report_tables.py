@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.shown.model_names import name_models
 from pytest_modelperf.profiler.shown.page_data import LABELS

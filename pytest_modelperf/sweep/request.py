@@ -22,9 +22,8 @@ from pytest_modelperf.profiler.request import (
     require_equal_phases,
 )
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.sweep.passes import BoundSide, run_passes
 from pytest_modelperf.sweep.records import Configuration, Sweep
-from pytest_modelperf.sweep.results import LOAD_SHARE, look_closer, sum_up
+from pytest_modelperf.sweep.results import LOAD_SHARE, BoundSide, look_closer, run_passes, sum_up
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of
 

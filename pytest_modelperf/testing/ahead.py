@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.comparing.engine_change import installed_builds
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import CaseComparison, How
+from pytest_modelperf.comparing.since_recorded import installed_builds
 from pytest_modelperf.errors import MeasureError, ModelPerfError
 from pytest_modelperf.files.store import user_cache_folder, write_file
 from pytest_modelperf.graph.model_file import open_model

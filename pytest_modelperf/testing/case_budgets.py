@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.budgets import Budget, FigureSource
-from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.by_running import Details, compare_models
 from pytest_modelperf.comparing.figures import GROWTH, is_sampled, metric_title
 from pytest_modelperf.comparing.gates import Gate, median_gate
 from pytest_modelperf.comparing.judged_case import side_run
@@ -22,7 +22,6 @@ from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.time_limits import PASS_LEVEL
 from pytest_modelperf.environments.installing import InstalledSize, installed_size
 from pytest_modelperf.errors import MeasureError, UsageError
-from pytest_modelperf.history.chain import chain_lines
 from pytest_modelperf.history.page_data import (
     describe_beginning,
     describe_step,
@@ -30,7 +29,13 @@ from pytest_modelperf.history.page_data import (
     name_place,
 )
 from pytest_modelperf.history.records import LINE_SCHEMA, CaseHistory, HistoryMetric, P50Line
-from pytest_modelperf.history.summary import Drift, HistoryQuery, list_drifts, summarize_case
+from pytest_modelperf.history.summary import (
+    Drift,
+    HistoryQuery,
+    chain_lines,
+    list_drifts,
+    summarize_case,
+)
 from pytest_modelperf.profiler.measured_cases import measure_case
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import started_rig

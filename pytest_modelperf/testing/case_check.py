@@ -15,10 +15,9 @@ from pytest_modelperf.baselines.document import store_static
 from pytest_modelperf.baselines.recording import TwinKeeper
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
 from pytest_modelperf.comparing.budgets import Budget
-from pytest_modelperf.comparing.engine_change import installed_builds, requirement_of
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import CaseComparison, Measure
-from pytest_modelperf.comparing.short_runs import Slowdowns
+from pytest_modelperf.comparing.since_recorded import Slowdowns, installed_builds, requirement_of
 from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model

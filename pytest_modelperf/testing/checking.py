@@ -12,13 +12,12 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import record_case, record_counts
 from pytest_modelperf.comparing.budgets import Budget
-from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.by_counts import compare_cases, with_size
 from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.request import CompareRequest
-from pytest_modelperf.comparing.sizes import with_size
 from pytest_modelperf.errors import MeasureError, UsageError
-from pytest_modelperf.graph.digests import SeenFile
+from pytest_modelperf.graph.model_bytes import SeenFile
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.measured_cases import measure_case, measure_function

@@ -10,13 +10,13 @@ from statistics import median, stdev
 
 import numpy as np
 
-from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.figures import LATENCY
+from pytest_modelperf.comparing.findings import describe_doubt
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import FAILED, failure_lines, word_of_reasons
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
 from pytest_modelperf.report.document import number
+from pytest_modelperf.report.exports import BencherMetric, dump_bencher
 from pytest_modelperf.testing.history_lines import ratio_to_baseline
 from pytest_modelperf.testing.outcome_names import name_models_of_tests, name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport

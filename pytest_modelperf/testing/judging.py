@@ -19,11 +19,15 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.output_sketch import digest_inputs, sketch_tensors
 from pytest_modelperf.baselines.recorded import has_recorded_structure
 from pytest_modelperf.baselines.records import Baseline, OutputSketch, StoredCase
-from pytest_modelperf.comparing.by_counts import SideCounts, compare_cases, compare_with_stored
-from pytest_modelperf.comparing.by_duet import Details, compare_case
-from pytest_modelperf.comparing.duet_notes import UNJUDGED_OUTPUTS
+from pytest_modelperf.comparing.by_counts import (
+    SideCounts,
+    compare_cases,
+    compare_with_stored,
+    with_size,
+)
+from pytest_modelperf.comparing.by_running import Details, compare_case
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
-from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase
+from pytest_modelperf.comparing.judged_case import UNJUDGED_OUTPUTS, JudgedCase, PairedCase
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, Tolerances
 from pytest_modelperf.comparing.output_changes import compare_with_sketch, judge_outputs
 from pytest_modelperf.comparing.records import CaseComparison, How, Measure, Verdict
@@ -35,9 +39,8 @@ from pytest_modelperf.comparing.settled import (
     settle_equal,
     with_times,
 )
-from pytest_modelperf.comparing.short_runs import Suspicion
 from pytest_modelperf.comparing.sides import Side, baseline_side
-from pytest_modelperf.comparing.sizes import with_size
+from pytest_modelperf.comparing.since_recorded import Suspicion
 from pytest_modelperf.errors import BindingError, MeasureError, ModelPerfError, Remedy, UsageError
 from pytest_modelperf.graph.copies import can_be_watched
 from pytest_modelperf.graph.deciding_inputs import find_random
@@ -45,8 +48,12 @@ from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.graph.stored_weights import digest_weights
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.model_in_worker import CasePlace, StartRig, started_rig
-from pytest_modelperf.profiler.pairs.outputs import run_for_outputs
+from pytest_modelperf.profiler.model_in_worker import (
+    CasePlace,
+    StartRig,
+    run_for_outputs,
+    started_rig,
+)
 from pytest_modelperf.profiler.prepare import Model, PairOf, PreparedModel, prepare, prepare_pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk

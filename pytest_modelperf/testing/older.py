@@ -15,18 +15,22 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.comparing.by_duet import Details, compare_case
-from pytest_modelperf.comparing.by_outputs import compare_pair_outputs, with_outputs
-from pytest_modelperf.comparing.engine_change import (
-    EngineChange,
-    change_of_engine,
-    find_engine_change,
+from pytest_modelperf.comparing.by_running import (
+    Details,
+    compare_case,
+    compare_pair_outputs,
+    with_outputs,
 )
 from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase
 from pytest_modelperf.comparing.limits import DEFAULT_OUTPUTS, OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.settled import find_missing
 from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.since_recorded import (
+    EngineChange,
+    change_of_engine,
+    find_engine_change,
+)
 from pytest_modelperf.errors import BaselineError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.profiler.prepare import Pair, prepare

@@ -16,7 +16,6 @@ from pytest_modelperf.baselines.records import (
     StoredStatic,
     UpdatePlan,
 )
-from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import (
     COMPARED_CASE,
     RECORDED,
@@ -25,6 +24,7 @@ from pytest_modelperf.comparing.records import (
     Verdict,
     worst,
 )
+from pytest_modelperf.comparing.since_recorded import EngineChange
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, Positive
 from pytest_modelperf.profiler.counting.records import TOTALS_KEYS
 from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts

@@ -54,8 +54,8 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
+from pytest_modelperf.report.picture.drawn import MOST_BOXES
 from pytest_modelperf.report.picture.layout import SeenBox, seen_boxes
-from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import RUN, CaseOutcome, RunReport
 from pytest_modelperf.testing.wording import (

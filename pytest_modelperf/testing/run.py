@@ -42,7 +42,7 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.budgets import Budget
-    from pytest_modelperf.comparing.engine_change import EngineChange
+    from pytest_modelperf.comparing.since_recorded import EngineChange
     from pytest_modelperf.obtaining.origins import ModelOrigin
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
@@ -354,7 +354,7 @@ class Run(Struct):
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
         from pytest_modelperf.files.names import shorten_name
         from pytest_modelperf.profiler.records import Profile
-        from pytest_modelperf.tracing.profile_trace import dump_trace
+        from pytest_modelperf.tracing.chrome_trace import dump_trace
 
         if checked.outcome.has_failed:
             # The failed test says why.

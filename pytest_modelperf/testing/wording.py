@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import UpdatePlan
-from pytest_modelperf.comparing.advice import advise_all
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
+from pytest_modelperf.comparing.findings import advise_all
 from pytest_modelperf.comparing.records import XFAILED, CaseComparison, Verdict
 from pytest_modelperf.comparing.tables import CaseView
 from pytest_modelperf.comparing.verdict_lines import (

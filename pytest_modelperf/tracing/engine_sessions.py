@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.engines.session_facts import WatchedSession
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
-from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.tracing.recorder import Recorder
 
 

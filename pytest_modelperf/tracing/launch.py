@@ -1,7 +1,8 @@
-"""Runs a program and watches each Python that it starts, without anything installed."""
+"""Run a program, watch each Python that it starts, and read what its ONNX Runtime sessions ran."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -23,6 +25,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shell_path, shell_word, shorten_list
 from pytest_modelperf.tracing import startup
 from pytest_modelperf.tracing.autostart import LAUNCHER, OWNER, VARIABLE
+from pytest_modelperf.tracing.session_log import LOG_VARIABLE, LoggedInputs, LoggedSession
 
 # The exit code that a shell gives a program ended by a signal is this plus the signal's number.
 SIGNAL_BASE = 128
@@ -272,3 +275,100 @@ def _lacks_package(python: StartedPython) -> str:
         f"({python.problem}). Install it there: {executable} -m pip install "
         f"pytest-modelperf, or start the program with {sys.executable}."
     )
+
+
+class InferenceSizes(Struct, frozen=True):
+    """Inferences with the same inputs: the shape of each, and the values of single numbers.
+
+    `shapes` is None if they are unknown, as for device tensors that were bound earlier.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] | None
+    values: Mapping[str, float]
+    count: int
+
+
+class SessionRuns(Struct, frozen=True):
+    """The sessions of a program that have the same model and options.
+
+    `model` is the path of its file, or None for a model in memory. For a model in memory, `sha256`
+    is the digest of its bytes, and `size` their number.
+    """
+
+    model: Path | None
+    sha256: str | None
+    size: int
+    options: Mapping[str, str]
+    inferences: tuple[InferenceSizes, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of inferences that ran."""
+        return sum(each.count for each in self.inferences)
+
+
+class ProgramSessions(Struct, frozen=True):
+    """A program that was run to its end, and its sessions."""
+
+    launch: Launch
+    sessions: tuple[SessionRuns, ...]
+
+
+def run_program(command: Sequence[str], example: str) -> ProgramSessions:
+    """Run a command to its end, and return the sessions of all Pythons that it started.
+
+    `example` is our own command that runs the program, for the error if the program cannot start.
+    """
+    with working_folder("sessions") as folder:
+        launch = run_watched(command, {LOG_VARIABLE: str(folder)}, example)
+        logs = (path.read_text("utf-8") for path in sorted(folder.glob("*.log")))
+        return ProgramSessions(launch, read_logs(logs))
+
+
+def read_logs(logs: Iterable[str]) -> tuple[SessionRuns, ...]:
+    """Return the sessions of several processes, merged if they have the same model and options."""
+    counts: dict[LoggedSession, Counter[LoggedInputs]] = {}
+    for log in logs:
+        for session, inputs in _inferences(log):
+            known = counts.setdefault(session, Counter())
+            if inputs is not None:
+                # A session's number is valid only in its own process.
+                known[inputs._replace(session=0)] += 1
+    return tuple(
+        SessionRuns(
+            model=None if session.model is None else Path(session.model),
+            sha256=session.sha256,
+            size=session.size,
+            options=dict(session.options),
+            inferences=tuple(
+                InferenceSizes(
+                    None if inputs.sizes is None else dict(inputs.sizes), dict(inputs.values), count
+                )
+                for inputs, count in found.most_common()
+            ),
+        )
+        for session, found in counts.items()
+    )
+
+
+def _inferences(log: str) -> Iterator[tuple[LoggedSession, LoggedInputs | None]]:
+    """Yield each session without inputs when it is made, and with inputs for each inference."""
+    sessions: list[LoggedSession] = []
+    inputs: list[LoggedInputs] = []
+    # A process that was killed may have left its last line unfinished.
+    for line in log.splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break
+        read = json.loads(line)
+        if isinstance(read, int):
+            own = inputs[read]
+            yield sessions[own.session], own
+        elif read[0] == "session":
+            model, sha256, size, options = read[2:]
+            made = LoggedSession(model, sha256, size, tuple((k, v) for k, v in options))
+            sessions.append(made)
+            yield made, None
+        else:
+            session, sizes, values = read[2:]
+            shapes = None if sizes is None else tuple((n, tuple(shape)) for n, shape in sizes)
+            inputs.append(LoggedInputs(session, shapes, tuple((n, v) for n, v in values)))

@@ -25,7 +25,7 @@ from pytest_modelperf.tracing.records import ERROR, Argument, Category, Counter,
 from pytest_modelperf.tracing.spool import HIDDEN, INFERENCE, Spool, write_counter, write_span
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.watched import InputShapes, WatchedSession
+    from pytest_modelperf.profiler.engines.session_facts import InputShapes, WatchedSession
 
 INFERENCE_NAME = "inference"
 # A label that overlaps others, such as that of an asyncio task, has a row of its own. Its number is

@@ -30,7 +30,7 @@ from pytest_modelperf.tracing.spool import (
 )
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.watched import WatchedSession
+    from pytest_modelperf.profiler.engines.session_facts import WatchedSession
     from pytest_modelperf.tracing.operators import LayerFacts
 
 # A profile has at most this many events, and each inference makes several.

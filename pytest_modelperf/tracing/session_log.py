@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_modelperf.tracing.first_import import when_imported
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.watched import InputShapes
+    from pytest_modelperf.profiler.engines.session_facts import InputShapes
 
-VARIABLE = "MODELPERF_SESSION_LOG"
+LOG_VARIABLE = "MODELPERF_SESSION_LOG"
 _RUNTIME = "onnxruntime"
 # The attribute of a session that holds its facts.
 _FACTS = "_modelperf_logged"
@@ -51,7 +51,7 @@ class LoggedInputs(NamedTuple):
 
 def start() -> None:
     """Log the sessions of this process if a folder for logs is given."""
-    folder = os.environ.get(VARIABLE)
+    folder = os.environ.get(LOG_VARIABLE)
     if folder:
         when_imported(_RUNTIME, lambda: _Log(Path(folder)).begin())
 
@@ -78,7 +78,7 @@ class _Log:
             shapes_finder,
         )
 
-        if not os.environ.get(VARIABLE):
+        if not os.environ.get(LOG_VARIABLE):
             # A worker that measures has removed it.
             return
         methods, bindings = WrappedMethods(), SeenBindings()

@@ -19,12 +19,13 @@ from pytest_modelperf.profiler.measured_cases import UnknownMemoryError, measure
 from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
+    Sent,
     adding_notes,
     make_workload,
+    read_outputs,
     start_on,
     variant_options,
 )
-from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
 from pytest_modelperf.profiler.prepare import PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.loop import Bench, SamplingProgress

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
+from pytest_modelperf.report.charts import BarChart, series_of
 from pytest_modelperf.report.model import (
     Bar,
     Bars,
@@ -27,6 +28,7 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
+from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns, table_of
 from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
@@ -488,3 +490,28 @@ def describe_unseen(names: Sequence[str], wording: Wording) -> Iterator[str]:
     if names:
         few = shorten_list(names, _MOST_NAMED)
         yield f"there was no time for {few}: {wording.names['max_seconds']} makes more"
+
+
+def tuning_views(tuning: Tuning, report: Callable[[], Report]) -> Views:
+    return Views(
+        report=report,
+        sheets={"options": lambda: option_sheet(tuning)},
+        charts={"options": lambda: _chart(tuning)},
+    )
+
+
+def _chart(tuning: Tuning) -> BarChart:
+    """Return the speedup by each set of options in each case."""
+    found = [(case, tried) for case in tuning.cases for tried in case.fastest_first]
+    is_one = len(tuning.cases) == 1
+    names = tuple(each.name if is_one else f"{case.id} {each.name}" for case, each in found)
+    bars = series_of("speedup", [tried for _, tried in found], _drawn_speedup, _drawn_interval)
+    return BarChart(f"options tried for {tuning.model.name}", "times as fast", names, (bars,))
+
+
+def _drawn_speedup(tried: Tried) -> float | None:
+    return None if tried.speedup is None else tried.speedup.value
+
+
+def _drawn_interval(tried: Tried) -> tuple[float, float] | None:
+    return None if tried.speedup is None else tried.speedup.interval

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pytest_modelperf.errors import MeasureError, ModelError, ModelPerfError
-from pytest_modelperf.graph.multiplied import ProductCounts, read_products
 from pytest_modelperf.profiler.engines.source import ModuleSource, find_source
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
@@ -24,6 +23,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S, Worker
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.whatif.pruned import ProductCounts, read_products
 
 QuantizationForm: TypeAlias = Literal["dynamic", "static"]
 # Writes a model in 8-bit integers and returns notes on it, as `quantize` does.

@@ -25,8 +25,8 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.picture.drawn import MOST_BOXES
 from pytest_modelperf.report.picture.layout import SeenBox
-from pytest_modelperf.report.picture.mermaid import MOST_BOXES
 from pytest_modelperf.report.picture.records import BoxState
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 from pytest_modelperf.testing.report import dump_run

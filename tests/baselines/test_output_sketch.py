@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_modelperf.baselines.output_sketch import digest_inputs, least_difference, sketch_tensors
 from pytest_modelperf.baselines.records import TensorSketch
 from pytest_modelperf.profiler.inputs.made import Feed
-from pytest_modelperf.profiler.pairs.outputs import Sent
+from pytest_modelperf.profiler.model_in_worker import Sent
 
 SIZES = (1, 10, 150, 1_000, 30_000)
 # As of one output among few, and the roots of a group that a sum may be away.

@@ -11,7 +11,7 @@ from generate import COMPARED, SLOWER, UNCHANGED, Added, Answer
 from results import Moment, Result
 
 from examples.generating.make_decoder import DecoderShape
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 
 MOMENT = Moment(0.1, 5.0)

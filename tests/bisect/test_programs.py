@@ -34,7 +34,7 @@ from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.rounds import Pace
 from pytest_modelperf.programs.work import compare_work, work_metrics
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report

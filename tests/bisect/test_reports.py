@@ -26,7 +26,7 @@ from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.model import Code

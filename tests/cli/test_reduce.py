@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 from pytest_modelperf.profiler.model_in_worker import Watch
-from pytest_modelperf.reducing.by_duet import Deliver, ReduceRequest
 from pytest_modelperf.reducing.records import Reduction
+from pytest_modelperf.reducing.search import Deliver, ReduceRequest
 from tests.support.command import refusal, run
 from tests.support.reductions import make_reduction, nothing_slower
 from tests.support.simulated import simulate

@@ -15,7 +15,7 @@ from pytest_modelperf.cluster.records import JobContext
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import UsageError, Wording
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.phases import Generation, Phase
+from pytest_modelperf.graph.structure import Generation, Phase
 from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
 from pytest_modelperf.profiler.inputs.dim_sizes import pair_sizes
 from pytest_modelperf.profiler.inputs.given import read_given

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing import layer_pairs
-from pytest_modelperf.comparing.attribution import Explanation, explain
+from pytest_modelperf.comparing.attribution import Explanation, Graphs, explain
+from pytest_modelperf.comparing.by_counts import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange, TimeChange
 from pytest_modelperf.comparing.differences import Differences, Doubt, summing_to
 from pytest_modelperf.comparing.figures import describe_change
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.merged_kernels import KnownPlans
-from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
-from pytest_modelperf.comparing.reasons.collecting import Graphs
 from pytest_modelperf.comparing.reasons.plans import MeasuredParts, part_reasons
 from pytest_modelperf.comparing.reasons.reason import Reason
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict

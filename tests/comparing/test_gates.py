@@ -20,7 +20,6 @@ from pytest_modelperf.baselines.recording import (
     try_again,
 )
 from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess
-from pytest_modelperf.comparing.duet_notes import describe_modes
 from pytest_modelperf.comparing.gates import (
     Gate,
     latency_metrics,
@@ -28,7 +27,7 @@ from pytest_modelperf.comparing.gates import (
     stored_metrics,
     stored_start_metrics,
 )
-from pytest_modelperf.comparing.judged_case import judge_rounds
+from pytest_modelperf.comparing.judged_case import describe_modes, judge_rounds
 from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round

@@ -19,7 +19,7 @@ from pytest_modelperf.comparing.limits import (
     read_tolerances,
 )
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.words import nearest, suggestion

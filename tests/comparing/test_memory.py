@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.parameters import COMMAND_WORDING
+from pytest_modelperf.comparing.by_running import judge_memory
 from pytest_modelperf.comparing.figures import format_allowed
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, read_tolerances
-from pytest_modelperf.comparing.memory import judge_memory
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import describe_open_starts
 from pytest_modelperf.profiler.hookspecs import Extensions

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.by_running import compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.comparing.records import CaseComparison

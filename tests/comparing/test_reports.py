@@ -1,4 +1,4 @@
-"""The texts of a measured comparison: what happened, how sure, why, and what to type."""
+"""A comparison as a report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,24 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.parameters import COMMAND_WORDING
-from pytest_modelperf.comparing.changes import KernelCounts, LayerTypeChange, PartChange, TimeChange
+from pytest_modelperf.comparing.changes import (
+    KernelCounts,
+    LayerTypeChange,
+    PartChange,
+    StageChange,
+    StageTime,
+    TimeChange,
+)
+from pytest_modelperf.comparing.findings import figure_bars, main_parts
 from pytest_modelperf.comparing.page_data import comparison_layers, comparison_types
 from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table
+from pytest_modelperf.comparing.tables.times import stage_table
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.markdown import escape_markdown
-from pytest_modelperf.report.model import Tone
+from pytest_modelperf.report.model import Rows, Tone
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
@@ -779,3 +789,80 @@ def test_the_change_of_an_operator_that_cannot_be_counted_is_unknown() -> None:
     )
     rows = layer_type_change_table(replace(SAME, layer_types=changes)).rows
     assert [row[2:6] for row in rows] == [("-", "?", "?", "?"), ("5", "-", "-5", "?")]
+
+
+_MS = 1_000_000.0
+
+
+def _time(ms: float) -> StageTime:
+    return StageTime(calls=1, ns=ms * _MS)
+
+
+def test_only_a_session_that_was_not_judged_did_the_same_work() -> None:
+    longer = TimeChange(ns=2 * _MS, low_ns=_MS, high_ns=3 * _MS, share=1.0)
+    same = StageChange(name="m.onnx", kind="session", before=_time(5), after=_time(5))
+    stages = (
+        same,
+        StageChange(name="new.onnx", kind="session", before=None, after=_time(1), is_judged=True),
+        StageChange(
+            name="rest",
+            kind="rest",
+            before=_time(1),
+            after=_time(3),
+            time=longer,
+            is_judged=True,
+        ),
+        StageChange(name="decode", kind="label", before=_time(1), after=_time(3)),
+        StageChange(name="1", kind="input", before=_time(6), after=_time(9)),
+    )
+    table = stage_table(CaseComparison(Case(1, 1), (), (), stages=stages))
+    marks = {row[0]: row[-1] for row in table.rows}
+    assert marks == {
+        "m.onnx": "same work",
+        "new.onnx": "< new",
+        "rest": "<",
+        "label decode": "",
+        "input 1": "",
+    }
+
+
+def test_each_judged_figure_that_can_change_has_bars_on_one_scale() -> None:
+    bars = figure_bars(SLOWER).bars
+    assert [bar.title for bar in bars] == ["p50 latency", "p95 latency"]
+    first = bars[0]
+    before, after = first.lengths
+    assert before is not None
+    assert after is not None
+    assert after / before == pytest.approx(29.18 / 26.10)
+    assert first.interval is not None
+    assert first.interval[0] / before == pytest.approx(1.102)
+    assert first.allowed == pytest.approx(1.03 * before)
+    assert first.interval[1] <= 1
+    assert first.tone is Tone.BAD
+    assert first.texts == ("26.10 ms", "29.18 ms")
+
+
+def test_a_figure_with_a_limit_has_no_side_before_and_ends_at_its_limit() -> None:
+    metric = Metric("latency_p95", None, 14.2, Verdict.OVER_BUDGET, limit=12.0)
+    (bar,) = figure_bars(replace(SLOWER, metrics=(metric,))).bars
+    assert bar.lengths == (None, 1.0)
+    assert bar.texts == ("", "14.20 ms")
+    assert bar.allowed == pytest.approx(12.0 / 14.2)
+
+
+@pytest.mark.parametrize("after", [None, float("inf"), -1.0])
+def test_what_has_no_length_has_no_bars(after: float | None) -> None:
+    metric = replace(SLOWER.metrics[0], after=after)
+    assert figure_bars(replace(SLOWER, metrics=(metric,))).is_empty
+
+
+def test_the_parts_are_the_layers_that_explain_most() -> None:
+    (rows,) = main_parts(SLOWER, COMMAND_WORDING)
+    assert isinstance(rows, Rows)
+    assert [column.title for column in rows.table.columns] == [
+        "layer", "type", "change", "explains", "interval",
+    ]  # fmt: skip
+    assert [row[0] for row in rows.table.rows] == [
+        "layer1.0/conv2", "layer1.0/relu", "layer4/Transpose",
+    ]  # fmt: skip
+    assert rows.table.rows[0][1:] == ("Conv", "+0.61", "20 %", "+0.52 … +0.70")

@@ -23,10 +23,10 @@ from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.comparing.time_limits import PASS_LEVEL
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.load import load_model
+from pytest_modelperf.graph.model_bytes import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.operators import cost
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
-from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
 from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
 from pytest_modelperf.profiler.inputs.made import make_inputs

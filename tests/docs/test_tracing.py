@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_modelperf.cli import main
-from pytest_modelperf.tracing.frames.rows import COLUMNS
+from pytest_modelperf.tracing.frames.tables import COLUMNS
 from tests.support.checkout import ROOT
 from tests.support.light_models import light_model
 from tests.support.runtimes import unless_1_23

@@ -582,7 +582,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
         ("pytest_modelperf.profiler.prepare.load_model", "profile m.onnx"),
         ("pytest_modelperf.profiler.sampling.kernels.kernel_run_of", "profile m.onnx"),
         ("pytest_modelperf.profiler.shown.report.profile_report", "profile m.onnx"),
-        ("pytest_modelperf.comparing.by_duet.side_run", "compare m.onnx other.onnx"),
+        ("pytest_modelperf.comparing.by_running.side_run", "compare m.onnx other.onnx"),
         ("pytest_modelperf.sweep.request.sum_up", "sweep m.onnx"),
         ("pytest_modelperf.whatif.variants._reopened", "whatif m.onnx --prune 0.5"),
     ],

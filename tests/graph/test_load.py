@@ -17,7 +17,7 @@ from pytest_modelperf.errors import BindingError, ExtensionError, ModelError
 from pytest_modelperf.graph.binding import Binding, parse_input_spec
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.shape_rule import OutputType, shape_of
+from pytest_modelperf.graph.shape_rules import OutputType, shape_of
 from pytest_modelperf.graph.structure import Node, Shape
 from tests.support.graph_models import load, node_of, op_types, parse, random_floats, shapes, zeros
 from tests.support.known import known

@@ -26,7 +26,7 @@ from pathlib import Path
 from pytest_modelperf.graph.copies import write_shaped_model
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import make_twin, read_twin, twin_bytes, write_twin_bytes
 
 def peak_kb():

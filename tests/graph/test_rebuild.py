@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.graph.model_bytes import WEIGHT_KEY
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rebuild import REBUILT_KEY, rebuild
+from pytest_modelperf.graph.replaced import REBUILT_KEY, rebuild
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import (
     TWIN_KEY,
@@ -31,7 +32,6 @@ from pytest_modelperf.graph.twin import (
     twin_bytes,
     write_twin_bytes,
 )
-from pytest_modelperf.graph.wire import WEIGHT_KEY
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
 from tests.support.full_disk import room_for

@@ -13,11 +13,11 @@ import pytest
 from examples.generating.make_decoder import DecoderShape, make_decoder
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, DeclaredInput, InputSpec, bind_inputs
+from pytest_modelperf.graph.inference_inputs import StateInputs, TokenSpan, state_inputs
 from pytest_modelperf.graph.load import declared_inputs, declared_outputs, load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
 from pytest_modelperf.graph.state import Count, InputAxis, LengthInput, State, StatePair, find_state
-from pytest_modelperf.graph.state_inputs import StateInputs, TokenSpan, state_inputs
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 
 _IDS = DeclaredInput("ids", "int64", ("batch", "seq"))
 _PAST = DeclaredInput("past", "float32", ("batch", 2, "old_len", 8))

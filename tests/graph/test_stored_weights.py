@@ -24,7 +24,7 @@ from pytest_modelperf.graph.stored_weights import (
     read_codes,
     stored_number,
 )
-from pytest_modelperf.graph.weights.describing import describe
+from pytest_modelperf.graph.weights.drawing import describe
 from tests.support.graph_models import parse, random_floats
 from tests.support.onnx_text import tensor_of
 

@@ -13,7 +13,7 @@ from onnx import AttributeProto
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import make_twin, read_twin, twin_bytes, write_twin_bytes
 from tests.graph.twin_models import MODELS

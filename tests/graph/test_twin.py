@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import (
     GROUP_KEY,

@@ -16,8 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pytest_modelperf.graph.structure import BITS
-from pytest_modelperf.graph.weights.describing import describe, find_run_lengths
-from pytest_modelperf.graph.weights.drawing import Drawer, run_length_pieces
+from pytest_modelperf.graph.weights.drawing import (
+    Drawer,
+    describe,
+    find_run_lengths,
+    run_length_pieces,
+)
 from pytest_modelperf.graph.weights.notes import (
     GROUPINGS,
     DeadSlices,

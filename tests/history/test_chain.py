@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variances_of
 from pytest_modelperf.history.records import (
     HISTORY,
     History,
@@ -23,8 +22,14 @@ from pytest_modelperf.history.records import (
 )
 from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.history.summary import HistoryQuery, summarize_case
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.history.summary import (
+    ChainOfCase,
+    HistoryQuery,
+    chain_cases,
+    summarize_case,
+    variances_of,
+)
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.linked_levels import moderated

@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 # What the commands import as they go, so that it does not count.
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import make_twin, read_twin
 from tests.support.command import run
 from tests.support.small_models import parse

@@ -17,7 +17,7 @@ from onnx import TensorProto
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import external_files, open_model
-from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from tests.support.command import run

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_modelperf.init.records import Remark
 from pytest_modelperf.init.surveying import Survey, find_project, survey_project, survey_used
-from pytest_modelperf.tracing.session_runs import InferenceSizes, SessionRuns
+from pytest_modelperf.tracing.launch import InferenceSizes, SessionRuns
 from tests.init.test_used_sizes import PLAIN
 from tests.support.command import run
 from tests.support.project import write_dense, write_linear

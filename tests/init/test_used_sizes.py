@@ -9,7 +9,7 @@ import pytest
 
 from pytest_modelperf.graph.binding import DeclaredInput
 from pytest_modelperf.init.used_sizes import UsedModel, use_sizes, used_lines
-from pytest_modelperf.tracing.session_runs import InferenceSizes, SessionRuns
+from pytest_modelperf.tracing.launch import InferenceSizes, SessionRuns
 
 PLAIN = {
     "intra_op_num_threads": "0",

@@ -18,7 +18,7 @@ from examples.generating.make_decoder import DecoderShape, make_decoder
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import InputSpec
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.phases import Generation, GenerationPhase, Phase
+from pytest_modelperf.graph.structure import Generation, GenerationPhase, Phase
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import PROFILE, CaseProfile, Profile
 from pytest_modelperf.profiler.request import (

@@ -49,7 +49,7 @@ from pytest_modelperf.profiles.store import (
     project_root,
     relative_path,
 )
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report

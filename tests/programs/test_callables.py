@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.gates import median_gate
 from pytest_modelperf.comparing.limits import Tolerances
-from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
-from pytest_modelperf.comparing.speedup import Speedup
+from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Speedup, Verdict
 from pytest_modelperf.errors import EngineOptionError, UsageError
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.records import Case

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.report.charts import BarChart, BarSeries, draw_chart
-from pytest_modelperf.report.figures import make_figure, make_frame
+from pytest_modelperf.report.charts import BarChart, BarSeries, draw_chart, make_figure, make_frame
 from pytest_modelperf.report.model import Sheet
 
 EVIL = "<script>&\x1b[31m\n\u202e$x$"

@@ -28,7 +28,7 @@ from pytest_modelperf.comparing.page_data import comparison_data
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.counting.records import Sparsity, StaticLayer
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.records import Case

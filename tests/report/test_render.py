@@ -6,10 +6,9 @@ import pytest
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown import MarkdownStyle
-from pytest_modelperf.report.markup_page import MarkupStyle
 from pytest_modelperf.report.model import (
     Code,
     Failure,
@@ -22,7 +21,7 @@ from pytest_modelperf.report.model import (
     Sheet,
     Tone,
 )
-from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.page import MarkupStyle, TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.report.tables import Column, Table
 

@@ -1,4 +1,4 @@
-"""A folder or an archive is written whole or not at all, and replaces nothing by accident."""
+"""The folder of a shared model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import check_folder, write_folder
-from pytest_modelperf.sharing.making import write_share
+from pytest_modelperf.profiler.engines.source import BUILT_IN
+from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.sharing.making import require_shareable, write_share
 from tests.support.full_disk import room_for
 from tests.support.shares import make_share
 
@@ -96,3 +98,14 @@ def test_files_of_others_in_the_folder_stay_and_stale_weights_go(tmp_path: Path)
     assert sorted(_read(tmp_path)) == [
         "README.md", "model.onnx", "notes.txt", "run.json", "run.py", "share.json",
     ]  # fmt: skip
+
+
+def test_other_engines_are_refused() -> None:
+    with pytest.raises(UsageError, match="runs onnxruntime, not openvino"):
+        require_shareable(Setup(engine=BUILT_IN["openvino"]))
+
+
+@pytest.mark.parametrize("option", ["custom_ops", "provider.cache_dir"])
+def test_files_of_this_machine_are_refused(option: str) -> None:
+    with pytest.raises(UsageError, match=f"the option {option} names something of this machine"):
+        require_shareable(Setup(options={option: "/opt/secret"}))

@@ -7,11 +7,10 @@ import json
 import msgspec
 import pytest
 
-from pytest_modelperf.comparing import engine_change
+from pytest_modelperf.comparing import since_recorded
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
-from pytest_modelperf.sharing.making import files_of, share_report
-from pytest_modelperf.sharing.readme import describe_likeness, render_readme
+from pytest_modelperf.sharing.making import describe_likeness, files_of, render_readme, share_report
 from pytest_modelperf.sharing.records import SHARE, Likeness, SharedInput
 from tests.support.shares import make_likening, make_share
 
@@ -77,7 +76,7 @@ def test_the_readme_says_what_it_is_how_to_run_it_and_where_it_was_measured() ->
 
 def test_the_readme_installs_the_build_that_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     builds = {"onnxruntime-gpu": "1.32.0"}
-    monkeypatch.setattr(engine_change, "installed_builds", lambda _: builds)
+    monkeypatch.setattr(since_recorded, "installed_builds", lambda _: builds)
     assert "pip install numpy onnxruntime-gpu==1.32.0\n" in render_readme(make_share())
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from pytest_modelperf.graph.binding import Binding
-from pytest_modelperf.profiler.inputs.uses import find_uses
+from pytest_modelperf.profiler.inputs.made import find_uses
 from pytest_modelperf.sizing.axes import AxisUses, Merge, SizeRange, WindowSizes, follow_axis
 from tests.support.graph_models import load, parse, zeros
 

@@ -19,7 +19,7 @@ from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.records import NamedProfile
 from pytest_modelperf.profiles.report import named_report
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.model import Report

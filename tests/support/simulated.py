@@ -25,7 +25,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     WorkerRequest,
     is_this_python,
 )
-from pytest_modelperf.profiler.worker.meter import Meter
+from pytest_modelperf.profiler.worker.process import Meter
 
 _SIMULATED = ("tests.support.timed", "tests.support.planned")
 _MIB = 1 << 20

@@ -14,8 +14,7 @@ from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
-from pytest_modelperf.profiler.model_in_worker import CasePlace
-from pytest_modelperf.profiler.pairs.outputs import Sent
+from pytest_modelperf.profiler.model_in_worker import CasePlace, Sent
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.duet import DuetRule

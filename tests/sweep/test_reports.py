@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.changes import LayerTypeChange, TimeChange
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric, Verdict
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.model import Code, Paragraph
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report

@@ -16,7 +16,7 @@ import pytest
 
 from examples.generating.make_decoder import make_decoder
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.graph.phases import Generation
+from pytest_modelperf.graph.structure import Generation
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,

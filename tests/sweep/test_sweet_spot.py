@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case, Outcome
 from pytest_modelperf.sweep.records import (
     Configuration,

@@ -22,7 +22,7 @@ from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Tolerances, rea
 from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import read_table
-from pytest_modelperf.graph.phases import Phase
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.obtaining.origins import ModelOrigin, OriginKind
 from pytest_modelperf.spec.case_spec import CaseSpec, DeclaredMember, DeclaredWorkload
 from pytest_modelperf.spec.declaring import MODEL_KEYS, ModelTables, matches

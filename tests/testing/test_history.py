@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.comparing.records import How
-from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.records import HistoryLine, HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.history.summary import chain_cases
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.testing.history_lines import ratio_to_baseline, write_history

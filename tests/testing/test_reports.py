@@ -23,15 +23,14 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.cli.parameters import COMMAND_WORDING
-from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.changes import LayerTypeChange
+from pytest_modelperf.comparing.findings import advise
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.page import TextStyle, wrap
+from pytest_modelperf.report.page import TextStyle, fold_command, wrap
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing.formats import (
     MAX_OF_A_KIND,

@@ -28,7 +28,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profil
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.rounds import sample
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.tracing.profile_trace import MAX_INFERENCES, dump_trace
+from pytest_modelperf.tracing.chrome_trace import MAX_INFERENCES, dump_trace
 from tests.support.command import run
 from tests.support.fake_bench import FakeBench, FakeClock, steady
 from tests.support.profiles import (

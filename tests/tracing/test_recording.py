@@ -23,7 +23,7 @@ import pytest_modelperf
 from pytest_modelperf import trace
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
-from pytest_modelperf.profiler.engines.watched import WatchedSession
+from pytest_modelperf.profiler.engines.session_facts import WatchedSession
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.frames import Frames
 from pytest_modelperf.tracing.operators import MAX_SHAPES, is_filled_up, join_facts

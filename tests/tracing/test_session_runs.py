@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.tracing.launch import Launch, explain_no_sessions
-from pytest_modelperf.tracing.session_runs import SessionRuns, read_logs, run_program
+from pytest_modelperf.tracing.launch import (
+    Launch,
+    SessionRuns,
+    explain_no_sessions,
+    read_logs,
+    run_program,
+)
 
 PROGRAM = """\
 import os, sys

@@ -14,10 +14,10 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import read_table
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import Bars, Code, Rows, Section
 from pytest_modelperf.report.page import PageStyle, TextStyle

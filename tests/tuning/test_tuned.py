@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.pairs.outputs import Sent
+from pytest_modelperf.profiler.model_in_worker import Sent
 from pytest_modelperf.tuning.race import Visit
 from pytest_modelperf.tuning.records import OptionSet, TunedCase, TuningLimits
 from pytest_modelperf.tuning.report import OUTPUTS_VARY

@@ -20,10 +20,16 @@ from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.multiplied import INTEGER, MULTIPLIED
 from pytest_modelperf.graph.operators.registry import OPERATORS
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.whatif.pruned import Pruned, UnprunedWeight, write_pruned, write_stored
+from pytest_modelperf.whatif.pruned import (
+    INTEGER,
+    MULTIPLIED,
+    Pruned,
+    UnprunedWeight,
+    write_pruned,
+    write_stored,
+)
 from tests.graph.twin_models import nested
 from tests.support.full_disk import room_for
 from tests.support.graph_models import parse, random_floats

@@ -23,14 +23,13 @@ from onnx import TensorProto
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.multiplied import read_products
 from pytest_modelperf.profiler.engines import onnxruntime_quantizer
 from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from pytest_modelperf.profiler.worker.starter import Channel
-from pytest_modelperf.whatif.pruned import write_stored
+from pytest_modelperf.whatif.pruned import read_products, write_stored
 from pytest_modelperf.whatif.quantizing import QuantizationForm, StartWorker, quantize
 from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.changes import LayerTypeChange, OutputChange
-from pytest_modelperf.comparing.difference_text import is_equal
 from pytest_modelperf.comparing.figures import (
     LATENCY,
     format_after,
@@ -28,6 +27,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     SEVERITY,
     decided_by,
     describe_metric,
+    is_equal,
     is_quiet,
     rank_case,
 )

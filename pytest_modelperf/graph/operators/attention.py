@@ -21,34 +21,36 @@ from functools import partial
 from msgspec import Struct
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, DIV, MUL, TANH, Contraction, Cost
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.operator import (
+    ONE,
     REQUANTIZE,
     ROTARY,
     SOFTMAX,
-    bias_ops,
-    rows_in,
-    zero_point_ops,
-)
-from pytest_modelperf.graph.operators.operator import (
-    ONE,
     ZERO,
     Demand,
     DemandRule,
     Operator,
     all_of,
+    bias_ops,
+    rows_in,
+    zero_point_ops,
 )
-from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, quotient, total
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
+    Dim,
     Outputs,
     OutputType,
+    dim,
     dtype_of,
     has_input,
     int_of,
     ints_of,
     like,
     outputs,
+    product,
+    quotient,
     shape_of,
     stated_size,
+    total,
 )
 from pytest_modelperf.graph.structure import Node, Shape, Tensor, UnknownShapeError
 

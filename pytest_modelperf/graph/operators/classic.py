@@ -26,17 +26,27 @@ from pytest_modelperf.graph.operators.cost import (
     Contraction,
     Cost,
 )
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.operator import (
     SIGMOID,
     SOFTMAX,
+    Demand,
+    Operator,
     elementwise,
     norm_ops,
     per_input,
     per_output,
+    rows_of,
 )
-from pytest_modelperf.graph.operators.operator import Demand, Operator, rows_of
-from pytest_modelperf.graph.shape_arithmetic import Dim, product
-from pytest_modelperf.graph.shape_rule import Outputs, OutputType, dtype_of, like, outputs, shape_of
+from pytest_modelperf.graph.shape_rules import (
+    Dim,
+    Outputs,
+    OutputType,
+    dtype_of,
+    like,
+    outputs,
+    product,
+    shape_of,
+)
 from pytest_modelperf.graph.structure import Node
 
 # sqrt(2) * erfinv(2p - 1), with erfinv(x) = sign(x) * sqrt(sqrt(t^2 - L / a) - t), where

@@ -29,7 +29,8 @@ from pytest_modelperf.graph.operators.cost import (
     Cost,
     Counter,
 )
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.normalization import shape_reduce
+from pytest_modelperf.graph.operators.operator import (
     ACTIVATION_OPS,
     DEQUANTIZE_WEIGHT,
     DYNAMIC_QUANTIZE,
@@ -38,32 +39,31 @@ from pytest_modelperf.graph.operators.element_ops import (
     SIGMOID,
     SOFTMAX,
     UNPACKED_FORMATS,
+    Demand,
+    Operator,
+    along,
     elementwise,
     per_input,
     per_output,
 )
-from pytest_modelperf.graph.operators.normalization import shape_reduce
-from pytest_modelperf.graph.operators.operator import Demand, Operator, along
-from pytest_modelperf.graph.shape_arithmetic import (
-    broadcast,
-    concat,
-    dim,
-    gather,
-    product,
-    quotient,
-    with_last,
-)
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
     Outputs,
     OutputType,
     ShapeRule,
+    broadcast,
+    concat,
+    dim,
     dtype_of,
+    gather,
     has_input,
     ints_of,
     like,
     outputs,
+    product,
+    quotient,
     shape_of,
     stated_size,
+    with_last,
 )
 from pytest_modelperf.graph.structure import Node
 

@@ -22,19 +22,32 @@ from pytest_modelperf.graph.operators.attention import (
     sizes_of,
 )
 from pytest_modelperf.graph.operators.cost import ADD, CMP, DIV, EXP, MOV, MUL, Contraction, Cost
-from pytest_modelperf.graph.operators.element_ops import ROTARY, SOFTMAX, ceil_log2, rms_norm_ops
-from pytest_modelperf.graph.operators.operator import Demand, DemandRule, Operator, all_of, rows_of
-from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, quotient, total
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.operators.operator import (
+    ROTARY,
+    SOFTMAX,
+    Demand,
+    DemandRule,
+    Operator,
+    all_of,
+    ceil_log2,
+    rms_norm_ops,
+    rows_of,
+)
+from pytest_modelperf.graph.shape_rules import (
+    Dim,
     Outputs,
     OutputType,
+    dim,
     dtype_of,
     has_input,
     int_of,
     like,
     outputs,
+    product,
+    quotient,
     shape_of,
     stated_size,
+    total,
 )
 from pytest_modelperf.graph.structure import Node
 

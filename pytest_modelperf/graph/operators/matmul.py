@@ -16,12 +16,14 @@ from typing import TypeVar
 from msgspec import Struct
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, MOV, MUL, SQRT, Contraction, Cost
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.elementwise import named_dtype
+from pytest_modelperf.graph.operators.operator import (
     DEQUANTIZE_WEIGHT,
     DYNAMIC_QUANTIZE,
     QUANTIZE,
     REQUANTIZE,
     UNPACKED_FORMATS,
+    Operator,
     activation_ops,
     bias_ops,
     rms_norm_ops,
@@ -29,18 +31,19 @@ from pytest_modelperf.graph.operators.element_ops import (
     scale_ops,
     zero_point_ops,
 )
-from pytest_modelperf.graph.operators.elementwise import named_dtype
-from pytest_modelperf.graph.operators.operator import Operator
-from pytest_modelperf.graph.shape_arithmetic import dim, gemm, matmul, with_last
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
     Outputs,
+    dim,
     dtype_of,
+    gemm,
     has_input,
     ints_of,
     like,
+    matmul,
     outputs,
     shape_of,
     stated_size,
+    with_last,
 )
 from pytest_modelperf.graph.structure import Node, Shape
 

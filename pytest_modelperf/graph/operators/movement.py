@@ -10,13 +10,6 @@ from collections.abc import Mapping
 from math import prod
 
 from pytest_modelperf.graph.operators.cost import ADD, MOV, Cost
-from pytest_modelperf.graph.operators.element_ops import (
-    elements,
-    elementwise,
-    free,
-    move,
-    per_input,
-)
 from pytest_modelperf.graph.operators.operator import (
     KEEPS,
     LENGTH,
@@ -26,18 +19,26 @@ from pytest_modelperf.graph.operators.operator import (
     Operator,
     along,
     below,
+    elements,
+    elementwise,
+    free,
+    move,
+    per_input,
     sized,
     whole,
     worded,
 )
-from pytest_modelperf.graph.shape_arithmetic import dim, gather, gather_nd, pad
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
     Outputs,
+    dim,
     dtype_of,
+    gather,
+    gather_nd,
     int_of,
     ints_of,
     like,
     outputs,
+    pad,
     shape_of,
 )
 from pytest_modelperf.graph.structure import Node

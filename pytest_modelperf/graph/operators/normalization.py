@@ -18,10 +18,15 @@ from functools import partial
 from math import prod
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, DIV, EXP, LOG, MOV, MUL, POW, SQRT, Cost
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.operator import (
     ACTIVATION_OPS,
     DEQUANTIZE_WEIGHT,
+    LENGTH,
+    NO_LENGTH,
+    ONE,
     SOFTMAX,
+    ZERO,
+    Operator,
     activation_ops,
     bias_ops,
     ceil_log2,
@@ -31,24 +36,19 @@ from pytest_modelperf.graph.operators.element_ops import (
     per_input,
     per_output,
     rms_norm_ops,
-)
-from pytest_modelperf.graph.operators.operator import (
-    LENGTH,
-    NO_LENGTH,
-    ONE,
-    ZERO,
-    Operator,
     rows_of,
 )
-from pytest_modelperf.graph.shape_arithmetic import dim, reduce, with_last
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
     Outputs,
     OutputType,
+    dim,
     dtype_of,
     has_input,
     like,
     outputs,
+    reduce,
     shape_of,
+    with_last,
 )
 from pytest_modelperf.graph.structure import Node, Shape
 

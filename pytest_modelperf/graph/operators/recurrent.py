@@ -29,29 +29,34 @@ from pytest_modelperf.graph.operators.cost import (
     Contraction,
     Cost,
 )
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.operator import (
     ACTIVATION_OPS,
     DYNAMIC_QUANTIZE,
     SIGMOID,
     SOFTMAX,
     SOFTPLUS,
+    Operator,
     activation_ops,
+    all_of,
     bias_ops,
     elementwise,
     rms_norm_ops,
     rows_in,
 )
-from pytest_modelperf.graph.operators.operator import Operator, all_of
-from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, quotient, total
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
+    Dim,
     Outputs,
     OutputType,
+    dim,
     dtype_of,
     has_input,
     like,
     outputs,
+    product,
+    quotient,
     shape_of,
     stated_size,
+    total,
 )
 from pytest_modelperf.graph.structure import Node, Shape
 

@@ -36,36 +36,39 @@ from pytest_modelperf.graph.operators.cost import (
     SQRT,
     Cost,
 )
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.operator import (
+    LENGTH,
+    MAKES,
+    NO_LENGTH,
+    ONE,
     UNIFORM,
+    Demand,
+    Operator,
     ceil_log2,
     elementwise,
     free,
     move,
     per_input,
     per_output,
-)
-from pytest_modelperf.graph.operators.operator import (
-    LENGTH,
-    MAKES,
-    NO_LENGTH,
-    ONE,
-    Demand,
-    Operator,
     rows_of,
     sized,
     worded,
 )
-from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, quotient, total, with_last
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
+    Dim,
     Outputs,
+    dim,
     dtype_of,
     has_input,
     ints_of,
     like,
     numbers_of,
     outputs,
+    product,
+    quotient,
     shape_of,
+    total,
+    with_last,
 )
 from pytest_modelperf.graph.structure import Node, Shape, UnknownShapeError
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, MOV, MUL, Cost
-from pytest_modelperf.graph.operators.element_ops import elementwise, per_input, per_output
 from pytest_modelperf.graph.operators.elementwise import MOD
 from pytest_modelperf.graph.operators.operator import (
     MAKES,
@@ -18,20 +17,26 @@ from pytest_modelperf.graph.operators.operator import (
     Demand,
     DemandRule,
     Operator,
+    elementwise,
+    per_input,
+    per_output,
     sized,
     worded,
 )
-from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, total
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
+    Dim,
     Outputs,
     OutputType,
+    dim,
     dtype_of,
     has_input,
     int_of,
     like,
     outputs,
+    product,
     shape_of,
     stated_size,
+    total,
 )
 from pytest_modelperf.graph.structure import BITS, Node, Shape
 

@@ -8,16 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, DIV, LOG, MOV, MUL, POW, SQRT, Cost
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.operator import (
     ACTIVATION_OPS,
     UNIFORM,
+    ZERO,
+    Operator,
     bias_ops,
     elements,
     elementwise,
+    rows_of,
 )
-from pytest_modelperf.graph.operators.operator import ZERO, Operator, rows_of
-from pytest_modelperf.graph.shape_arithmetic import product
-from pytest_modelperf.graph.shape_rule import Outputs, OutputType, dtype_of, has_input, shape_of
+from pytest_modelperf.graph.shape_rules import (
+    Outputs,
+    OutputType,
+    dtype_of,
+    has_input,
+    product,
+    shape_of,
+)
 from pytest_modelperf.graph.structure import Node
 
 

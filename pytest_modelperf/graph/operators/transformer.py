@@ -26,35 +26,42 @@ from pytest_modelperf.graph.operators.cost import (
     Contraction,
     Cost,
 )
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.elementwise import swish_ops
+from pytest_modelperf.graph.operators.matmul import decode_packed
+from pytest_modelperf.graph.operators.operator import (
     ACTIVATION_OPS,
     DEQUANTIZE_WEIGHT,
     ROTARY,
     SIGMOID,
     SOFTMAX,
+    Demand,
+    Operator,
     activation_ops,
+    below,
     bias_ops,
     elementwise,
     move,
     per_output,
     rms_norm_ops,
     rows_in,
+    rows_of,
     scale_ops,
 )
-from pytest_modelperf.graph.operators.elementwise import swish_ops
-from pytest_modelperf.graph.operators.matmul import decode_packed
-from pytest_modelperf.graph.operators.operator import Demand, Operator, below, rows_of
-from pytest_modelperf.graph.shape_arithmetic import dim, product, quotient, total, with_last
-from pytest_modelperf.graph.shape_rule import (
+from pytest_modelperf.graph.shape_rules import (
     Outputs,
     OutputType,
+    dim,
     dtype_of,
     has_input,
     int_of,
     like,
     outputs,
+    product,
+    quotient,
     shape_of,
     stated_size,
+    total,
+    with_last,
 )
 from pytest_modelperf.graph.structure import Node
 

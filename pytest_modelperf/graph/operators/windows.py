@@ -24,37 +24,37 @@ from pytest_modelperf.graph.operators.cost import (
     Cost,
     Counter,
 )
-from pytest_modelperf.graph.operators.element_ops import (
+from pytest_modelperf.graph.operators.operator import (
+    LENGTH,
     REQUANTIZE,
+    Operator,
     activation_ops,
     bias_ops,
     elementwise,
     move,
     norm_ops,
     per_input,
+    rows_of,
     zero_point_ops,
 )
-from pytest_modelperf.graph.operators.operator import LENGTH, Operator, rows_of
-from pytest_modelperf.graph.shape_arithmetic import (
+from pytest_modelperf.graph.shape_rules import (
+    Outputs,
+    OutputType,
     Window,
     channels_first,
     channels_last,
     dim,
-    product,
-    slide,
-    total,
-    unslide,
-    with_last,
-)
-from pytest_modelperf.graph.shape_rule import (
-    Outputs,
-    OutputType,
     dtype_of,
     has_input,
     ints_of,
     outputs,
+    product,
     shape_of,
+    slide,
     stated_size,
+    total,
+    unslide,
+    with_last,
 )
 from pytest_modelperf.graph.structure import Node, Shape
 

@@ -12,8 +12,7 @@ from msgspec import Struct
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from pytest_modelperf.graph.model_file import DATA_TYPES, packed_bytes
-from pytest_modelperf.graph.plans.matching import Matching, TensorTypes
-from pytest_modelperf.graph.plans.plan import EnginePlan, stored_offset
+from pytest_modelperf.graph.plans.plan import EnginePlan, Matching, TensorTypes, stored_offset
 from pytest_modelperf.graph.stored_tensors import remove_named
 
 # How far from a changed kernel its part reaches.

@@ -20,8 +20,13 @@ from msgspec.structs import replace
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.graph.weights import program
-from pytest_modelperf.graph.weights.describing import describe, measure
-from pytest_modelperf.graph.weights.drawing import distribution_of, draw_all, run_length_pieces
+from pytest_modelperf.graph.weights.drawing import (
+    describe,
+    distribution_of,
+    draw_all,
+    measure,
+    run_length_pieces,
+)
 from pytest_modelperf.graph.weights.notes import Indices, Note, RunLengths, Statistics
 from pytest_modelperf.graph.weights.numbers import NUMPY_DTYPES, NumberType, codes_of, number_type
 from pytest_modelperf.text.escaping import printable

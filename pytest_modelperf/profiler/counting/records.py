@@ -11,7 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count, Figure, Number, Positive, Sum
-from pytest_modelperf.graph.shape_arithmetic import product, total
+from pytest_modelperf.graph.shape_rules import product, total
 from pytest_modelperf.graph.structure import Shape
 from pytest_modelperf.report.codec import JsonObject
 

@@ -21,7 +21,7 @@ import numpy as np
 import onnxruntime as ort
 
 from pytest_modelperf.profiler.engines.onnxruntime_methods import RUNS, WrappedMethods, make_way
-from pytest_modelperf.profiler.engines.watched import (
+from pytest_modelperf.profiler.engines.session_facts import (
     PLAN_FILE,
     InputShape,
     InputShapes,

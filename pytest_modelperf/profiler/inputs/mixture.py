@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
+from pytest_modelperf.graph.inference_inputs import BoundPhase
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.phase_inputs import BoundPhase
-from pytest_modelperf.graph.phases import Phase
 from pytest_modelperf.graph.state import InputAxis, StatePair
+from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.inputs.given import GivenInputs, call_for_inputs, describe_given
 from pytest_modelperf.profiler.inputs.made import Feed, input_types, make_input, make_inputs
 from pytest_modelperf.profiler.records import StoredInputs

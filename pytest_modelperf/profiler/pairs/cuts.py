@@ -17,8 +17,8 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import Unit, find_units, kernels_of, make_side
+from pytest_modelperf.graph.plans.plan import match_plans
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import (
@@ -37,7 +37,7 @@ from pytest_modelperf.profiler.pairs.plans import (
     send_part,
     time_plans,
 )
-from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds, take_shared_rounds
+from pytest_modelperf.profiler.pairs.run import StopRule, take_rounds, take_shared_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.sampling.setup import Setup

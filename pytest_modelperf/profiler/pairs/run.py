@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,27 +18,29 @@ from pytest_modelperf.graph.structure import PlanDigest, PlanGraph
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,
+    Sent,
     Timed,
     adding_notes,
     alone_at,
     check_cores,
     make_workload,
+    read_outputs,
     see_shapes_if_told,
     start_on,
     time_layers,
     unchanged,
 )
-from pytest_modelperf.profiler.pairs.outputs import Sent, read_outputs
-from pytest_modelperf.profiler.pairs.part_layers import ChangedPlans, has_known_kernels, read_times
 from pytest_modelperf.profiler.pairs.plans import (
+    ChangedPlans,
     SavedPlan,
     find_other_size,
+    has_known_kernels,
     measure_shortly,
     place_parts,
+    read_times,
     save_plan,
     time_plans,
 )
-from pytest_modelperf.profiler.pairs.taking import StopRule, take_rounds, take_shared_rounds
 from pytest_modelperf.profiler.prepare import Pair, PreparedModel
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.sampling.duet import (
@@ -51,10 +53,71 @@ from pytest_modelperf.profiler.sampling.duet import (
     failing_as,
 )
 from pytest_modelperf.profiler.sampling.kernels import read_kernels
+from pytest_modelperf.profiler.sampling.loop import Bench, SamplingProgress
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, filling_time
+from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, sum_up
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, step_of, sum_up
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, Weighed, weigh
+
+
+class StopRule(Protocol):
+    """The rule that decides when a duet has enough rounds."""
+
+    @property
+    def rounds(self) -> int:
+        """The maximum number of rounds."""
+
+    @property
+    def samples_needed(self) -> tuple[int, ...]:
+        """The samples of each side that each awaited percentile needs, in ascending order."""
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether the rule also waits for absolute limits, which more samples decide."""
+
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
+        """Whether no further round is needed."""
+
+
+def take_shared_rounds(duet: SharedDuet, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
+    """Take rounds of two sides that share a worker and its setup."""
+    setup, passes = duet.after.setup, duet.after.workload.pass_inferences
+    rigs = duet.before, duet.after
+    return take_rounds(duet, setup, rule, place, rigs, pass_inferences=passes)
+
+
+def take_rounds(  # noqa: PLR0913  # of what, how, until when, for whom
+    duet: Bench,
+    setup: Setup,
+    rule: StopRule,
+    place: CasePlace,
+    rigs: Sequence[Rig],
+    *,
+    pass_inferences: int = 1,
+) -> Sequence[DuetRound]:
+    """Take rounds until the rule has decided or the time is over."""
+    fewest, *tail_samples = rule.samples_needed
+    policy = replace(
+        DUET_POLICY,
+        max_seconds=setup.policy.max_seconds,
+        min_warmup_seconds=setup.policy.min_warmup_seconds,
+        stretch_seconds=setup.stretch_seconds,
+        min_samples=fewest,
+        tail_samples=tuple(tail_samples),
+        max_rounds=rule.rounds,
+        pass_inferences=pass_inferences,
+    )
+    if rule.has_limits:
+        policy = filling_time(policy)
+
+    def see(progress: SamplingProgress) -> None:
+        for rig in rigs:
+            rig.step = step_of(progress)
+        place.tell_round(progress)
+
+    return sample_duet(duet, policy, time.perf_counter_ns, see, rule.is_decided)
 
 
 class RanSide(Struct, frozen=True):

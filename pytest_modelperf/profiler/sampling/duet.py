@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.graph.shape_arithmetic import total
+from pytest_modelperf.graph.shape_rules import total
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.stats.parts import PartRound, part_share

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Block, Load
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
-from pytest_modelperf.profiler.worker.clocks import Clock
+from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.stats.records import Percentile
 
 _NS_PER_S = 1_000_000_000

@@ -24,7 +24,7 @@ from pytest_modelperf.profiler.sampling.loop import (
     WatchSampling,
 )
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
-from pytest_modelperf.profiler.worker.clocks import Clock
+from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.stats.records import Percentile
 
 IsEnough: TypeAlias = Callable[[Sequence[Round]], bool]

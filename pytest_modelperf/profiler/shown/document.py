@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from pytest_modelperf.files.documents import ContradictionError, shortened
-from pytest_modelperf.graph.phases import GenerationPhase
+from pytest_modelperf.graph.structure import GenerationPhase
 from pytest_modelperf.profiler.counting.records import (
     STATIC,
     GenerationCounts,

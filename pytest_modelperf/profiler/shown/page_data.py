@@ -21,9 +21,8 @@ from pytest_modelperf.profiler.shown.page_layers import (
     profile_types,
     with_layer_facts,
 )
-from pytest_modelperf.report.picture.entry import picture_entry
+from pytest_modelperf.report.picture.drawn import picture_entry, render_svg
 from pytest_modelperf.report.picture.records import Box, Picture
-from pytest_modelperf.report.picture.svg import render_svg
 from pytest_modelperf.stats.records import spread_of_round
 
 _NS_PER_MS = 1e6

@@ -22,9 +22,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_modelperf.profiler.worker.clocks import Clock, ClocksError
-from pytest_modelperf.profiler.worker.meter import Meter
 from pytest_modelperf.profiler.worker.process import (
+    Meter,
     describe_platform,
     heartbeat,
     other_threads,
@@ -35,10 +34,11 @@ from pytest_modelperf.profiler.worker.sessions import (
     LostProcessorsError,
     ModelLocation,
     ModelSessions,
+    describe_spans,
+    move_spans,
 )
 from pytest_modelperf.profiler.worker.starter import Channel, take_module
-from pytest_modelperf.profiler.worker.timing import paused_gc, time_within
-from pytest_modelperf.profiler.worker.weights import describe_spans, move_spans
+from pytest_modelperf.profiler.worker.timing import Clock, ClocksError, paused_gc, time_within
 from pytest_modelperf.systems.process import OWN_PROCESS
 
 if TYPE_CHECKING:

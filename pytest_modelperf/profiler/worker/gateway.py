@@ -53,10 +53,7 @@ SENT_MODULES = (
     _STARTER,
     "pytest_modelperf.systems.kernel32",
     "pytest_modelperf.systems.process",
-    *(f"{__package__}.{name}" for name in ("clocks", "timing", "meter", "process", "feeds")),
-    f"{__package__}.weights",
-    f"{__package__}.sessions",
-    f"{__package__}.agent",
+    *(f"{__package__}.{name}" for name in ("timing", "process", "sessions", "agent")),
 )
 # Reads the starter, which is one line. It has no quotes, because some shells interpret them.
 _BOOT = "import io,os;source=io.BufferedReader(io.FileIO(os.dup(0)));exec(eval(source.readline()))"

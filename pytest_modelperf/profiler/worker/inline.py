@@ -17,8 +17,7 @@ from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.worker.agent import Agent, describe_error
 from pytest_modelperf.profiler.worker.endings import failure
-from pytest_modelperf.profiler.worker.meter import Meter
-from pytest_modelperf.profiler.worker.process import pin
+from pytest_modelperf.profiler.worker.process import Meter, pin
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.systems.process import OWN_PROCESS
 

@@ -1,4 +1,9 @@
-"""The loaded models of a worker: their sessions, their inputs, and the blocks that time them.
+"""The loaded models of a worker: sessions, inputs, stored weights, and the blocks that time them.
+
+The facts of a weight are a digest of the data and its share of subnormal numbers.
+
+A large weight is read in part: some pieces at equal distances, always including both ends. Two
+weights that are equal in all of these pieces count as equal.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library and numpy.
 """
@@ -6,19 +11,21 @@ Its source is sent to a worker with the agent's, so it needs only the standard l
 from __future__ import annotations
 
 import gc
+import hashlib
 import itertools
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pytest_modelperf.profiler.worker.clocks import Clock, Clocks, measure_clocks
-from pytest_modelperf.profiler.worker.feeds import FeedArrays, align, read_feed
-from pytest_modelperf.profiler.worker.meter import Meter
-from pytest_modelperf.profiler.worker.process import processors_left
+from pytest_modelperf.profiler.worker.process import Meter, processors_left
 from pytest_modelperf.profiler.worker.timing import (
+    Clock,
+    Clocks,
     Taken,
     TurnWatch,
+    measure_clocks,
     paused_gc,
     time_arrivals,
     time_at_once,
@@ -29,6 +36,178 @@ from pytest_modelperf.profiler.worker.timing import (
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, Session, Steps
+
+
+# The width of the widest vector registers, and the alignment of the memory of ONNX Runtime.
+_ALIGNMENT = 64
+
+
+class FeedArrays(NamedTuple):
+    """The inputs of a model by name, their types, which numpy may lack, and steps, if any."""
+
+    arrays: Mapping[str, Any]
+    dtypes: Mapping[str, str]
+    steps: StepArrays | None = None
+
+
+class StepArrays:
+    """The steps of a generation; see `StepPlan` of the engines.
+
+    `changing` has, for each input that changes with the steps, one entry per step: the start of its
+    values in a flat array, and its shape. `state` has inputs, the outputs that they take over, the
+    axis along which they grow, and the number of entries they grow by at each step. They do not
+    grow if the axis is None.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        count: int,
+        state: Sequence[tuple[str, str, int | None, int]],
+        changing: Mapping[str, Sequence[tuple[int, Sequence[int]]]],
+    ) -> None:
+        self.count = count
+        self.state = [(past, present) for past, present, _, _ in state]
+        self._state = state
+        self._changing = changing
+        self._arrays = arrays
+        handed_on = {past for past, _ in self.state}
+        self.fixed = {n: a for n, a in arrays.items() if n not in changing and n not in handed_on}
+        self._own = [name for name in changing if name not in handed_on]
+
+    def inputs_at(self, step: int) -> dict[str, Any]:
+        """Return the inputs of a step as views of the flat arrays."""
+        return {name: self._view(name, step) for name in self._own}
+
+    def _view(self, name: str, step: int) -> Any:  # noqa: ANN401  # an array
+        start, shape = self._changing[name][step]
+        size = math.prod(shape)
+        return self._arrays[name][start : start + size].reshape(shape)
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """Return the state before a step: the first one, repeated up to its length at that step."""
+        import numpy as np
+
+        found = {}
+        for past, _, axis, growth in self._state:
+            if past in self._changing:
+                found[past] = self._view(past, step)
+                continue
+            array = self._arrays[past]
+            if axis is not None and step:
+                length = array.shape[axis] + step * growth
+                shape = list(array.shape)
+                shape[axis] = length
+                array = align(
+                    np.take(array, np.arange(length) % array.shape[axis], axis)
+                    if array.size
+                    else np.zeros(shape, array.dtype)
+                )
+            found[past] = array
+        return found
+
+
+def align(array: Any) -> Any:  # noqa: ANN401  # an array, as everywhere here
+    """Return a copy that is aligned as an engine aligns its own tensors; texts are not copied.
+
+    Vector instructions are slower on memory with another alignment. Where numpy places an array
+    depends on what was freed before, so it would differ between processes.
+    """
+    import numpy as np
+
+    if array.dtype.hasobject:
+        return array
+    memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def read_feed(inputs: Mapping[str, Any], steps: Mapping[str, Any] | None) -> FeedArrays:
+    """Return the inputs that the other side sent.
+
+    Each has a type, the type that it is stored as, a shape, and its bits or texts. `steps` are the
+    arguments of `StepArrays`, for a generation.
+    """
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    dtypes: dict[str, str] = {}
+    for name, (dtype, stored, shape, data) in inputs.items():
+        values = (
+            np.array(data, dtype=object) if dtype == "string" else np.frombuffer(data, dtype=stored)
+        )
+        arrays[name] = align(values.reshape(shape))
+        dtypes[name] = dtype
+    made = None if steps is None else StepArrays(arrays, **steps)
+    return FeedArrays(arrays, dtypes, made)
+
+
+# A multiple of every element size, and small enough to stay in the cache of a core.
+_PIECE_BYTES = 1 << 15
+_DIGEST_BYTES = 16
+_TOO_SHORT = "the weights of the plan end too soon"
+# The most pieces of one weight that are read.
+_MOST_PIECES = 32
+# The type that holds the bits of a number, the bits without the sign, and the smallest normal ones.
+_LAYOUTS: Mapping[str, tuple[str, int, int]] = {
+    "float64": ("<u8", 0x7FFF_FFFF_FFFF_FFFF, 0x0010_0000_0000_0000),
+    "float32": ("<u4", 0x7FFF_FFFF, 0x0080_0000),
+    "float16": ("<u2", 0x7FFF, 0x0400),
+    "bfloat16": ("<u2", 0x7FFF, 0x0080),
+}
+
+
+def describe_spans(path: str, spans: Sequence[tuple[int, int, str]]) -> list[tuple[bytes, float]]:
+    """Return the digest and the share of subnormal numbers of each span: offset, bytes, type."""
+    with open(path, "rb") as file:  # noqa: PTH123  # a path is a string on this side
+        return [_describe(file, *span) for span in spans]
+
+
+def move_spans(source: str, target: str, moves: Sequence[tuple[int, int, int]]) -> None:
+    """Write spans of a file into another: the offset and the bytes of each, and its new offset."""
+    with open(source, "rb") as old, open(target, "wb") as new:  # noqa: PTH123  # likewise
+        for offset, nbytes, place in moves:
+            old.seek(offset)
+            new.seek(place)
+            left = nbytes
+            while left:
+                piece = old.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise ValueError(_TOO_SHORT)
+                new.write(piece)
+                left -= len(piece)
+
+
+def _pieces(nbytes: int) -> list[tuple[int, int]]:
+    """Return the start and the length of each piece, always including both ends of the weight."""
+    count = -(-nbytes // _PIECE_BYTES)
+    steps = range(count)
+    if count > _MOST_PIECES:
+        steps = [k * (count - 1) // (_MOST_PIECES - 1) for k in range(_MOST_PIECES)]  # type: ignore[assignment]  # numbers either way
+    return [(k * _PIECE_BYTES, min(_PIECE_BYTES, nbytes - k * _PIECE_BYTES)) for k in steps]
+
+
+def _describe(file: Any, offset: int, nbytes: int, dtype: str) -> tuple[bytes, float]:  # noqa: ANN401  # an open file
+    import numpy as np
+
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    layout = _LAYOUTS.get(dtype)
+    subnormals = numbers = 0
+    for start, length in _pieces(nbytes):
+        file.seek(offset + start)
+        piece = file.read(length)
+        if len(piece) < length:
+            raise ValueError(_TOO_SHORT)
+        digest.update(piece)
+        if layout is not None:
+            kind, mask, normal = layout
+            magnitudes = np.frombuffer(piece, kind) & mask
+            numbers += magnitudes.size
+            # Subtracting 1 turns zeros into the largest number, so they do not count.
+            subnormals += int(np.count_nonzero(magnitudes - magnitudes.dtype.type(1) < normal - 1))
+    return digest.digest(), subnormals / numbers if numbers else 0.0
 
 
 class ModelLocation(NamedTuple):

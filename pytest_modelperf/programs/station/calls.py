@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.engines.session_facts import (
 from pytest_modelperf.programs.messages import ModelPlace, Spent, Turn
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.watched import InputShapes
+    from pytest_modelperf.profiler.engines.session_facts import InputShapes
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 # Windows has neither this function nor the file above.

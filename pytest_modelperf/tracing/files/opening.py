@@ -31,8 +31,7 @@ from pytest_modelperf.profiler.shown.document import read_profile
 from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
-from pytest_modelperf.tracing.files.ort_profile import OrtProfile
-from pytest_modelperf.tracing.profile_trace import (
+from pytest_modelperf.tracing.chrome_trace import (
     category_of,
     find_start_ns,
     make_span,
@@ -40,6 +39,7 @@ from pytest_modelperf.tracing.profile_trace import (
     round_spans,
     row_facts,
 )
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.records import (
     SESSION,
     TRACE_HEAD,

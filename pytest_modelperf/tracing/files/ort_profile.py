@@ -17,19 +17,17 @@ import msgspec
 
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import count_of
-from pytest_modelperf.tracing.files.ort_kernel_facts import (
-    KernelFacts,
-    MemoryTold,
-    memory_told,
-    memory_values,
-    pool_told,
-)
 from pytest_modelperf.tracing.files.ort_profile_file import (
     INFERENCE,
     MAX_EVENTS,
     Interval,
+    KernelFacts,
+    MemoryTold,
     ProfileFile,
     RawEvent,
+    memory_told,
+    memory_values,
+    pool_told,
     whole,
 )
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName

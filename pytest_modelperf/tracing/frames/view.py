@@ -20,7 +20,7 @@ from pytest_modelperf.text.escaping import encoding_of
 from pytest_modelperf.text.units import format_count, format_ms, format_share, ms_decimals
 from pytest_modelperf.tracing.files.opening import open_profile
 from pytest_modelperf.tracing.frames import tables
-from pytest_modelperf.tracing.frames.rows import TEXT, make_rows
+from pytest_modelperf.tracing.frames.tables import TEXT, make_rows
 from pytest_modelperf.tracing.records import Category, Event
 
 if TYPE_CHECKING:

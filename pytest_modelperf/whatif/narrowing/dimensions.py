@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.shape_rule import ints_of
+from pytest_modelperf.graph.shape_rules import ints_of
 from pytest_modelperf.graph.structure import Node, Tensor
 from pytest_modelperf.text.escaping import printable
 

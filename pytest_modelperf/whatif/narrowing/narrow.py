@@ -34,9 +34,16 @@ from pytest_modelperf.graph.structure import Node, Tensor, Value
 from pytest_modelperf.graph.weights.numbers import codes_of
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.narrowing.dimensions import PINNED, Dim, Places, integers, normal_axes
-from pytest_modelperf.whatif.narrowing.plan import ModelNode, RelatedGraph, RemovalPlan, relate
 from pytest_modelperf.whatif.narrowing.rules import slice_ranges
-from pytest_modelperf.whatif.narrowing.selection import Selection, select, strengths
+from pytest_modelperf.whatif.narrowing.selection import (
+    ModelNode,
+    RelatedGraph,
+    RemovalPlan,
+    Selection,
+    relate,
+    select,
+    strengths,
+)
 
 
 class Rewriter:

@@ -20,7 +20,7 @@ import onnxruntime as ort
 from onnx import helper
 
 from pytest_modelperf.graph.operators.registry import OPERATORS
-from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.shape_rules import OutputType
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 
 Array = npt.NDArray[np.generic]

@@ -21,8 +21,8 @@ from pytest_modelperf.graph.operators.cost import (
     TANH,
     Cost,
 )
-from pytest_modelperf.graph.operators.element_ops import ACTIVATION_OPS
 from pytest_modelperf.graph.operators.elementwise import OPERATORS
+from pytest_modelperf.graph.operators.operator import ACTIVATION_OPS
 from pytest_modelperf.graph.structure import Attribute, Tensor, UnknownShapeError
 from tests.graph.operators.nodes import cost, node, ops, unknown
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pytest_modelperf.graph.operators.cost import ADD, CMP, DIV, EXP, LOG, MOV, MUL, POW, SQRT
-from pytest_modelperf.graph.operators.element_ops import ceil_log2
+from pytest_modelperf.graph.operators.operator import ceil_log2
 from pytest_modelperf.graph.structure import Attribute, Shape, Tensor
 from tests.graph.operators.nodes import node, ops, unknown
 

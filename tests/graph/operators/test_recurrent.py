@@ -18,7 +18,7 @@ from pytest_modelperf.graph.operators.cost import (
     Contraction,
     Cost,
 )
-from pytest_modelperf.graph.operators.element_ops import SOFTPLUS
+from pytest_modelperf.graph.operators.operator import SOFTPLUS
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, UnknownShapeError
 from tests.graph.operators.nodes import cost, node, unknown
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from pytest_modelperf.graph.operators.registry import OPERATORS
-from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.shape_rules import OutputType
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 from tests.graph.operators.operator_call import Call
 from tests.graph.operators.shape_cases import HAND, INFERRED, RUN

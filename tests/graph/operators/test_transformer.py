@@ -18,7 +18,7 @@ from pytest_modelperf.graph.operators.cost import (
     Contraction,
     Cost,
 )
-from pytest_modelperf.graph.operators.element_ops import ACTIVATION_OPS, SIGMOID, SOFTPLUS
+from pytest_modelperf.graph.operators.operator import ACTIVATION_OPS, SIGMOID, SOFTPLUS
 from pytest_modelperf.graph.structure import Shape
 from tests.graph.operators.nodes import cost, node, ops
 

@@ -14,7 +14,6 @@ import pytest
 from inline_snapshot import snapshot
 from onnx.reference import ReferenceEvaluator
 
-from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import (
     Part,
     PartSide,
@@ -28,9 +27,9 @@ from pytest_modelperf.graph.plans.parts import (
     write_part,
     write_watched,
 )
-from pytest_modelperf.graph.plans.plan import EnginePlan
+from pytest_modelperf.graph.plans.plan import EnginePlan, match_plans
 from tests.graph.plans.plan_models import make_plan
-from tests.graph.plans.test_matching import chain, types_of
+from tests.graph.plans.test_plan import chain, types_of
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 

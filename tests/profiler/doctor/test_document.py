@@ -14,7 +14,7 @@ from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkup, Checkups
 from pytest_modelperf.profiler.doctor.report import checkup_report
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
-from pytest_modelperf.report.csv import render_csv
+from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import Code, Paragraph, Section
 from pytest_modelperf.report.page import TextStyle

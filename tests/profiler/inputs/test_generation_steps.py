@@ -15,15 +15,13 @@ import pytest
 from examples.generating.make_decoder import DecoderShape, make_decoder
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.copies import write_runnable
+from pytest_modelperf.graph.inference_inputs import BoundPhase, TokenSpan, state_inputs
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.phase_inputs import BoundPhase
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
-from pytest_modelperf.graph.state_inputs import TokenSpan, state_inputs
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.inputs.made import make_input
 from pytest_modelperf.profiler.inputs.mixture import StepFeeds, make_steps
-from pytest_modelperf.profiler.worker.feeds import StepArrays
-from pytest_modelperf.profiler.worker.sessions import ModelLocation
+from pytest_modelperf.profiler.worker.sessions import ModelLocation, StepArrays
 from tests.support.small_models import parse
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from examples.generating.make_decoder import make_decoder
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.phases import Generation, Phase
+from pytest_modelperf.graph.structure import Generation, Phase
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs.given import GivenSource, read_given
 from pytest_modelperf.profiler.inputs.mixture import PhaseGiven

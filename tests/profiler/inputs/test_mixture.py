@@ -23,8 +23,7 @@ from pytest_modelperf.profiler.inputs.mixture import (
     draw_pass,
     mix_steps,
 )
-from pytest_modelperf.profiler.worker.feeds import StepArrays
-from pytest_modelperf.profiler.worker.sessions import ModelLocation
+from pytest_modelperf.profiler.worker.sessions import ModelLocation, StepArrays
 from pytest_modelperf.stats.records import Members
 from tests.support.small_models import parse
 

@@ -17,9 +17,8 @@ from onnx import numpy_helper
 
 from pytest_modelperf.baselines.recording import rebuilt_twin
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.plans.matching import match_plans
 from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts, make_side, write_part
-from pytest_modelperf.graph.plans.plan import find_plan_difference, stored_offset
+from pytest_modelperf.graph.plans.plan import find_plan_difference, match_plans, stored_offset
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import make_workload, start_on
 from pytest_modelperf.profiler.pairs.plans import (

@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.profiler.worker.agent import Agent, error_kind
-from pytest_modelperf.profiler.worker.meter import throttled_ns
-from pytest_modelperf.profiler.worker.process import choose_processors
+from pytest_modelperf.profiler.worker.process import choose_processors, throttled_ns
 from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from pytest_modelperf.profiler.worker.timing import (
     Taken,

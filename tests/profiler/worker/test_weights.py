@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_modelperf.profiler.worker.weights import describe_spans, move_spans
+from pytest_modelperf.profiler.worker.sessions import describe_spans, move_spans
 
 Array: TypeAlias = npt.NDArray[np.generic]
 

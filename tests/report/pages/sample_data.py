@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from pytest_modelperf.report.picture.entry import picture_entry
+from pytest_modelperf.report.picture.drawn import picture_entry
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 
 # What JSON holds: the pages read it, and tests look into it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf.graph.phases import GenerationPhase, Phase
+from pytest_modelperf.graph.structure import GenerationPhase, Phase
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio
 from pytest_modelperf.sweep.records import Configuration, SweepPoint, SweetSpot, find_sweet_spot

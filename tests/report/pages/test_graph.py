@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_modelperf.report.picture.entry import picture_entry
+from pytest_modelperf.report.picture.drawn import picture_entry
 from pytest_modelperf.report.picture.records import Box, Picture
 from tests.report.pages import sample_data
 from tests.report.pages.conftest import OpenData

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from pytest_modelperf import trace
-from pytest_modelperf.tracing.profile_trace import dump_trace
+from pytest_modelperf.tracing.chrome_trace import dump_trace
 from pytest_modelperf.tracing.program_trace import Trace
 from pytest_modelperf.tracing.records import Category, Span
 from tests.report.pages.browser import new_context

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from pytest_modelperf.report.picture.drawn import MOST_BOXES, render_mermaid
 from pytest_modelperf.report.picture.layout import SeenBox, seen_boxes
-from pytest_modelperf.report.picture.mermaid import MOST_BOXES, render_mermaid
 from pytest_modelperf.report.picture.records import Box, BoxState, Picture
 
 _CHAIN = tuple(

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 from inline_snapshot import snapshot
 
+from pytest_modelperf.report.picture.drawn import render_svg
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
-from pytest_modelperf.report.picture.svg import render_svg
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
