@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pytest_modelperf.report.charts import BarChart, BarSeries, series_of
+from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries, series_of
 from pytest_modelperf.report.model import Report, Sheet
 from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.whatif.records import Level, WhatIf
 from pytest_modelperf.whatif.report import level_sheet
 
-_MOST_BARS = 20
 _ROW = "row"
 
 
@@ -70,7 +69,7 @@ def _time_chart(
     """Return the longest times in the first case, with a series for each level."""
     case = whatif.cases[0]
     base = read(case.unchanged)
-    longest = sorted(base, key=lambda name: -(base[name] or 0.0))[:_MOST_BARS]
+    longest = sorted(base, key=lambda name: -(base[name] or 0.0))[:MOST_BARS]
     known = {row.static.id: row.static.name for row in case.layers if row.static is not None}
     series = tuple(
         BarSeries(level.title, tuple(read(level).get(name) for name in longest))

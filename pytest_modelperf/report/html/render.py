@@ -124,12 +124,10 @@ def _read(paths: Sequence[Path]) -> list[str]:
 # -- the packages that only the HTML report needs
 
 
-_PACKAGES = ("plotly", "jinja2")
-
-
-def check_html_extra(option: str) -> None:
+def check_html_extra(option: str, *, needs_plotly: bool = True) -> None:
     """Raise UsageError if a page could not be made, before any measurement for it."""
-    if any(find_spec(name) is None for name in _PACKAGES):
+    packages = ("plotly", "jinja2") if needs_plotly else ("jinja2",)
+    if any(find_spec(name) is None for name in packages):
         raise UsageError(
-            f"{option} needs {' and '.join(_PACKAGES)}: pip install 'pytest-modelperf[report]'"
+            f"{option} needs {' and '.join(packages)}: pip install 'pytest-modelperf[report]'"
         )
