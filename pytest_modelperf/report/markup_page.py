@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pytest_modelperf.report.model import On
 from pytest_modelperf.report.page import NO_BREAK, Page, TextStyle
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import Column, Table, map_figures
 
 _LEFT, _RIGHT = (f"text-align: {side}; padding: 0 0.5em" for side in ("left", "right"))
 # Colours that are readable on both white and black.
@@ -69,7 +69,7 @@ class MarkupPage(Page):
         row_styles: Sequence[str] = (),
     ) -> None:
         """Add the first of the tables, which is the widest."""
-        table = tables[0]
+        table = map_figures(tables[0], self._typeset)
         if table.title:
             self._blocks.append(
                 f'<div style="{_css("bold")}; margin-top: 0.8em">{escape(table.title)}</div>'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -16,13 +15,12 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
 from pytest_modelperf.report.model import Drawn, Link, Report
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import printable, typeset
 from pytest_modelperf.text.site import page_url
 from pytest_modelperf.text.version import __version__
 
 _TEMPLATE = Path(__file__).with_name("template.html")
 # The sign of a number, which no letter or digit is in front of.
-_HYPHEN = re.compile(r"(?<![^\s(])-(?=[0-9])")
 _DOCS = Link("how to read this page", page_url("html-report"))
 
 
@@ -71,11 +69,6 @@ def render_page(report: Report) -> str:
         data=pack(dump_data(shared)),
         packed_cases=packed_cases,
     )
-
-
-def typeset(text: str) -> str:
-    """Return the text with the signs that the charts have: a minus and an arrow."""
-    return _HYPHEN.sub("\N{MINUS SIGN}", text).replace(" -> ", " → ")
 
 
 def _pack_cases(
