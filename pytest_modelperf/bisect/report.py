@@ -166,7 +166,7 @@ def _describe_answer(bisect: Bisect) -> str:
         return f"inconclusive: {both} cannot be compared" if is_open else f"{both} {answer}"
     change = f"{describe_change(ends)}, allowed {100 * bisect.tolerance:+.4g} %"
     if search.verdict is Verdict.INCONCLUSIVE:
-        return f"inconclusive: whether {bad} is slower than {good} is not shown: {change}"
+        return f"inconclusive: whether {bad} is slower than {good} is not decided: {change}"
     if search.verdict is Verdict.IMPROVED:
         return f"{bad} is faster than {good}: {change}"
     return f"{bad} is not slower than {good}: {change}"

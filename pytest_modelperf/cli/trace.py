@@ -284,7 +284,7 @@ def trace(
     if options.html_file is not None:
         from pytest_modelperf.report.html.render import check_html_extra
 
-        check_html_extra("--html")
+        check_html_extra("--html", needs_plotly=False)
     if hook_action is not None:
         if has_totals_option:
             raise UsageError("--hook takes no other option: leave the others out.")

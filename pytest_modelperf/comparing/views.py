@@ -11,12 +11,11 @@ from pytest_modelperf.comparing.report import metric_sheet
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.model_names import name_models
-from pytest_modelperf.report.charts import BarChart, series_of
+from pytest_modelperf.report.charts import MOST_BARS, BarChart, series_of
 from pytest_modelperf.report.model import Report, Sheet
 from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.report.tables import Cell
 
-_MOST_BARS = 20
 _PERCENT = 100.0
 _LAYER_COLUMNS = (
     *("case", "id_before", "id_now", "name", "op_type", "before_ms", "now_ms"),
@@ -123,7 +122,7 @@ def _change_interval(metric: Metric) -> tuple[float, float] | None:
 def _layer_chart(comparison: Comparison) -> BarChart:
     """Return the layers that changed most in the case that changed most, before and now."""
     case = _worst_case(comparison)
-    layers = sorted(case.layers, key=_moved)[:_MOST_BARS]
+    layers = sorted(case.layers, key=_moved)[:MOST_BARS]
     series = (
         series_of("before", layers, lambda change: _ms(change.before)),
         series_of("now", layers, lambda change: _ms(change.after)),
@@ -144,7 +143,7 @@ def _type_chart(comparison: Comparison) -> BarChart:
 
     kinds = sorted(
         case.layer_types, key=lambda change: -max(amount(change, at) or 0.0 for at in (0, 1))
-    )[:_MOST_BARS]
+    )[:MOST_BARS]
     series = (
         series_of("before", kinds, lambda change: amount(change, 0)),
         series_of("now", kinds, lambda change: amount(change, 1)),

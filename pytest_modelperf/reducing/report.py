@@ -344,7 +344,7 @@ def _headline(found: Reduction) -> str:
         f"{format_change(whole)}{interval_clause(whole)}, allowed {100 * found.tolerance:+.4g} %"
     )
     if found.verdict is Verdict.INCONCLUSIVE:
-        return f"inconclusive: whether it is slower is not shown: {change}"
+        return f"inconclusive: whether it is slower is not decided: {change}"
     if found.verdict is not Verdict.REGRESSED:
         return f"not slower: {change}"
     if found.written is None:

@@ -29,6 +29,8 @@ _WIDTH, _BAR, _GAP, _HEAD = 860, 14, 8, 24
 _LETTER, _MOST_LETTERS = 7.0, 40
 _LABEL, _TAIL = 290, 80
 _MINUS = "\N{MINUS SIGN}"
+# More bars are not looked at one by one.
+MOST_BARS = 20
 # From here on, a number has a prefix.
 _LARGE = 10_000
 

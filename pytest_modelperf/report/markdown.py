@@ -142,6 +142,10 @@ class MarkdownPage(Page):
             summary = f"<details><summary>{escape_markdown(title)}</summary>"
             self._blocks.append("\n\n".join([summary, *inside, "</details>"]))
 
+    def _typeset(self, text: str) -> str:
+        """Keep the signs of a keyboard: Markdown is searched and copied as text."""
+        return text
+
     def line(self, text: str, style: str = "") -> None:
         shown = escape_markdown(text.replace(NO_BREAK, " "))
         if not shown:

@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class Views(Struct, frozen=True):
-    """The ways to look at a record: its report, and tables and charts by their names.
+    """The ways to look at a result: its report, and charts and tables by their names.
 
     The first of each is the usual one. A chart may have no bars.
     """
 
     report: Callable[[], Report]
-    sheets: Mapping[str, Callable[[], Sheet]]
     charts: Mapping[str, Callable[[], BarChart]]
+    sheets: Mapping[str, Callable[[], Sheet]] = {}
 
 
 @singledispatch
@@ -38,29 +38,20 @@ def views_of(record: object) -> Views | None:  # noqa: ARG001  # the registered 
     return None
 
 
-class Shown(Struct, frozen=True):
-    """A record that a notebook shows as a chart, with its report folded below.
+class Viewed:
+    """A result that a notebook shows as a chart, with its report folded below."""
 
-    `pytest_modelperf.api` knows the views of all records, so import it first.
-    """
-
-    def frame(self, of: str | None = None) -> pd.DataFrame:
-        """Return a table as a data frame of pandas, such as `"layers"`. By default the first.
-
-        Raises UsageError for another name, which lists all, or if pandas is not installed.
-        """
-        from pytest_modelperf.report.charts import make_frame
-
-        return make_frame(_named(self, self._views().sheets, "table", of)())
+    __slots__ = ()
 
     def figure(self, of: str | None = None) -> Any:  # noqa: ANN401  # of a library without types
         """Return a chart, such as `"layers"`, as a figure of plotly or matplotlib.
 
-        Raises UsageError for another name, which lists all, or if neither is installed.
+        By default the first. Raises UsageError for another name, which lists all, or if neither
+        library is installed.
         """
         from pytest_modelperf.report.charts import make_figure
 
-        return make_figure(_named(self, self._views().charts, "chart", of)())
+        return make_figure(named_view(self._views().charts, "chart", of)())
 
     def html(self) -> str:
         """Return the page for a browser, as `--html` writes it.
@@ -69,13 +60,17 @@ class Shown(Struct, frozen=True):
         """
         from pytest_modelperf.report.html.render import check_html_extra, render_page
 
-        check_html_extra("html()")
-        return render_page(self._views().report())
+        report = self._views().report()
+        check_html_extra(
+            "html()", needs_plotly=report.drawn is not None and report.drawn.drawings.needs_plotly
+        )
+        return render_page(report)
 
     def _repr_html_(self) -> str | None:
         """Return the first chart with bars, and the report folded below, or None without views."""
-        views = views_of(self)
-        if views is None:
+        try:
+            views = self._views()
+        except UsageError:
             return None
         # Imported here: every module of records imports this one, and few records are shown in a
         # notebook.
@@ -96,6 +91,26 @@ class Shown(Struct, frozen=True):
         return f"<div>{draw_chart(first)}{folded}</div>\n"
 
     def _views(self) -> Views:
+        """Return the views. Raise UsageError if there are none yet."""
+        raise NotImplementedError
+
+
+class Shown(Viewed, Struct, frozen=True):
+    """A record with views and tables.
+
+    `pytest_modelperf.api` knows the views of all records, so import it first.
+    """
+
+    def frame(self, of: str | None = None) -> pd.DataFrame:
+        """Return a table as a data frame of pandas, such as `"layers"`. By default the first.
+
+        Raises UsageError for another name, which lists all, or if pandas is not installed.
+        """
+        from pytest_modelperf.report.charts import make_frame
+
+        return make_frame(named_view(self._views().sheets, "table", of)())
+
+    def _views(self) -> Views:
         views = views_of(self)
         if views is None:
             raise UsageError(
@@ -105,12 +120,13 @@ class Shown(Struct, frozen=True):
         return views
 
 
-def _named(record: object, known: Mapping[str, T], what: str, name: str | None) -> T:
+def named_view(known: Mapping[str, T], what: str, name: str | None) -> T:
+    """Return the view of that name, by default the first. Raise UsageError for another name."""
     if name is None:
         name = next(iter(known))
     if name not in known:
         raise UsageError(
-            f"a {type(record).__name__.lower()} has no {what} {printable(str(name))!r}."
+            f"there is no {what} {printable(str(name))!r}."
             f"{suggestion(str(name), known)} There are: {', '.join(known)}."
         )
     return known[name]

@@ -21,12 +21,13 @@ from pytest_modelperf.report.tables import (
     Table,
     column_widths,
     fit_table,
+    map_figures,
     map_texts,
     split_table,
     table_width,
     with_bars,
 )
-from pytest_modelperf.text.escaping import encodable
+from pytest_modelperf.text.escaping import encodable, typeset
 from pytest_modelperf.text.words import cut_middle, display_width
 
 # A word of a command, quoted parts included.
@@ -157,6 +158,9 @@ class Page:
         parts = text.split(NO_BREAK)
         return NO_BREAK.join(encodable(part, self._style.encoding) for part in parts)
 
+    def _typeset(self, text: str) -> str:
+        return typeset(text, self._style.encoding)
+
     def _colored(self, text: str, style: str) -> str:
         text = text.replace(NO_BREAK, " ").rstrip()
         codes = ";".join(_CODES[word] for word in style.split())
@@ -185,7 +189,7 @@ class Page:
 
     def sentence(self, text: str, indent: int = 2, style: str = "") -> None:
         """Add an item in which numbers stay on one line with their units."""
-        self.item(_UNIT.sub(NO_BREAK, text), indent, style)
+        self.item(_UNIT.sub(NO_BREAK, self._typeset(text)), indent, style)
 
     @property
     def width(self) -> int:
@@ -208,7 +212,7 @@ class Page:
             # A character that the stream cannot encode needs more columns, as `\xe9` does.
             return self._encodable(cut_middle(text, _LONGEST_TEXT))
 
-        shown = [map_texts(table, show) for table in tables]
+        shown = [map_texts(map_figures(table, self._typeset), show) for table in tables]
         chosen = next((table for table in shown if table_width(table) <= width), shown[-1])
         for part in split_table(chosen, width):
             fitted = fit_table(part, width)
@@ -331,7 +335,7 @@ class MarkupPage(Page):
         row_styles: Sequence[str] = (),
     ) -> None:
         """Add the first of the tables, which is the widest."""
-        table = tables[0]
+        table = map_figures(tables[0], self._typeset)
         if table.title:
             self._blocks.append(
                 f'<div style="{_css("bold")}; margin-top: 0.8em">{escape(table.title)}</div>'

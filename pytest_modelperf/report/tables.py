@@ -128,6 +128,21 @@ def map_texts(table: Table, change: Callable[[str], str]) -> Table:
     )
 
 
+def map_figures(table: Table, change: Callable[[str], str]) -> Table:
+    """Change each text of the table and its caption that is not a name."""
+
+    def changed(cells: Sequence[str]) -> tuple[str, ...]:
+        pairs = zip(table.columns, cells, strict=True)
+        return tuple(cell if column.is_name else change(cell) for column, cell in pairs)
+
+    return replace(
+        table,
+        rows=tuple(map(changed, table.rows)),
+        total=None if table.total is None else changed(table.total),
+        caption=change(table.caption),
+    )
+
+
 def select_columns(table: Table, indexes: Iterable[int]) -> Table:
     """Return the table with only these columns, and a caption that explains only these."""
     kept = list(indexes)

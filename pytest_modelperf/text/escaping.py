@@ -14,10 +14,13 @@ _RUNNER_COMMAND = (
     r"|(?<=#)#(?=\w*\[)"
 )
 
+# The hyphen before a negative number. In a name it follows other characters.
+_HYPHEN = re.compile(r"(?<![^\s(])-(?=[0-9])")
+
 # For streams that cannot encode one of these. Replacements that include blanks keep the width, so
 # columns stay aligned.
 _PLAIN = {
-    " … ": "...", "…": "~", " ± ": " +-", "±": "+-", " → ": " ->", "→": "->", "─": "-",
+    " … ": "...", "…": "~", " ± ": " +-", "±": "+-", " → ": " ->", "→": "->", "─": "-", "−": "-",
     **dict(zip("▁▂▃▄▅▆▇█", "12345678", strict=True)),
 }  # fmt: skip
 
@@ -55,6 +58,12 @@ def encodable(text: str, encoding: str) -> str:
             text = text.replace(sign, plain)
         return text.encode(encoding, "backslashreplace").decode(encoding)
     return text
+
+
+def typeset(text: str, encoding: str = "utf-8") -> str:
+    """Return the text with a minus sign and an arrow, if a stream can write them."""
+    shown = _HYPHEN.sub("−", text).replace(" -> ", " → ")
+    return shown if encodable(shown, encoding) == shown else text
 
 
 def encoding_of(stream: TextIO) -> str:

@@ -18,6 +18,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import STDOUT, check_output, written_text
 from pytest_modelperf.labels import add_recorder, remove_recorder
 from pytest_modelperf.profiler.worker.working_folder import WorkingFolder
+from pytest_modelperf.report.notebook import Viewed
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
+    from pytest_modelperf.report.notebook import Views
     from pytest_modelperf.tracing.frames import Frames
 
 Format = Literal["chrome", "frame"]
@@ -94,7 +96,7 @@ def trace(
     return Trace(None if file is None else Path(file).absolute(), wanted, operator_limit)
 
 
-class Trace:
+class Trace(Viewed):
     """The trace of a program, recorded inside its `with` statement and read after it."""
 
     # A process has one ONNX Runtime, and so one active trace.
@@ -278,9 +280,16 @@ class Trace:
             )
         return self._recording
 
-    def frame(self) -> pd.DataFrame:
-        """Return a row for each span, sorted by start."""
-        return self.frames().frame()
+    def frame(self, of: str = "spans") -> pd.DataFrame:
+        """Return a row for each span, sorted by start, or another table, such as `"layers"`."""
+        return self.frames().frame(of)
+
+    def _views(self) -> Views:
+        from pytest_modelperf.tracing.views import trace_views
+
+        recording = self._ended()
+        name = "" if self._file is None else self._file.name
+        return trace_views(name, recording.events, lambda: self.notes)
 
     def where(self, column: str, value: object) -> Frames:
         """Return only the spans with this value in a column of `frame()`."""

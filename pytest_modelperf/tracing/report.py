@@ -60,7 +60,7 @@ def trace_report(
     ]
     is_single = len(sections) == 1
     return Report(
-        title="trace" if page is None else f"{page.name}: trace",
+        title=f"{page.name}: trace" if page is not None and page.name else "trace",
         subject=sections[0].title if is_single else "",
         blocks=sections[0].blocks if is_single else tuple(sections),
         closing=(*lines_of(notes, "note", Tone.UNSURE), *_timeline_lines(page)),

@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.shown.conditions import describe_engine, describe
 from pytest_modelperf.profiler.shown.drawn import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
-from pytest_modelperf.report.charts import BarChart, BarSeries, series_of
+from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries, series_of
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
     Drawn,
@@ -433,7 +433,6 @@ def _ratio_cells(ratio: Ratio | None) -> tuple[Cell, ...]:
     return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
 
 
-_MOST_BARS = 20
 _ROW = "row"
 
 
@@ -493,7 +492,7 @@ def _time_chart(
     """Return the longest times in the first case, with a series for each level."""
     case = whatif.cases[0]
     base = read(case.unchanged)
-    longest = sorted(base, key=lambda name: -(base[name] or 0.0))[:_MOST_BARS]
+    longest = sorted(base, key=lambda name: -(base[name] or 0.0))[:MOST_BARS]
     known = {row.static.id: row.static.name for row in case.layers if row.static is not None}
     series = tuple(
         BarSeries(level.title, tuple(read(level).get(name) for name in longest))

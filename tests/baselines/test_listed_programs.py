@@ -78,7 +78,7 @@ def test_a_changed_program_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "2 of 3 baselines" in result.out
     text = " ".join(result.out.split())
     assert f"changed {TEST}" in text
-    assert "commit aaaaaaaaaaaa -> bbbbbbbbbbbb; p50 17.25 ms -> 20.50 ms" in text
+    assert "commit aaaaaaaaaaaa → bbbbbbbbbbbb; p50 17.25 ms → 20.50 ms" in text
     assert "new test_new.py::test_new" in text
     assert "test_same" not in text
 
@@ -91,7 +91,7 @@ def test_a_changed_program_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
             seen_of({"reader.py": b"1"}, distributions={"magika": "1.0.3", "onnx": "1.19.0"}),
             "now imports magika 1.0.3, now imports onnx 1.19.0; other content of reader.py",
         ),
-        (seen_of({"reader.py": b""}, python="3.12.1"), "Python 3.11.9 -> 3.12.1"),
+        (seen_of({"reader.py": b""}, python="3.12.1"), "Python 3.11.9 → 3.12.1"),
         (
             seen_of({"reader.py": b""}, models=(seen_model("rec.onnx", "rec.onnx", b"1"),)),
             "other content of rec.onnx",

@@ -112,7 +112,7 @@ def test_a_new_model_says_how_its_figures_changed(folder: Path) -> None:
     put(folder, make_recording(BOTH, version=2))
     assert lines(folder) == snapshot(
         [
-            "changed models--encoder: new model 6b86b273ff34 -> d4735e3a265e; p50 +99.8 %",
+            "changed models--encoder: new model 6b86b273ff34 → d4735e3a265e; p50 +99.8 %",
             "  (b1-c1, b8-c2); MACs +100.0 % (b1-c1, b8-c2); twin changed; also Conv MACs",
         ]
     )
@@ -134,14 +134,14 @@ def test_a_figure_that_fell_to_0_is_not_the_worst(folder: Path) -> None:
         return replace(baseline, model=replace(baseline.model, cases=cases))
 
     line = " ".join(line_of(folder, changed))
-    assert line.index("+100.0 %") < line.index("-100.0 %")
+    assert line.index("+100.0 %") < line.index("−100.0 %")
 
 
 def test_a_case_that_was_not_recorded_of_the_new_model_is_named(folder: Path) -> None:
     put(folder, make_recording(("b8-c2",), version=2))
     assert lines(folder) == snapshot(
         [
-            "changed models--encoder: new model 6b86b273ff34 -> d4735e3a265e; b1-c1 recorded",
+            "changed models--encoder: new model 6b86b273ff34 → d4735e3a265e; b1-c1 recorded",
             "  of an older model; p50 +99.8 % (b8-c2); MACs +100.0 % (b8-c2); twin changed;",
             "  also Conv MACs",
         ]
@@ -229,8 +229,8 @@ def test_another_machine_and_engine_are_named(folder: Path) -> None:
     assert line_of(folder, upgraded) == snapshot(
         [
             "changed models--encoder: same model; p50 0 % (b1-c1, b8-c2); runtime onnxruntime",
-            "  1.31.1 -> onnxruntime 1.32.0; no longer measured on linux-arm64-graviton3-4c;",
-            "  processor of linux-x86_64-zen4-2c AMD EPYC 9R14 -> AMD EPYC 9R45",
+            "  1.31.1 → onnxruntime 1.32.0; no longer measured on linux-arm64-graviton3-4c;",
+            "  processor of linux-x86_64-zen4-2c AMD EPYC 9R14 → AMD EPYC 9R45",
         ]
     )
 
@@ -244,7 +244,7 @@ def test_counts_that_changed_with_the_model_the_same_are_told_first(folder: Path
     assert line_of(folder, changed) == snapshot(
         [
             "changed models--encoder: counts changed although the model is the same (b1-c1):",
-            "  this is not what a recording writes; same model; MACs -99.9 % (b1-c1)",
+            "  this is not what a recording writes; same model; MACs −99.9 % (b1-c1)",
         ]
     )
 
@@ -263,7 +263,7 @@ def test_another_version_may_count_differently(folder: Path) -> None:
     assert line_of(folder, changed) == snapshot(
         [
             "changed models--encoder: counts changed although the model is the same (b1-c1):",
-            "  another version recorded it, onnx 1.23.2 -> 1.24.0; same model; also",
+            "  another version recorded it, onnx 1.23.2 → 1.24.0; same model; also",
             "  elementwise ops",
         ]
     )

@@ -120,14 +120,14 @@ def test_more_work_is_found_without_more_than_one_round_of_each_step() -> None:
     assert shown(found).splitlines()[1:10] == snapshot(
         [
             "commit c5: Change 5",
-            "c5 against c4: 1 inference of rec.onnx more (2 -> 3)",
+            "c5 against c4: 1 inference of rec.onnx more (2 → 3)",
             "",
-            "step  commit  answer  against  work                limit  time  subject",
-            "────────────────────────────────────────────────────────────────────────",
-            "   1  c8      bad     c0       inferences 2 -> 3  +0.0 %   0 s  Change 8",
-            "   2  c4      good    c0       inferences 2 -> 2  +0.0 %   0 s  Change 4",
-            "   3  c6      bad     c0       inferences 2 -> 3  +0.0 %   0 s  Change 6",
-            "   4  c5      bad     c0       inferences 2 -> 3  +0.0 %   0 s  Change 5",
+            "step  commit  answer  against  work               limit  time  subject",
+            "───────────────────────────────────────────────────────────────────────",
+            "   1  c8      bad     c0       inferences 2 → 3  +0.0 %   0 s  Change 8",
+            "   2  c4      good    c0       inferences 2 → 2  +0.0 %   0 s  Change 4",
+            "   3  c6      bad     c0       inferences 2 → 3  +0.0 %   0 s  Change 6",
+            "   4  c5      bad     c0       inferences 2 → 3  +0.0 %   0 s  Change 5",
         ]
     )
 

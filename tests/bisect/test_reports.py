@@ -65,7 +65,7 @@ def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
     found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
     assert shown(found) == snapshot("""\
 models/encoder.onnx b1-c1 on engine: slower since engine 1.5 or a version before it
-1.3: 0 % (99.82 % interval -0.5 … +0.5 %) against 1.0; 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.0
+1.3: 0 % (99.82 % interval −0.5 … +0.5 %) against 1.0; 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.0
 1.4 between them could not be judged: the step may be there, too
 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.3
 
@@ -73,7 +73,7 @@ step  version  answer  against       p50   change        interval   limit  round
 ───────────────────────────────────────────────────────────────────────────────────────
    1  1.8      bad     1.0      2.200 ms  +10.0 %  +9.5 … +10.5 %  +3.0 %           0 s
    2  1.4      failed  1.0                                         +4.9 %           0 s
-   3  1.3      good    1.0      2.000 ms      0 %   -0.5 … +0.5 %  +4.9 %           0 s
+   3  1.3      good    1.0      2.000 ms      0 %   −0.5 … +0.5 %  +4.9 %           0 s
    4  1.5      bad     1.0      2.200 ms  +10.0 %  +9.5 … +10.5 %  +4.9 %           0 s
    5  1.5      bad     1.3      2.200 ms  +10.0 %  +9.5 … +10.5 %  +3.0 %           0 s
 
@@ -94,7 +94,7 @@ def test_several_regressions_are_all_named() -> None:
     assert shown(found).splitlines()[:5] == snapshot(
         [
             "models/encoder.onnx b1-c1 on engine: slower since engine 1.2, engine 1.5",
-            "1.1: 0 % (99.97 % interval -0.5 … +0.5 %) against 1.0; 1.2: +10.0 % (99.97 % interval +9.5 … +10.5 %) against 1.0",
+            "1.1: 0 % (99.97 % interval −0.5 … +0.5 %) against 1.0; 1.2: +10.0 % (99.97 % interval +9.5 … +10.5 %) against 1.0",
             "1.2: +10.0 % (99.97 % interval +9.5 … +10.5 %) against 1.1",
             "1.4: +10.0 % (99.89 % interval +9.5 … +10.5 %) against 1.0; 1.5: +25.0 % (99.89 % interval +24.4 … +25.6 %) against 1.0",
             "1.5: +13.6 % (99.89 % interval +13.1 … +14.2 %) against 1.4",
@@ -109,21 +109,21 @@ def test_several_regressions_are_all_named() -> None:
             [2.0, 2.5, 2.01],
             set[str](),
             snapshot(
-                "models/encoder.onnx b1-c1 on engine: engine 1.2 is not slower than 1.0: +0.5 % (99.7 % interval -0.0 … +1.0 %), allowed +3 %"
+                "models/encoder.onnx b1-c1 on engine: engine 1.2 is not slower than 1.0: +0.5 % (99.7 % interval −0.0 … +1.0 %), allowed +3 %"
             ),
         ),
         (
             [2.0, 2.0, 1.5],
             set[str](),
             snapshot(
-                "models/encoder.onnx b1-c1 on engine: engine 1.2 is faster than 1.0: -25.0 % (99.7 % interval -25.4 … -24.6 %), allowed +3 %"
+                "models/encoder.onnx b1-c1 on engine: engine 1.2 is faster than 1.0: −25.0 % (99.7 % interval −25.4 … −24.6 %), allowed +3 %"
             ),
         ),
         (
             [2.0, 2.0, 2.5],
             {"1.2"},
             snapshot(
-                "models/encoder.onnx b1-c1 on engine: inconclusive: whether engine 1.2 is slower than 1.0 is not shown: +25.0 % (99.7 % interval +24.4 … +25.6 %), allowed +3 %"
+                "models/encoder.onnx b1-c1 on engine: inconclusive: whether engine 1.2 is slower than 1.0 is not decided: +25.0 % (99.7 % interval +24.4 … +25.6 %), allowed +3 %"
             ),
         ),
     ],
@@ -155,7 +155,7 @@ def test_a_version_that_stays_open_is_named() -> None:
     assert [line for line in text.splitlines() if "1.2" in line] == snapshot(
         [
             "1.2 between them could not be judged: the step may be there, too",
-            "   2  1.2      inconclusive  1.0      2.000 ms      0 %   -0.5 … +0.5 %  +4.9 %           0 s",
+            "   2  1.2      inconclusive  1.0      2.000 ms      0 %   −0.5 … +0.5 %  +4.9 %           0 s",
             "note: still inconclusive with more time: 1.2; --max-seconds gives each step more",
         ]
     )

@@ -834,7 +834,7 @@ def test_compare_tells_its_verdict_first_and_by_its_exit_code(wider: str) -> Non
     ):
         done = compared(before, after)
         assert done.exit_code == code
-        assert done.out.splitlines()[0] == f"{before} -> {after}: {verdict}"
+        assert done.out.splitlines()[0] == f"{before} → {after}: {verdict}"
     assert compared("linear.onnx", "nowhere.onnx").exit_code == 2
     assert compared("linear.onnx", "relu.onnx").exit_code == 2
 
@@ -848,7 +848,7 @@ def test_compare_tells_models_of_one_name_apart_by_their_folders(tmp_path: Path)
         *("compare", str(tmp_path / "old/linear.onnx"), str(tmp_path / "new/linear.onnx")),
         *("--static", "--dim", "seq=64", "--markdown", str(markdown)),
     )
-    assert result.out.startswith("old/linear.onnx -> new/linear.onnx: ")
+    assert result.out.startswith("old/linear.onnx → new/linear.onnx: ")
     assert markdown.read_text("utf-8").startswith("### old/linear.onnx -&#62; new/linear.onnx: ")
 
 
@@ -883,7 +883,7 @@ def test_compare_writes_json_beside_its_text(wider: str, tmp_path: Path) -> None
     target = tmp_path / "c.json"
     arguments = ("compare", "linear.onnx", wider, "--static", "--dim", "seq=64")
     result = run(*arguments, "--json", str(target))
-    assert result.out.startswith("linear.onnx -> wider.onnx: regressed\n")
+    assert result.out.startswith("linear.onnx → wider.onnx: regressed\n")
     assert json.loads(target.read_text())["verdict"] == "regressed"
 
 

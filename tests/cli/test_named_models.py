@@ -71,7 +71,7 @@ def test_functions_are_compared_with_files_and_with_each_other(project: Path) ->
     wide = f"{module(project)}:wide"
     done = run("compare", "dense.onnx", wide, "--static")
     assert done.exit_code == 1
-    assert "dense.onnx -> wide.onnx: regressed" in done.out
+    assert "dense.onnx → wide.onnx: regressed" in done.out
     assert run("compare", wide, wide, "--static").exit_code == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections import defaultdict
 from io import StringIO
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.tracing.frames import Frames
 from pytest_modelperf.tracing.totals import TRACE_TOTALS
 from tests.support.command import refusal, run
 from tests.support.ort_profiles import (
@@ -312,3 +314,13 @@ def test_a_page_has_the_totals_and_the_timeline(profile: Path, tmp_path: Path) -
     assert 'id="plotly"' not in html
     alone = run("trace", str(profile), "--html", "-")
     assert alone.out == html
+
+
+def test_the_page_of_a_trace_needs_no_library_of_charts(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert run("trace", str(profile), "--html", "-").exit_code == 0
+    assert "<!doctype html>" in Frames.read(profile).html()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert "--html needs jinja2: pip install" in refusal("trace", str(profile), "--html", "-")

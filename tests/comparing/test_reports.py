@@ -68,7 +68,7 @@ def text(*cases: CaseComparison, width: int | None = 80) -> str:
 
 def test_a_regression_at_80_columns() -> None:
     assert text(SLOWER) == snapshot("""\
-encoder.onnx -> encoder2.onnx: regressed
+encoder.onnx → encoder2.onnx: regressed
 on onnxruntime 1.31.1
 
 b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed
@@ -84,16 +84,16 @@ params          25.61 M    25.61 M      0 %                       0 %  passed
 peak activa…  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
-layer type   count  before    now  change       interval  explains
-───────────────────────────────────────────────────────────────────────────────
-Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08
-Add             16    2.21   2.22   +0.01  -0.08 … +0.10
-layout                2.58   2.55   -0.03  -0.12 … +0.06
+layer type  count  before    now  change       interval  explains
+──────────────────────────────────────────────────────────────────────────────
+Conv           53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu           49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 → 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul          1    1.20   1.19   −0.01  −0.10 … +0.08
+Add            16    2.21   2.22   +0.01  −0.08 … +0.10
+layout               2.58   2.55   −0.03  −0.12 … +0.06
 
-total                26.10  29.18   +3.08
+total               26.10  29.18   +3.08
 
 layers that explain most, in ms
 layer             before   now  change       interval  explains
@@ -104,7 +104,7 @@ layer4/Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
 
 why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
 why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
-why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+why: no ReorderOutput kernels put in by the engine any more, 2 before: −0.03 ms
 how: 9 rounds as a duet, 2.1 s
 outputs: the output is equal on the same inputs
 """)
@@ -112,7 +112,7 @@ outputs: the output is equal on the same inputs
 
 def test_a_regression_at_160_columns() -> None:
     assert text(SLOWER, width=160) == snapshot("""\
-encoder.onnx -> encoder2.onnx: regressed
+encoder.onnx → encoder2.onnx: regressed
 on onnxruntime 1.31.1
 
 b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency
@@ -127,16 +127,16 @@ params              25.61 M    25.61 M      0 %                       0 %  passe
 peak activations  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
-layer type   count  before    now  change       interval  explains
-───────────────────────────────────────────────────────────────────────────────
-Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08
-Add             16    2.21   2.22   +0.01  -0.08 … +0.10
-layout                2.58   2.55   -0.03  -0.12 … +0.06
+layer type  count  before    now  change       interval  explains
+──────────────────────────────────────────────────────────────────────────────
+Conv           53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu           49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 → 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul          1    1.20   1.19   −0.01  −0.10 … +0.08
+Add            16    2.21   2.22   +0.01  −0.08 … +0.10
+layout               2.58   2.55   −0.03  −0.12 … +0.06
 
-total                26.10  29.18   +3.08
+total               26.10  29.18   +3.08
 
 layers that explain most, in ms
 layer             type       before   now  change       interval  explains
@@ -147,7 +147,7 @@ layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  ne
 
 why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
 why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
-why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+why: no ReorderOutput kernels put in by the engine any more, 2 before: −0.03 ms
 how: 9 rounds as a duet, 2.1 s
 outputs: the output is equal on the same inputs
 """)
@@ -220,10 +220,10 @@ def test_a_difference_that_no_row_explains_alone_has_no_column_of_shares() -> No
 
 def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
     assert text(OPEN) == snapshot("""\
-encoder.onnx -> encoder2.onnx: inconclusive
+encoder.onnx → encoder2.onnx: inconclusive
 on onnxruntime 1.31.1
 
-b1-c1 inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed
+b1-c1 inconclusive: p95 latency +4.0 % (99 % interval −1.3 … +9.5 %), allowed
   +3 %
 this run could see p95 latency +4.1 % or more: give more time with --max-seconds
   16
@@ -231,7 +231,7 @@ this run could see p95 latency +4.1 % or more: give more time with --max-seconds
 metric          before        now   change       interval  allowed
 ────────────────────────────────────────────────────────────────────────────────
 p50 latency   3.304 ms   3.371 ms   +2.0 %  +0.4 … +2.9 %     +3 %  passed
-p95 latency   3.520 ms   3.660 ms   +4.0 %  -1.3 … +9.5 %     +3 %  inconclusive
+p95 latency   3.520 ms   3.660 ms   +4.0 %  −1.3 … +9.5 %     +3 %  inconclusive
 MACs           4.089 G    4.089 G      0 %                     0 %  passed
 params         25.61 M    25.61 M      0 %                     0 %  passed
 peak activ…  9.188 MiB  12.25 MiB  +33.3 %
@@ -239,8 +239,8 @@ peak activ…  9.188 MiB  12.25 MiB  +33.3 %
 time by layer type, in ms
 layer type  count  before    now  change         interval
 ───────────────────────────────────────────────────────────
-Conv           53   2.511  2.552  +0.041  -0.049 … +0.131
-layout              0.793  0.819  +0.026  -0.064 … +0.116
+Conv           53   2.511  2.552  +0.041  −0.049 … +0.131
+layout              0.793  0.819  +0.026  −0.064 … +0.116
 
 total               3.304  3.371  +0.067
 the difference is within the noise: no row explains it
@@ -257,21 +257,21 @@ logits                                3.1e-05   0.00042  1.000000
 
 def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> None:
     assert text(FASTER, SAME, BROKEN, BUDGET) == snapshot("""\
-encoder.onnx -> encoder2.onnx: over budget, 1 of 4 cases failed
+encoder.onnx → encoder2.onnx: over budget, 1 of 4 cases failed
 on onnxruntime 1.31.1
 
 case    verdict      decided by    p50 before   p50 now  change       interval
 ──────────────────────────────────────────────────────────────────────────────
-b4-c1   improved                     13.41 ms  12.29 ms  -8.4 %  -9.7 … -7.0 %
+b4-c1   improved                     13.41 ms  12.29 ms  −8.4 %  −9.7 … −7.0 %
 b1-c2   unchanged
 b64-c2  failed
 b8-c1   over budget  p95 14.21 ms
 
-b4-c1 improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %
+b4-c1 improved: p50 latency −8.4 % (99 % interval −9.7 … −7.0 %), allowed +3 %
 
 metric              before        now   change       interval  allowed
 ────────────────────────────────────────────────────────────────────────────────
-p50 latency       13.41 ms   12.29 ms   -8.4 %  -9.7 … -7.0 %     +3 %  improved
+p50 latency       13.41 ms   12.29 ms   −8.4 %  −9.7 … −7.0 %     +3 %  improved
 MACs               4.089 G    4.089 G      0 %                     0 %  passed
 params             25.61 M    25.61 M      0 %                     0 %  passed
 peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
@@ -279,12 +279,12 @@ peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
 time by layer type, in ms
 layer type  count  before    now  change       interval  explains
 ────────────────────────────────────────────────────────────────────
-Conv           53   12.01  10.92   -1.09  -1.18 … -1.00      97 %  <
-Gemm            1    1.40   1.37   -0.03  -0.12 … +0.06
+Conv           53   12.01  10.92   −1.09  −1.18 … −1.00      97 %  <
+Gemm            1    1.40   1.37   −0.03  −0.12 … +0.06
 
-total               13.41  12.29   -1.12
+total               13.41  12.29   −1.12
 
-why: 12 Conv+Relu fusions won (first: layer1.0/conv2): -1.09 ms, 97 %
+why: 12 Conv+Relu fusions won (first: layer1.0/conv2): −1.09 ms, 97 %
 how: 6 rounds as a duet, 1.4 s
 
 b64-c2 failed
@@ -313,7 +313,7 @@ note: the same model, engine and options
 
 def test_a_case_that_changed_nothing_says_why_nothing_was_measured() -> None:
     assert text(SAME) == snapshot("""\
-encoder.onnx -> encoder2.onnx: unchanged
+encoder.onnx → encoder2.onnx: unchanged
 on onnxruntime 1.31.1
 
 b1-c2 unchanged
@@ -482,7 +482,7 @@ def test_a_change_too_small_for_percent_is_a_number() -> None:
         exact("activation_bytes", 88_000_000, 87_999_996, gated=False),
     )
     shown = text(replace(SLOWER, metrics=metrics))
-    for row in ("1.500 k", "+1", "-4 B"):
+    for row in ("1.500 k", "+1", "−4 B"):
         assert f"  {'+' if row == '1.500 k' else ''}{row}" in shown
     assert "params: only tensors of a single value differ" in shown
 
@@ -492,7 +492,7 @@ def test_a_ratio_is_told_where_the_samples_are_too_few_for_the_times() -> None:
     known = latency("p50", 26.1, 26.1, PASSED, (0.946, 0.997))
     median = replace(known, before=None, after=None, measured_ratio=0.971)
     shown = text(replace(SLOWER, metrics=(median,)), width=160)
-    assert "b8-c2 passed: p50 latency -2.9 % (99 % interval -5.4 … -0.3 %), allowed +3 %" in shown
+    assert "b8-c2 passed: p50 latency −2.9 % (99 % interval −5.4 … −0.3 %), allowed +3 %" in shown
 
 
 def test_what_is_held_against_stored_times_is_not_called_a_duet() -> None:
@@ -702,7 +702,7 @@ def test_the_parts_that_changed_are_told_with_their_figures() -> None:
         "part: 1 LayerNormalization became 9 kernels (2 Add, Mul, ...): +0.024 ms "
         "(+0.010 … +0.029 ms), measured in place"
     ) in shown
-    assert "elsewhere: 0.000 ms (-0.090 … +0.080 ms), by the whole model" in shown
+    assert "elsewhere: 0.000 ms (−0.090 … +0.080 ms), by the whole model" in shown
     # Where layers were timed, the reasons tell of the parts.
     assert "part: " not in text(case, width=160)
 

@@ -106,7 +106,7 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
     for title, columns in shown.items():
         assert set(now[title]) - {"count"} <= set(columns)
     for line in (
-        r"Elu +(0 -> 1 +)?- ",
+        r"Elu +(0 → 1 +)?- ",
         r"why: ",
     ):
         for text in (SHOWN, compared.output):

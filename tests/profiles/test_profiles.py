@@ -824,7 +824,7 @@ def test_side_by_side_as_text() -> None:
     both = replace(before, cases=(*before.cases, *timed(9, cores=2).cases))
     found = put_side_by_side(named(both), named(after, "pruned", LATER))
     assert render_side_by_side(found, 2, TextStyle(100)) == snapshot("""\
-baseline -> pruned
+baseline → pruned
 baseline, kept 2026-01-31 12:05 UTC
 pruned, kept 2026-02-02 12:05 UTC
 The profiles did not take turns, so no change here is tested: runs of one model that are apart in
@@ -836,7 +836,7 @@ case   ms before  ms now  ratio  items/s before  items/s now  rounds differ by
 b1-c1      4.990   3.992  0.800           200.4        250.5      0.4 %, 0.4 %
 rounds differ by: the slowest from the fastest, in their medians, before and now
 
-model file: sha256 aaaaaaaaaaaa -> sha256 bbbbbbbbbbbb
+model file: sha256 aaaaaaaaaaaa → sha256 bbbbbbbbbbbb
 b1-c2 was measured in baseline only
 none of this is shown to be a change
 to know: modelperf compare OLD.onnx classifier.onnx --batch 1 --cores 1
@@ -844,20 +844,20 @@ to know: modelperf compare OLD.onnx classifier.onnx --batch 1 --cores 1
 time by layer type, in ms
 layer type         count  before    now  change
 ─────────────────────────────────────────────────
-Conv                   1   4.491  3.593  -0.898
-layout                     0.200  0.160  -0.040
-GlobalAveragePool      1   0.100  0.080  -0.020
-runtime overhead           0.100  0.080  -0.020
-Gemm                   1   0.097  0.078  -0.019
+Conv                   1   4.491  3.593  −0.898
+layout                     0.200  0.160  −0.040
+GlobalAveragePool      1   0.100  0.080  −0.020
+runtime overhead           0.100  0.080  −0.020
+Gemm                   1   0.097  0.078  −0.019
 Flatten                1   0.002  0.002   0.000
 
-total                      4.990  3.992  -0.998
+total                      4.990  3.992  −0.998
 
 layers that differ most, in ms
 layer             type    before    now  difference
 ───────────────────────────────────────────────────
-stem_convolution  Conv     4.491  3.593      -0.898
-ReorderInput      layout   0.200  0.160      -0.040
+stem_convolution  Conv     4.491  3.593      −0.898
+ReorderInput      layout   0.200  0.160      −0.040
 4 more rows: --top 0 shows all
 """)
 

@@ -35,14 +35,14 @@ def shown(found: Reduction, width: int | None = None) -> str:
 
 def test_the_report_says_what_is_slower_and_where_the_files_are() -> None:
     assert shown(make_reduction()) == snapshot("""\
-old.onnx -> new.onnx b8-c1: slower: +4.0 % (99.91 % interval +2.0 … +6.0 %), allowed +3 %; reduced to 1 kernel before and 3 after: 1 Relu became 3 kernels (Abs, Add, Mul)
+old.onnx → new.onnx b8-c1: slower: +4.0 % (99.91 % interval +2.0 … +6.0 %), allowed +3 %; reduced to 1 kernel before and 3 after: 1 Relu became 3 kernels (Abs, Add, Mul)
 with drawn weights: 0.5500 ms before, 1.200 ms after, 2.18 times as long
 written: reduced, with models of 733 B and 1.688 KiB; its README.md says what to type
 
 step  shown   kernels     before      after    change           interval   limit  time  what
 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-   1  open     1 -> 2  0.1000 ms  0.1000 ms       0 %      -2.0 … +2.0 %  +2.0 %   0 s  1 Relu became 2 kernels (Abs, Mul)
-   2  slower   1 -> 3  0.5600 ms   1.150 ms  +105.4 %  +103.4 … +107.4 %  +2.0 %   4 s  1 Relu became 3 kernels (Abs, Add, Mul)
+   1  open      1 → 2  0.1000 ms  0.1000 ms       0 %      −2.0 … +2.0 %  +2.0 %   0 s  1 Relu became 2 kernels (Abs, Mul)
+   2  slower    1 → 3  0.5600 ms   1.150 ms  +105.4 %  +103.4 … +107.4 %  +2.0 %   4 s  1 Relu became 3 kernels (Abs, Add, Mul)
 
 note: weights with many zeros are drawn with the same share of them
 note: 3 duets in 21.0 s; the chance of any wrong answer is at most 1 %
@@ -59,7 +59,7 @@ def test_rounds_that_vary_wildly_see_no_slowdown() -> None:
 
 def test_nothing_slower_is_an_answer_with_what_could_have_been_seen() -> None:
     assert shown(nothing_slower()) == snapshot("""\
-old.onnx -> new.onnx b8-c1: not slower: +0.3 % (99.91 % interval -1.7 … +2.3 %), allowed +3 %
+old.onnx → new.onnx b8-c1: not slower: +0.3 % (99.91 % interval −1.7 … +2.3 %), allowed +3 %
 a slowdown of 1.2 % or more would have been seen
 no file was written
 """)
@@ -70,7 +70,7 @@ def test_the_same_models_have_no_figures() -> None:
     found = replace(found, comparison=replace(found.comparison, metrics=()))
     assert shown(found).splitlines() == snapshot(
         [
-            "old.onnx -> new.onnx b8-c1: both sides are the same model on the same engine, so neither is slower",
+            "old.onnx → new.onnx b8-c1: both sides are the same model on the same engine, so neither is slower",
             "no file was written",
         ]
     )
@@ -94,12 +94,12 @@ def test_a_slowdown_that_no_part_shows_says_what_to_try() -> None:
     )
     search = replace(known(found.search), steps=(failed,), kept=(), is_smallest=False)
     assert shown(replace(found, search=search, written=None)) == snapshot("""\
-old.onnx -> new.onnx b8-c1: slower, but no part of it by itself: +4.0 % (99.91 % interval +2.0 … +6.0 %), allowed +3 %
+old.onnx → new.onnx b8-c1: slower, but no part of it by itself: +4.0 % (99.91 % interval +2.0 … +6.0 %), allowed +3 %
 no file was written: give it more time with --max-seconds, or see modelperf compare --html
 
 step  shown   kernels  before  after  change  interval   limit  time  what
 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-   1  failed   1 -> 3                                   +2.0 %   0 s  1 Relu became 3 kernels (Abs, Add, Mul)
+   1  failed    1 → 3                                   +2.0 %   0 s  1 Relu became 3 kernels (Abs, Add, Mul)
 
 kernels that did not run by themselves: no kernel for Tan
 

@@ -150,7 +150,7 @@ regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
   also p95 latency
 why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
 why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
-why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+why: no ReorderOutput kernels put in by the engine any more, 2 before: −0.03 ms
 
 metric         before       now   change         interval  allowed
 ─────────────────────────────────────────────────────────────────────────────
@@ -163,7 +163,7 @@ layer type     before    now  change       interval  explains
 Conv            20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
 Relu                -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
 Transpose           -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-3 other types    5.99   5.96   -0.03
+3 other types    5.99   5.96   −0.03
 
 -v also shows 4 figures, 3 layers and 2 notes
 accept: pytest --modelperf --modelperf-update-baseline \\
@@ -173,7 +173,7 @@ accept: pytest --modelperf --modelperf-update-baseline \\
 
 def test_a_failure_of_one_figure_has_both_values_in_its_first_sentence() -> None:
     assert brief(OPEN) == snapshot("""\
-inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed +3 %;
+inconclusive: p95 latency +4.0 % (99 % interval −1.3 … +9.5 %), allowed +3 %;
   3.520 ms before, 3.660 ms now
 this run could see p95 latency +4.1 % or more: give more time with
   --modelperf-max-seconds 16
@@ -439,7 +439,7 @@ def test_memory_that_shrinks_is_reported(verdict: Verdict) -> None:
         after_interval=(-2100.0, 2000.0),
     )  # fmt: skip
     case = replace(NEAR, metrics=(growth,))
-    assert "-0.05 KB" in failure(case)
+    assert "−0.05 KB" in failure(case)
     (table, *_) = tables_of(run_report(run(outcome(case), outcome(OPEN))))
     assert any("-0.05 KB" in cell for row in table.rows for cell in row)
 
@@ -486,7 +486,7 @@ def test_a_case_with_dimensions_has_no_command_that_would_run_another() -> None:
 def test_an_improved_case_needs_nothing_to_be_typed() -> None:
     shown = failure(FASTER)
     assert shown.splitlines()[0] == snapshot(
-        "improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %"
+        "improved: p50 latency −8.4 % (99 % interval −9.7 … −7.0 %), allowed +3 %"
     )
     for case in (FASTER, OPEN):
         assert "accept:" not in failure(case)
@@ -634,7 +634,7 @@ encoder.onnx::b8-c1   over budget   p95 14.21 ms
 encoder.onnx::b64-c2  failed
 encoder.onnx::b1-c1   inconclusive  p95 +4.0 %    3.371 ms   +2.0 %
 encoder.onnx::b2-c2   new
-encoder.onnx::b4-c1   improved                    12.29 ms   -8.4 %
+encoder.onnx::b4-c1   improved                    12.29 ms   −8.4 %
 encoder.onnx::b16-c1  passed                      26.15 ms   +0.2 %
 encoder.onnx::b1-c2   unchanged
 
@@ -658,8 +658,8 @@ encoder.onnx::b8-c1   over budget   p95 14.21 ms                                
 encoder.onnx::b64-c2  failed                                                                                4.089 G  25.61 M
 encoder.onnx::b1-c1   inconclusive  p95 +4.0 %      3.304 ms  3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M
 encoder.onnx::b2-c2   new                                                                                   4.089 G  25.61 M
-encoder.onnx::b4-c1   improved                      13.41 ms  12.29 ms   -8.4 %    -9.7 … -7.0 %            4.089 G  25.61 M
-encoder.onnx::b16-c1  passed                        26.10 ms  26.15 ms   +0.2 %    -0.6 … +0.9 %            4.089 G  25.61 M
+encoder.onnx::b4-c1   improved                      13.41 ms  12.29 ms   −8.4 %    −9.7 … −7.0 %            4.089 G  25.61 M
+encoder.onnx::b16-c1  passed                        26.10 ms  26.15 ms   +0.2 %    −0.6 … +0.9 %            4.089 G  25.61 M
 encoder.onnx::b1-c2   unchanged                                                                             4.089 G  25.61 M
 
 1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its

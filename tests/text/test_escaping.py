@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.text.escaping import encodable, encoding_of
+from pytest_modelperf.text.escaping import encodable, encoding_of, typeset
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,8 @@ def test_columns_are_aligned_beside_a_name_that_the_stream_cannot_take() -> None
 def test_a_stream_in_memory_takes_every_character() -> None:
     assert encoding_of(io.StringIO()) == "utf-8"
     assert encoding_of(io.TextIOWrapper(io.BytesIO(), encoding="latin-1")) == "latin-1"
+
+
+def test_a_stream_that_can_write_them_gets_a_minus_sign_and_an_arrow() -> None:
+    assert typeset("a -> b: -1.3 % (-2 … 0), block-3") == "a → b: −1.3 % (−2 … 0), block-3"
+    assert typeset("a -> b: -1.3 %", "ascii") == "a -> b: -1.3 %"

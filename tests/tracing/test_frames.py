@@ -23,6 +23,7 @@ from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.tracing.files.opening import read_stored_profile
 from pytest_modelperf.tracing.frames import Frames
+from pytest_modelperf.tracing.frames.tables import events_of, make_rows
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName
 from tests.support.profiles import measured_cases, measured_classifier, measured_function
 from tests.support.small_models import ones, parse
@@ -820,3 +821,44 @@ def test_without_pandas_it_is_said_how_to_get_it(
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UsageError, match=r"pip install 'pytest-modelperf\[pandas\]'"):
         ask()
+
+
+def test_a_trace_has_its_charts_and_its_page() -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed")
+    frames = Frames(recording(), ("something is missing",))
+    (bars,) = frames.figure("operator types").to_dict()["data"]
+    assert dict(zip(bars["customdata"], bars["x"], strict=True)) == {
+        "Conv": 80 / 1e6, "Loop": 10 / 1e6, "Relu": 10 / 1e6,
+    }  # fmt: skip
+    assert frames.figure("operators").to_dict()["data"][0]["x"][0] == 80 / 1e6
+    assert "something is missing" in frames.html()
+    shown = frames._repr_html_()
+    assert shown is not None
+    assert "<svg" in shown
+    with pytest.raises(UsageError, match=r"no chart 'layer'\. Did you mean 'layers'"):
+        frames.figure("layer")
+
+
+def test_a_part_of_a_trace_shows_this_part_alone() -> None:
+    shown = Frames(recording()).where("name", "Relu1")._repr_html_()
+    assert shown is not None
+    assert "Relu" in shown
+    assert "Conv" not in shown
+    nothing = Frames()._repr_html_()
+    assert nothing is not None
+    assert "nothing was recorded" in nothing
+
+
+def test_each_table_has_its_name() -> None:
+    frames = Frames(recording())
+    assert frames.frame("layers").equals(frames.layers())
+    assert frames.frame("operator calls").equals(frames.operator_calls())
+    with pytest.raises(UsageError, match="There are: spans, inferences"):
+        frames.frame("kernels")
+
+
+@given(st.data())
+@FEW
+def test_the_spans_of_a_frame_make_the_same_frame(data: st.DataObject) -> None:
+    rows = Frames(data.draw(trees())).frame()
+    pd.testing.assert_frame_equal(make_rows(events_of(rows)), rows)

@@ -8,13 +8,11 @@ from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.report import layer_sheet
 from pytest_modelperf.profiler.shown.tables.layer_columns import ALL_COLUMNS, sort_layers
-from pytest_modelperf.report.charts import BarChart, BarSeries, series_of
+from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries, series_of
 from pytest_modelperf.report.model import Report, Sheet
 from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.report.tables import Cell
 
-# More bars are not looked at one by one.
-MOST_BARS = 20
 _CASE_COLUMNS = (
     *("case", "batch_size", "cores", "outcome", "p50_ms", "p50_low_ms", "p50_high_ms", "p95_ms"),
     *("items_per_second", "load_ms", "first_inference_ms", "peak_rss_bytes"),

@@ -17,18 +17,16 @@ from pytest_modelperf.report.document import to_json
 from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
 from pytest_modelperf.report.model import Drawn, Link, Report
 from pytest_modelperf.report.tables import Table
-from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.escaping import printable, typeset
 from pytest_modelperf.text.version import __version__, page_url
 
 _TEMPLATE = Path(__file__).with_name("template.html")
-# The sign of a number, which no letter or digit is in front of.
 # A figure with its sign, its decimals and its unit: `+3.1 %`, `x2.31`, `97.49 MiB`.
 _FIGURE = re.compile(r"[^\d\s]?\d[\d,]*(?:\.(?P<decimals>\d+))?(?P<unit>\s\D.*)?")
 # The width of a decimal point, in digits.
 _POINT = 0.5
 # A piece of a name, up to what joins its words.
 _PIECE = re.compile(r"[^/_\-:,]*[/_\-:,]*")
-_HYPHEN = re.compile(r"(?<![^\s(])-(?=[0-9])")
 _DOCS = Link("how to read this page", page_url("html-report"))
 
 
@@ -81,11 +79,6 @@ def render_page(report: Report) -> str:
         data=pack(dump_data(shared)),
         packed_cases=packed_cases,
     )
-
-
-def typeset(text: str) -> str:
-    """Return the text with the signs that the charts have: a minus and an arrow."""
-    return _HYPHEN.sub("\N{MINUS SIGN}", text).replace(" -> ", " → ")
 
 
 def pads(table: Table) -> Sequence[Sequence[float]]:
@@ -160,12 +153,10 @@ def _read(paths: Sequence[Path]) -> list[str]:
 # -- the packages that only the HTML report needs
 
 
-_PACKAGES = ("plotly", "jinja2")
-
-
-def check_html_extra(option: str) -> None:
+def check_html_extra(option: str, *, needs_plotly: bool = True) -> None:
     """Raise UsageError if a page could not be made, before any measurement for it."""
-    if any(find_spec(name) is None for name in _PACKAGES):
+    packages = ("plotly", "jinja2") if needs_plotly else ("jinja2",)
+    if any(find_spec(name) is None for name in packages):
         raise UsageError(
-            f"{option} needs {' and '.join(_PACKAGES)}: pip install 'pytest-modelperf[report]'"
+            f"{option} needs {' and '.join(packages)}: pip install 'pytest-modelperf[report]'"
         )

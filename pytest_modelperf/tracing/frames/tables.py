@@ -9,7 +9,7 @@ Each table always has the same columns and types, even for an empty recording.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -165,6 +165,31 @@ class _OptionalCounts:
             return pd.array([], dtype=OPTIONAL_INT)
         values = np.frombuffer(self._values, np.int64).copy()
         return pd.arrays.IntegerArray(values, np.frombuffer(self._missing, np.bool_).copy())
+
+
+def events_of(rows: pd.DataFrame) -> Iterator[Event]:
+    """Yield the spans of such rows, after the names of their threads."""
+    threads = rows[["process.id", "thread.id", "thread.name"]].drop_duplicates().dropna()
+    for process, thread, name in threads.itertuples(index=False):
+        yield ThreadName(name=name, process=process, thread=thread)
+    told = (*_TOLD, *COUNT_ARGUMENTS)
+    values = rows.astype(object).where(rows.notna(), None)
+    for cells in values.itertuples(index=False, name=None):
+        row = dict(zip(values.columns, cells, strict=True))
+        yield Span(
+            name=row["name"],
+            category=Category(row["cat"]),
+            start_ns=row["start"],
+            duration_ns=row["dur"],
+            process=row["process.id"],
+            thread=row["thread.id"],
+            id=row["span_id"],
+            parent=row["parent_span_id"],
+            # Where both are equal, what ran inside may be unknown.
+            self_ns=None if row["self"] == row["dur"] else row["self"],
+            operator_index=row["operator_index"],
+            arguments={name: row[name] for name in told if row[name] is not None},
+        )
 
 
 # -- what a span ran inside of

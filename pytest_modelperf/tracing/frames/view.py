@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.model import Report, Rows
+from pytest_modelperf.report.notebook import Viewed, Views, named_view
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.report.tables import MIN_NAME, Column, Table
@@ -20,8 +21,9 @@ from pytest_modelperf.text.escaping import encoding_of
 from pytest_modelperf.text.units import format_count, format_ms, format_share, ms_decimals
 from pytest_modelperf.tracing.files.opening import open_profile
 from pytest_modelperf.tracing.frames import tables
-from pytest_modelperf.tracing.frames.tables import TEXT, make_rows
+from pytest_modelperf.tracing.frames.tables import TEXT, events_of, make_rows
 from pytest_modelperf.tracing.records import Category, Event
+from pytest_modelperf.tracing.views import trace_views
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +146,7 @@ _TOP = 20
 _WIDEST, _NARROWEST = 160, 60
 
 
-class Frames:
+class Frames(Viewed):
     """The spans of a trace, as data frames.
 
     Times are nanoseconds. `notes` say what is missing from the trace, and why.
@@ -168,9 +170,26 @@ class Frames:
     def __repr__(self) -> str:
         return f"<frames: {len(self._rows)} spans, {len(self.inferences())} inferences>"
 
-    def frame(self) -> pd.DataFrame:
-        """Return a row for each span, sorted by start."""
-        return self._rows.copy()
+    def frame(self, of: str = "spans") -> pd.DataFrame:
+        """Return a row for each span, sorted by start, or another table, such as `"layers"`.
+
+        Raises UsageError for another name, which lists all.
+        """
+        return named_view(self._tables(), "table", of)()
+
+    def _tables(self) -> Mapping[str, Callable[[], pd.DataFrame]]:
+        return {
+            "spans": self._rows.copy,
+            "inferences": self.inferences,
+            "executions": self.executions,
+            "operators": self.operators,
+            "operator calls": self.operator_calls,
+            "layers": self.layers,
+            "summary": self.summary,
+        }
+
+    def _views(self) -> Views:
+        return trace_views("", lambda: events_of(self._rows), lambda: self.notes)
 
     def where(self, column: str, value: object) -> Frames:
         """Return only the spans with this value in a column of `frame()` (None: no value)."""

@@ -3,7 +3,7 @@
   "use strict";
 
   const { UNKNOWN, choose, el, hide, picker, section, toggle } = modelperf;
-  const { chartBox, chartPart, drawBars, logAxis, tooltip } = modelperf.charts;
+  const { chartBox, chartPart, chartText, drawBars, logAxis, plot, tooltip } = modelperf.charts;
   const { decimalsFor, halfWidthText, isKnown, known, largest, speedupText, timeText, wholeText } =
     modelperf.figures;
   const { LayerFilters, kindMark } = modelperf.layers;
@@ -17,6 +17,8 @@
   // The most bars that a chart shows, and the least types that it shows for many levels.
   const MOST_BARS = 48;
   const LEAST_TYPES = 5;
+  // The most bars that fit side by side along the model; more are drawn as steps.
+  const MOST_ALONG = 400;
   // One nanosecond, in ms: a shorter time is a remainder of a subtraction.
   const SHORTEST_MS = 1e-6;
 
@@ -91,23 +93,9 @@
       drawBars(this.#chart, drawn.map(({ type }) => type), series, {
         // Room for every bar and the names next to them.
         height: drawn.length * Math.max(26, 15 * levels.length + 8) + 110,
-        xaxis: this.#axis(known(series.flatMap(({ lengths }) => lengths))),
+        // The figures are next to the bars.
+        xaxis: timeAxis(known(series.flatMap(({ lengths }) => lengths)), this.#choice, 1.25),
       });
-    }
-
-    #axis(values) {
-      const { view } = this.#choice;
-      // Remainders of a subtraction would add decades to a logarithmic axis.
-      const positive = values.filter((value) => value >= SHORTEST_MS);
-      // The figures are next to the bars.
-      if (view === "log" && positive.length) {
-        const ends = [0.5 * Math.min(...positive), 4 * Math.max(...positive)];
-        return { ...logAxis(ends), title: "ms (logarithmic)", range: ends.map(Math.log10) };
-      }
-      const range = [0, 1.25 * Math.max(...values) || 1];
-      return view === "percent"
-        ? { title: "share of its level", tickformat: ".0%", range }
-        : { title: "ms", range };
     }
 
     #series(rows, index) {
@@ -122,6 +110,20 @@
     }
   }
 
+  // The axis of the chosen unit, which ends at so many times the largest value.
+  function timeAxis(values, { view }, room) {
+    // Remainders of a subtraction would add decades to a logarithmic axis.
+    const positive = values.filter((value) => value >= SHORTEST_MS);
+    if (view === "log" && positive.length) {
+      const ends = [0.5 * Math.min(...positive), 4 * largest(positive)];
+      return { ...logAxis(ends), title: "ms (logarithmic)", range: ends.map(Math.log10) };
+    }
+    const range = [0, room * largest(values) || 1];
+    return view === "percent"
+      ? { title: "share of its level", tickformat: ".0%", range }
+      : { title: "ms", range };
+  }
+
   const TYPE_COLUMNS = [
     { id: "type", title: "layer type", isText: true, read: ({ type }) => type, cell: typeCell },
     { id: "count", title: "layers", note: "of the unchanged model", read: ({ count }) => count,
@@ -134,6 +136,51 @@
   }
 
   // -- layers
+
+  // The time of each layer at the chosen levels, in the order of the model.
+  class LayerGraph {
+    element = chartBox("The time of each layer along the model; the table below has the figures.");
+    #entry;
+    #layers;
+    #decimals;
+    #choice = null;
+
+    constructor(entry) {
+      this.#entry = entry;
+      this.#layers = sortedBy(entry.layers.filter(({ is_layer: isLayer }) => isLayer),
+        ({ depth }) => depth, false);
+      this.#decimals = decimalsFor(largest(entry.layers.map(({ ms }) => largest(ms))));
+    }
+
+    show(choice) {
+      this.#choice = choice;
+      this.repaint();
+    }
+
+    repaint() {
+      const traces = this.#choice.shown.map((index) => this.#trace(index));
+      plot(this.element, traces.filter(({ x }) => x.length > 0), {
+        barmode: "group", bargap: 0.15, hovermode: "closest", showlegend: traces.length > 1,
+        xaxis: { title: "position in the graph", zeroline: false },
+        yaxis: timeAxis(traces.flatMap(({ y }) => y), this.#choice, 1.05),
+      });
+    }
+
+    #trace(index) {
+      const level = this.#entry.levels[index];
+      const layers = this.#layers.filter(({ ms }) => isKnown(ms[index]));
+      const marker = levelMarker(index, level);
+      const look = layers.length * this.#choice.shown.length > MOST_ALONG
+        ? { type: "scatter", mode: "lines", line: { color: marker.color, width: 1, shape: "hvh" } }
+        : { type: "bar", marker };
+      return {
+        ...look, name: chartText(level.title), x: layers.map(({ depth }) => depth),
+        y: layers.map((layer) => heightOf(layer, index, this.#choice)), hoverinfo: "text",
+        hovertext: layers.map(({ id, type, ms }) => tooltip(
+          [`${id} (${type})`, `${level.title}: ${timeText(ms[index], this.#decimals)}`])),
+      };
+    }
+  }
 
   class LayerTable {
     element;
@@ -233,13 +280,17 @@
     #remarks = el("div", { "aria-live": "polite" });
     #printNote = el("p", { class: "print-note" });
     #types = null;
+    #graph = null;
     #layers = null;
 
     constructor(entry) {
       const areTimed = (rows) => rows.some(({ ms }) => ms.some(isKnown));
       this.#entry = entry;
       if (areTimed(entry.types)) this.#types = new TypeSummary(entry);
-      if (areTimed(entry.layers)) this.#layers = new LayerTable(entry);
+      if (areTimed(entry.layers)) {
+        this.#graph = new LayerGraph(entry);
+        this.#layers = new LayerTable(entry);
+      }
     }
 
     draw(root) {
@@ -251,7 +302,8 @@
         this.#printNote,
         this.#remarks,
         ...headed("Layer types", this.#types, "The layer types have no times."),
-        ...headed("Layers", this.#layers, "The layers have no times."),
+        ...headed("Layers", this.#graph, "The layers have no times."),
+        ...(this.#layers ? [this.#layers.element] : []),
       ];
       root.replaceChildren(...parts);
       this.#update();
@@ -259,6 +311,7 @@
 
     repaint() {
       this.#types?.repaint();
+      this.#graph?.repaint();
     }
 
     #choose(changes) {
@@ -272,6 +325,7 @@
       this.#printNote.textContent = `Summary: ${title}, times as ${choice.view}.`;
       this.#remarks.replaceChildren(...remarks(this.#entry, choice).map(note));
       this.#types?.show(choice);
+      this.#graph?.show(choice);
       this.#layers?.show(choice);
     }
   }

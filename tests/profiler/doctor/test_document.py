@@ -131,8 +131,8 @@ a model ran against itself: two sessions in turn, so that any difference is
 noise
 cores     ms  rounds   took  difference       95 % interval  within ±  between ±
 ────────────────────────────────────────────────────────────────────────────────
-    1  1.500       2  1.0 s      +0.0 %  -10.0 % to +10.0 %     1.0 %      2.0 %
-    2  1.500       2  1.0 s      +0.0 %  -10.0 % to +10.0 %     1.0 %      2.0 %
+    1  1.500       2  1.0 s      +0.0 %  −10.0 % to +10.0 %     1.0 %      2.0 %
+    2  1.500       2  1.0 s      +0.0 %  −10.0 % to +10.0 %     1.0 %      2.0 %
 difference: the second session against the first, paired by turns
 ±: standard deviation within a session, and between the medians of sessions
 

@@ -212,7 +212,7 @@ def test_a_comparison_in_a_pipe() -> None:
     after = classifier(24, CLASSIFIER.replace("my.ops.Blend", "Exp"))
     comparison = compare_profiles(classifier(), after)
     assert render_comparison(comparison, PLAIN, COMMAND_WORDING) == snapshot("""\
-classifier.onnx -> classifier.onnx: regressed
+classifier.onnx → classifier.onnx: regressed
 
 b1-c1 regressed: params +49.2 %, allowed 0 %
 
@@ -227,19 +227,19 @@ activations       128.2 KiB  288.2 KiB   +124.9 %
 peak activations          ?  192.1 KiB
 
 by layer type
-layer type          count  MACs before  MACs now  MACs change  elementwise
-─────────────────────────────────────────────────────────────────────────────
-Conv                    1      442.4 k   663.6 k     +221.2 k     +8.192 k  <
-Gemm                    1          160       240          +80            0
-Exp                0 -> 1            -         0            0     +786.4 k
-GlobalAveragePool       1            0         0            0     +8.224 k
-Relu                    1            0         0            0     +8.192 k
-Flatten                 1            0         0            0            0
-my.ops::Blend      1 -> 0            ?         -            ?            ?
+layer type         count  MACs before  MACs now  MACs change  elementwise
+────────────────────────────────────────────────────────────────────────────
+Conv                   1      442.4 k   663.6 k     +221.2 k     +8.192 k  <
+Gemm                   1          160       240          +80            0
+Exp                0 → 1            -         0            0     +786.4 k
+GlobalAveragePool      1            0         0            0     +8.224 k
+Relu                   1            0         0            0     +8.192 k
+Flatten                1            0         0            0            0
+my.ops::Blend      1 → 0            ?         -            ?            ?
 
 why: MACs are lower bounds: my.ops::Blend could not be counted
-why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 -> 1x24x32x32): +221.2 k MACs
-why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 -> 1x24): +80 MACs
+why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 → 1x24x32x32): +221.2 k MACs
+why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 → 1x24): +80 MACs
 why: 1 my.ops::Blend became Exp (first: blend)
 and 3 more reasons, as the table shows
 """)  # a line is as long as its terminal
@@ -249,36 +249,36 @@ def test_a_comparison_at_80_columns() -> None:
     after = classifier(16, CLASSIFIER.replace("my.ops.Blend", "Exp"))
     comparison = compare_profiles(classifier(24, CLASSIFIER), after)
     assert render_comparison(comparison, TextStyle(80), COMMAND_WORDING) == snapshot("""\
-classifier.onnx -> classifier.onnx: inconclusive
+classifier.onnx → classifier.onnx: inconclusive
 
-b1-c1 inconclusive: MACs -33.3 %, allowed 0 %
+b1-c1 inconclusive: MACs −33.3 %, allowed 0 %
 
 metric               before        now    change  allowed
 ───────────────────────────────────────────────────────────────────────
-MACs                663.8 k    442.5 k   -33.3 %      0 %  inconclusive
-params                  922        618   -33.0 %      0 %  improved
-file size         4.002 KiB  2.795 KiB   -30.2 %   +1 MiB  passed
+MACs                663.8 k    442.5 k   −33.3 %      0 %  inconclusive
+params                  922        618   −33.0 %      0 %  improved
+file size         4.002 KiB  2.795 KiB   −30.2 %   +1 MiB  passed
 elementwise         73.83 k    573.5 k  +676.8 %
-weights           3.602 KiB  2.414 KiB   -33.0 %
-activations       192.2 KiB  192.2 KiB     -64 B
+weights           3.602 KiB  2.414 KiB   −33.0 %
+activations       192.2 KiB  192.2 KiB     −64 B
 peak activations          ?  128.1 KiB
 
 by layer type
-layer type          count  MACs before  MACs now  MACs change  elementwise
-─────────────────────────────────────────────────────────────────────────────
-Exp                0 -> 1            -         0            0     +524.3 k  <
-Flatten                 1            0         0            0            0
-my.ops::Blend      1 -> 0            ?         -            ?            ?
-Relu                    1            0         0            0     -8.192 k
-GlobalAveragePool       1            0         0            0     -8.224 k
-Gemm                    1          240       160          -80            0
-Conv                    1      663.6 k   442.4 k     -221.2 k     -8.192 k
+layer type         count  MACs before  MACs now  MACs change  elementwise
+────────────────────────────────────────────────────────────────────────────
+Exp                0 → 1            -         0            0     +524.3 k  <
+Flatten                1            0         0            0            0
+my.ops::Blend      1 → 0            ?         -            ?            ?
+Relu                   1            0         0            0     −8.192 k
+GlobalAveragePool      1            0         0            0     −8.224 k
+Gemm                   1          240       160          −80            0
+Conv                   1      663.6 k   442.4 k     −221.2 k     −8.192 k
 
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 my.ops::Blend became Exp (first: blend)
-why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 ->
+why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 →
      1x16x32x32)
-why: 1 of 1 GlobalAveragePool of another shape (first: pool, output 1x24x1x1 ->
+why: 1 of 1 GlobalAveragePool of another shape (first: pool, output 1x24x1x1 →
      1x16x1x1)
 and 3 more reasons, as the table shows
 """)
@@ -288,7 +288,7 @@ def test_a_comparison_of_equal_models_says_so_in_few_lines() -> None:
     text = CLASSIFIER.replace("my.ops.Blend", "Exp")
     same = compare_profiles(classifier(16, text), classifier(16, text))
     assert render_comparison(same, PLAIN, COMMAND_WORDING) == snapshot("""\
-classifier.onnx -> classifier.onnx: passed
+classifier.onnx → classifier.onnx: passed
 
 b1-c1 passed: MACs 0 %, allowed 0 %
 

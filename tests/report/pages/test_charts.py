@@ -40,7 +40,7 @@ _WIDE = """() => [...document.querySelectorAll("body *")]
 """
 FORMATTED = {
     "percent(0.031)": "+3.1 %",
-    "percent(-0.031)": "−3.1 %",  # noqa: RUF001  # a true minus sign is as wide as a plus
+    "percent(-0.031)": "−3.1 %",
     "percent(0)": "0 %",
     "percent(0.0001)": "<0.1 %",
     "interval([6.7011, 6.7222])": "6.701 … 6.722",

@@ -40,7 +40,7 @@ UNKNOWN = "\u2013"
 TYPE_ROWS = ".whatif-types tbody tr"
 LAYER_ROWS = ".whatif-layers tbody tr:not(.spacer)"
 # The charts of the page, in order.
-SPEEDUPS, TYPES = 0, 1
+SPEEDUPS, TYPES, ALONG = 0, 1, 2
 
 
 @pytest.fixture
@@ -293,6 +293,26 @@ def test_speedups_are_drawn_with_their_intervals_and_estimates_without(
 
 
 # -- layers
+
+
+def test_the_layers_are_drawn_along_the_model_at_the_chosen_levels(open_whatif: OpenWhatIf) -> None:
+    page = open_whatif()
+    assert [trace["name"] for trace in chart(page, ALONG)] == [level.title for level in TIMED]
+    choose(page, "Pruned 0.9")
+    before, after = chart(page, ALONG)
+    for trace, level in ((before, BASELINE), (after, PRUNED_09)):
+        timed = [place for place, layer in enumerate(LAYERS) if layer.id in level.layers]
+        assert trace["x"] == timed
+        assert trace["y"] == pytest.approx([level.layers[LAYERS[place].id] for place in timed])
+    page.get_by_role("button", name="log").click()
+    assert chart(page, ALONG, "layout")["yaxis"]["type"] == "log"
+
+
+def test_the_bars_of_a_long_model_are_drawn_as_steps(open_whatif: OpenWhatIf) -> None:
+    page = open_whatif(make_whatif(make_case([make_layer(index) for index in range(100)])))
+    assert {trace["type"] for trace in chart(page, ALONG)} == {"scatter"}
+    choose(page, "Baseline")
+    assert {trace["type"] for trace in chart(page, ALONG)} == {"bar"}
 
 
 def test_a_layer_shows_its_type_weight_and_time_at_each_level(open_whatif: OpenWhatIf) -> None:

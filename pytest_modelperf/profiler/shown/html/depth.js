@@ -1,8 +1,8 @@
-// The time of each layer by its position in the graph.
+// The time of each layer by its position in the graph, or its FLOPs if nothing ran.
 (() => {
   "use strict";
 
-  const { el, toggle } = modelperf;
+  const { el, format, toggle } = modelperf;
   const {
     barMarker, chartBox, chartPart, chartText, hasTwo, look, plot, sideIndexes, sideLabel, tooltip,
   } = modelperf.charts;
@@ -12,25 +12,29 @@
 
   // The most layers whose bars fit side by side; with more, each side has its own chart.
   const MANY_LAYERS = 250;
-  const TITLES = { ms: "ms", log: "ms (logarithmic)", share: "share of its side" };
+  // The unit of each fact of a layer that can be drawn.
+  const UNITS = { ms: "ms", flops: "FLOPs" };
 
   class DepthChart {
     parts;
     #view;
     #layers;
+    #fact;
     #decimals;
     #totals;
     #isMany;
     #isApart;
     #shape;
-    #scale = "ms";
+    #scale;
     #plot = chartBox();
 
-    constructor(view, layers) {
+    constructor(view, layers, fact) {
       this.#view = view;
+      this.#fact = fact;
+      this.#scale = UNITS[fact];
       this.#layers = sortedBy(layers, (layer) => layer.depth, false);
       this.#totals = sideIndexes(view).map((side) =>
-        sum(view.case.layers.map(({ ms }) => ms[side])));
+        sum(view.case.layers.map((layer) => layer[fact][side])));
       this.#decimals = decimalsFor(largest(this.#totals));
       this.#isMany = layers.length > MANY_LAYERS;
       this.#isApart = this.#isMany && hasTwo(view);
@@ -42,7 +46,8 @@
         });
       this.parts = [el("div", { class: "toolbar" },
         choice("drawn as", ["bars", "lines"], this.#shape, (shape) => { this.#shape = shape; }),
-        choice("time as", Object.keys(TITLES), this.#scale, (scale) => { this.#scale = scale; })),
+        choice(`${fact === "ms" ? "time" : "FLOPs"} as`, [UNITS[fact], "log", "share"], this.#scale,
+          (scale) => { this.#scale = scale; })),
       this.#plot];
     }
 
@@ -50,7 +55,8 @@
       const sides = sideIndexes(this.#view);
       const traces = [
         ...sides.map((side) => this.#trace(side)),
-        ...sides.map((side) => this.#hiddenTrace(side)).filter(({ x }) => x.length > 0),
+        ...(this.#fact === "ms" ? sides.map((side) => this.#hiddenTrace(side)) : [])
+          .filter(({ x }) => x.length > 0),
       ];
       const isApart = this.#isApart;
       plot(this.#plot, traces, {
@@ -66,8 +72,10 @@
     };
 
     #axis(place) {
+      const unit = UNITS[this.#fact];
+      const titles = { log: `${unit} (logarithmic)`, share: "share of its side" };
       return {
-        title: TITLES[this.#scale], type: this.#scale === "log" ? "log" : "linear",
+        title: titles[this.#scale] ?? unit, type: this.#scale === "log" ? "log" : "linear",
         tickformat: this.#scale === "share" ? ".0%" : "", rangemode: "tozero", ...place,
       };
     }
@@ -89,8 +97,8 @@
     }
 
     #trace(side) {
-      const places = this.#placesWhere(({ ms }) => isKnown(ms[side]));
-      const points = this.#points(places, side, ({ ms }) => ms[side]);
+      const read = (layer) => layer[this.#fact][side];
+      const points = this.#points(this.#placesWhere((layer) => isKnown(read(layer))), side, read);
       const trace = { ...points, name: chartText(sideLabel(this.#view, side) || "time") };
       const marker = barMarker(side, hasTwo(this.#view));
       if (this.#shape === "bars") return { ...trace, type: "bar", marker };
@@ -124,10 +132,11 @@
 
     #hover(layer, side) {
       const label = sideLabel(this.#view, side);
-      const ms = layer.ms[side];
-      const share = isKnown(ms) && this.#totals[side] ? ms / this.#totals[side] : null;
-      const time = layer.why_no_time[side] ??
-        `${timeText(ms, this.#decimals)}, ${shareText(share)}`;
+      const value = layer[this.#fact][side];
+      const share = isKnown(value) && this.#totals[side] ? value / this.#totals[side] : null;
+      const [text, whyNot] = this.#fact === "ms"
+        ? [timeText(value, this.#decimals), layer.why_no_time[side]] : [format.count(value), null];
+      const time = whyNot ?? `${text}, ${shareText(share)}`;
       const title = `${layer.names[side] ?? layer.type} (${layer.type})`;
       return tooltip([title, label ? `${label}: ${time}` : time]);
     }
@@ -135,7 +144,8 @@
 
   chartPart("depth", (view) => {
     const layers = (view.case?.layers ?? []).filter((layer) => layer.is_layer);
-    if (layers.some(({ ms }) => known(ms).length)) return new DepthChart(view, layers);
-    return layers.length ? "the layers of this case have no times" : null;
+    const fact = Object.keys(UNITS).find((each) => layers.some((layer) => known(layer[each]).length));
+    if (fact) return new DepthChart(view, layers, fact);
+    return layers.length ? "the layers of this case have neither times nor FLOPs" : null;
   });
 })();

@@ -65,7 +65,7 @@ def performance_table(cases: Sequence[CaseProfile], *, has_tail: bool = False) -
     show = format_percentile if confidence is None else _with_interval
     if any(case.typical.value_ns is None for case in measured):
         caption += f"\n{_NEEDED}"
-    if has_tail and any(_tail(case).value_ns is None for case in measured):
+    elif has_tail and any(_tail(case).value_ns is None for case in measured):
         caption += f"\n{_TAIL_COLUMN.title}: (n) takes n samples to tell"
     table = table_of(
         "performance",

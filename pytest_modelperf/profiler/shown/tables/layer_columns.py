@@ -182,6 +182,7 @@ def _name(row: LayerRow) -> Cell:
 _ratio = _if_known(lambda share, _: format_share(share, 1.0))
 _macs = _all(lambda p: p.macs)
 _flops = _all(lambda p: p.flops)
+_backward = _all(lambda p: p.backward_macs)
 _params = _all(lambda p: p.params)
 _ops = _all(lambda p: p.macs + p.elementwise_ops)
 _memory = _all(lambda p: p.weight_bytes + p.activation_bytes)
@@ -202,8 +203,9 @@ LAYER_COLUMNS: Mapping[str, LayerColumn] = {
     "ops%": LayerColumn("ops %", _of(lambda x: x.total_ops), _share_of(_ops), _ops),
     "flops": LayerColumn("FLOPs", _of(lambda x: x.flops), _count, _flops),
     "flops%": LayerColumn("FLOPs %", _of(lambda x: x.flops), _share_of(_flops), _flops),
-    "backward": LayerColumn(
-        "backward MACs", _of(lambda x: x.backward_macs), _count, _all(lambda p: p.backward_macs)
+    "backward": LayerColumn("backward MACs", _of(lambda x: x.backward_macs), _count, _backward),
+    "backward%": LayerColumn(
+        "backward %", _of(lambda x: x.backward_macs), _share_of(_backward), _backward
     ),
     "params": LayerColumn("params", _of(lambda x: x.params), _count, _params),
     "params%": LayerColumn("params %", _of(lambda x: x.params), _share_of(_params), _params),
