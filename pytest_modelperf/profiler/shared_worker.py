@@ -176,6 +176,9 @@ class SharedWorkers:
         for worker in self._workers:
             worker.end()
         self._threads.shutdown()
+        # A process that a thread was just starting was not known above.
+        for worker in self._workers:
+            worker.end()
 
     def _start(self, worker: SharedWorker, setup: Setup, cores: int) -> None:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
 from typing import Protocol
 
 from msgspec import Struct
@@ -317,11 +316,11 @@ class MarkupPage(Page):
     def line(self, text: str, style: str = "") -> None:
         shown = text.replace(NO_BREAK, " ").strip()
         if shown:
-            self._blocks.append(f'<div style="{_css(style)}">{escape(shown)}</div>')
+            self._blocks.append(f'<div style="{_css(style)}">{_escape(shown)}</div>')
 
     def code(self, title: str, lines: Sequence[str]) -> None:
         self.line(title, "bold")
-        self._blocks.append(f"<pre>{escape(chr(10).join(lines))}</pre>")
+        self._blocks.append(f"<pre>{_escape(chr(10).join(lines))}</pre>")
 
     def command(self, title: str, text: str) -> None:
         self.line(f"{title}: {text}")
@@ -338,7 +337,7 @@ class MarkupPage(Page):
         table = map_figures(tables[0], self._typeset)
         if table.title:
             self._blocks.append(
-                f'<div style="{_css("bold")}; margin-top: 0.8em">{escape(table.title)}</div>'
+                f'<div style="{_css("bold")}; margin-top: 0.8em">{_escape(table.title)}</div>'
             )
         styles = row_styles or [""] * len(table.rows)
         titles = [column.title for column in table.columns]
@@ -358,7 +357,14 @@ def _row(table: Table, cells: Sequence[str], tag: str, style: str) -> str:
 
 def _cell(column: Column, text: str, tag: str) -> str:
     side = _LEFT if column.holds_text else _RIGHT
-    return f'<{tag} style="{side}">{escape(text.replace(NO_BREAK, " "))}</{tag}>'
+    return f'<{tag} style="{side}">{_escape(text.replace(NO_BREAK, " "))}</{tag}>'
+
+
+def _escape(text: str) -> str:
+    # Imported here, because html takes long to import, and few runs show a report in a notebook.
+    from html import escape
+
+    return escape(text)
 
 
 def _css(style: str) -> str:

@@ -35,8 +35,8 @@ EDITS = {
     "spec/sources.py": ("    static_only: bool\n", (
         "    pause_seconds: float | None\n    static_only: bool\n"
     )),
-    "spec/case_spec.py": ("    min_seconds: float | None = None\n", (
-        "    min_seconds: float | None = None\n    pause_seconds: float | None = None\n"
+    "spec/case_spec.py": ("    max_seconds: float | None = None\n", (
+        "    max_seconds: float | None = None\n    pause_seconds: float | None = None\n"
     )),
 }  # fmt: skip
 ASKS = """

@@ -106,7 +106,8 @@ def test_one_worker_for_each_core_settles_all_models(
     assert len(started) < len(NAMES) or (os.cpu_count() or 1) >= len(NAMES)
     for case in cases(retrained):
         assert (case["verdict"], case["how"], case["rounds"]) == ("passed", "plan", 1)
-        assert case["latency"]["p50_ms"] > 0
+        # A busy machine may run too few inferences for a median.
+        assert case["latency"]["mean_ms"] > 0
         assert "load and first inference are those of the baseline" in case["notes"]
 
 

@@ -116,7 +116,7 @@ def test_what_is_much_better_than_recorded_fails_and_says_how_to_accept_it(
     assert metrics_of(models) == {"improvement": "over budget"}
     result.stdout.fnmatch_lines(
         [
-            "over budget: improvement -50*",
+            "over budget: improvement −50*",
             "*record it again*",
             "accept: pytest --modelperf --modelperf-update-baseline *",
         ]

