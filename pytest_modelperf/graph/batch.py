@@ -60,8 +60,8 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
             continue
         if old.shape[0] == factor[0] and new.shape[0] != factor[1]:
             holder = _first_holder(known, after)
-            where = describe_node(holder) if holder else f"the output {printable(new.name)!r}"
-            raise refusal(where, bound, model)
+            place = describe_node(holder) if holder else f"the output {printable(new.name)!r}"
+            raise refusal(place, bound, model)
 
 
 def find_misfits(graph: Graph) -> Iterator[str]:
@@ -88,18 +88,18 @@ def find_misfits(graph: Graph) -> Iterator[str]:
             return
 
 
-def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
+def refusal(place: str, bound: BoundInputs, model: str) -> BindingError:
     """Return the error that names what keeps the model's own sizes."""
     if bound.changed_inputs:
         name = bound.changed_inputs[0]
         return BindingError(
             f"{model} cannot run with the input {printable(name)!r} as "
-            f"{format_shape(bound.shapes[name])}: {where} holds on to the model's own size.",
+            f"{format_shape(bound.shapes[name])}: {place} holds on to the model's own size.",
             Remedy("Give {inputs} the sizes that the model declares."),
         )
     return BindingError(
         f"{model} cannot run at batch {bound.batch_size}: its own batch size is written into "
-        f"{where}.",
+        f"{place}.",
         Remedy("Export the model with a dynamic batch dimension, or leave {batch} out."),
     )
 

@@ -479,8 +479,8 @@ class _Binder:
             for name, places in self.missing.items()
         }
         places = "; ".join(
-            f"{printable(name)!r} (in {', '.join(where[:4])}{', ...' if len(where) > 4 else ''})"
-            for name, where in missing.items()
+            f"{printable(name)!r} (in {', '.join(found[:4])}{', ...' if len(found) > 4 else ''})"
+            for name, found in missing.items()
         )
         several = len(missing) > 1
         return OpenSizesError(
@@ -516,7 +516,7 @@ class _Binder:
 
 
 def dim_name(declared: DeclaredInput, axis: int, dim: Dim) -> str | None:
-    """Return the name of a dimension for the user. A nameless one has its place, `x.1`."""
+    """Return the name of a dimension for the user. A nameless one is called by its place, `x.1`."""
     if isinstance(dim, int):
         return None
     return dim if dim is not None else f"{declared.name}.{axis}"

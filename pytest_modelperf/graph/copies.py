@@ -55,7 +55,7 @@ def write_chunks(file: ModelFile, target: Target, chunks: Sequence[Chunk]) -> No
 def read_chunks(
     file: ModelFile, chunks: Sequence[Chunk], made: Mapping[int, Callable[[], Iterator[bytes]]]
 ) -> Iterator[bytes]:
-    """Yield the bytes of the chunks in pieces: read from the file, or `made` for their start."""
+    """Yield the bytes of the chunks in pieces, from the file or as `made` for a start."""
     with file.open_bytes() as source:
         for chunk in chunks:
             if isinstance(chunk, bytes):
@@ -175,7 +175,7 @@ def _pairs(proto: GraphProto, graph: Graph) -> Iterator[tuple[str, Node]]:
                 yield from _pairs(attribute.g, node.bodies[attribute.name])
 
 
-# -- a copy of a model that returns tensors inside of it as well
+# -- a copy of a model that also returns tensors inside it
 
 
 def can_be_watched(tensor: Tensor | None) -> bool:

@@ -383,7 +383,7 @@ _known: dict[tuple[SeenFile, str], bytes] = {}
 
 
 def digest_model(
-    graph: SeenFile, beside: Mapping[str, SeenFile], tell: Tell, clock: Clock = time.monotonic
+    graph: SeenFile, external: Mapping[str, SeenFile], tell: Tell, clock: Clock = time.monotonic
 ) -> str:
     """Return the digest as 64 hexadecimal digits, which change with any byte of these files.
 
@@ -391,12 +391,12 @@ def digest_model(
     each file, in the order of their names: the length of its name, its name in the graph, and its
     own BLAKE3. The graph's file comes first, with an empty name, so that the model may be renamed.
     """
-    total = graph.size_bytes + sum(seen.size_bytes for seen in beside.values())
+    total = graph.size_bytes + sum(seen.size_bytes for seen in external.values())
     progress = _Progress(f"reading weights ({format_bytes(total)})", tell, clock, clock())
-    if not beside:
+    if not external:
         return _digest_file(graph, "sha256", progress).hex()
     whole = _new_digest("blake3")
-    for name, seen in [("", graph), *sorted(beside.items())]:
+    for name, seen in [("", graph), *sorted(external.items())]:
         encoded = name.encode("utf-8", "surrogatepass")
         whole.update(len(encoded).to_bytes(8, "little") + encoded)
         whole.update(_digest_file(seen, "blake3", progress))

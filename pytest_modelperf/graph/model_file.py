@@ -135,10 +135,10 @@ class ModelFile(Struct, frozen=True, eq=False):
         return self.digest_once("bytes", lambda: self._digest_bytes(tell))
 
     def _digest_bytes(self, tell: Tell) -> str:
-        beside = self.beside()
+        external = self.beside()
         if self.seen is None:
             return hashlib.sha256(self.data).hexdigest()
-        return digest_model(self.seen, beside, tell)
+        return digest_model(self.seen, external, tell)
 
     def digest_once(self, subject: str, compute: Callable[[], str]) -> str:
         """Return the digest of this subject, which is computed once, on first use."""
@@ -172,7 +172,7 @@ class ModelFile(Struct, frozen=True, eq=False):
     def seen_files(self) -> tuple[SeenFile, ...]:
         """The file, and the files of external data that were used so far."""
         own = () if self.seen is None else (self.seen,)
-        return (*own, *(seen for beside in self._beside for seen in beside.values()))
+        return (*own, *(seen for external in self._beside for seen in external.values()))
 
     def piece(self, start: int, stop: int) -> bytes:
         """Return bytes of the file, and release their mapped pages at once."""

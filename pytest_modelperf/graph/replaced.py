@@ -52,7 +52,7 @@ _ALIGNMENT = 4096
 
 
 class Replacement(Struct, frozen=True, eq=False):
-    """A tensor to write, and what makes its elements. Only an initializer can be outside."""
+    """A tensor to write, and what makes its elements. Only an initializer can be external."""
 
     tensor: TensorProto
     make: Callable[[], Iterator[bytes]]
@@ -124,7 +124,7 @@ def write_replaced(  # noqa: PLR0913  # a model, its new tensors, and the files 
 def _cut_holes(
     file: ModelFile, replacements: Sequence[Replacement]
 ) -> Mapping[int, Callable[[], Iterator[bytes]]]:
-    """Mark the place of each as behind the end of the file, so that `restore_model` finds it."""
+    """Mark the place of each as after the end of the file, so that `restore_model` finds it."""
     holes: dict[int, Callable[[], Iterator[bytes]]] = {}
     start = file.size_bytes
     for each in replacements:
@@ -170,7 +170,7 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
 ) -> Path:
     """Write a model that runs as the twin's did, its weights drawn by `seed`, and return `path`.
 
-    Weights that were equal in the model are drawn equal, others each by its own key.
+    Weights that were equal in the model are drawn equal. Each other weight has its own key.
 
     If the model would be larger than `max_file_bytes`, its weights go into a file next to it. They
     also do so if the file of the recorded model, of `recorded_bytes`, was too small for them:

@@ -139,7 +139,7 @@ def find_state(
 def time_axes(
     dims: Sequence[Dim], batch: AbstractSet[int], *, named: bool = False
 ) -> tuple[int, ...]:
-    """Return the open axes that can be a length: those named so, or else all unless `named`."""
+    """Return the open axes that can be a length: those named so, or else all if not `named`."""
     open_axes = [a for a, dim in enumerate(dims) if not isinstance(dim, int) and a not in batch]
     said = [axis for axis in open_axes if _says_time(dims[axis])]
     return tuple(said if said or named else open_axes)
@@ -351,7 +351,7 @@ class _Finder:
         )
 
     def require_paired(self) -> None:
-        """Fail if a state input has no output that becomes it, or a state output no input."""
+        """Fail if a state input has no output that becomes it, or a state output lacks an input."""
         for name in self.left:
             words = set(_words(name))
             is_cache = not words.isdisjoint(_CACHE_WORDS) and words.isdisjoint(_CHOICE_WORDS)

@@ -1,6 +1,6 @@
 """The stored weights of a model: read, digested, identified, and grouped if they are drawn alike.
 
-So a retrained model keeps its digests, although its weights have other values.
+A retrained model keeps its digests, although its weights have other values.
 
 Groups matter: ONNX Runtime shares the packed form of equal weights within a session, so that six
 equal ones of 16 MB ran 2.6 times as fast as six different ones. And it fuses a quantized

@@ -4,7 +4,7 @@
     shared = msgspec.structs.replace(shared, proto=renamed.proto)
 
 Operators and attributes that an engine knows keep their names. Data outside of the model stays
-where it is, so give its file a name that reveals nothing.
+in its file, so give the file a name that reveals nothing.
 
     shared = leave_weights_out(open_model("model.onnx"))
     write_weightless(shared, folder / "model.onnx")

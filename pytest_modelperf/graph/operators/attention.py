@@ -141,7 +141,7 @@ def count_qordered_attention(node: Node) -> Cost:
 def count_longformer_attention(
     node: Node, *, weight: int = 1, bias: int = 2, global_weight: int = 4, rescale: int = 0
 ) -> Cost:
-    """Count attention to `window` tokens on both sides: at most 2 x window + 1 keys a query."""
+    """Count attention to `window` tokens on both sides: at most 2 x window + 1 keys per query."""
     # Both projections are of all tokens. The scores of global tokens are not counted, because only
     # values show which tokens are global. https://arxiv.org/abs/2004.05150, section 3.1.
     heads = node.attr_int("num_heads", 1)
@@ -229,7 +229,7 @@ def _all_keys(node: Node, past: int, axis: int, new: int, shares: int | None) ->
 
 
 def score_ops(node: Node, masks: tuple[int, ...], causal: str = "") -> int:
-    """Return the operations a score takes between product and softmax, besides its scale."""
+    """Return the operations of a score between product and softmax, besides its scale."""
     # cap * tanh(score / cap) is DIV, TANH, MUL.
     ops = sum(ADD for index in masks if has_input(node, index))
     ops += CMP if node.attr_int(causal, 0) else 0
@@ -372,7 +372,7 @@ def shape_decoder_attention(node: Node) -> Outputs:
 
 
 def _attention_mask(sequence: int) -> DemandRule:
-    """Ask for ones, or for the whole length if a mask has one number per sequence, its length."""
+    """Ask for ones, or for the whole length if the mask has the length of each sequence."""
 
     def rule(node: Node, index: int) -> Demand:
         mask, length = shape_of(node, index), dim(shape_of(node, sequence), 1)

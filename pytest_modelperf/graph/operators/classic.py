@@ -174,7 +174,7 @@ def _trees(node: Node, leaf_entries: str, targets: int, *, per_target: int) -> i
     )
     inner = {child for pair in branches for child in pair if child is not None}
     roots = [index for index in range(len(branches)) if index not in inner]
-    # `_depth` also counts the leaf, where no feature is compared.
+    # `_depth` also counts the leaf, which compares no feature.
     steps = sum(_depth(branches, root) - 1 for root in roots)
     leaves = max(1, modes.count("LEAF"))
     added = len(roots) * _length(node, leaf_entries) // leaves * ADD
@@ -205,7 +205,7 @@ def _children(node: Node, ids: str, leaves: str) -> tuple[int | None, ...]:
 
 
 def _rows_and_features(node: Node) -> tuple[int, int]:
-    """Return the numbers of rows and features, where a vector is one row."""
+    """Return the numbers of rows and features, with a vector as one row."""
     dims = node.input(0).dims
     return (1, prod(dims)) if len(dims) < 2 else (dims[0], prod(dims[1:]))
 
@@ -243,7 +243,7 @@ def shape_classifier(node: Node, numbers: str, scores: Callable[[Node, int], Dim
 
 
 def _scores_of_svm(node: Node, classes: int) -> Dim:
-    """Return one score a class, or one a pair of classes without probabilities."""
+    """Return one score per class, or one per pair of classes without probabilities."""
     # Two classes always have one score each.
     if not node.attr_ints("vectors_per_class"):
         return None

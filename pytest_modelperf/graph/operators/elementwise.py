@@ -103,7 +103,7 @@ def count_gelu(node: Node) -> Cost:
 
 
 def count_swish(node: Node) -> Cost:
-    """Count x * sigmoid(alpha * x), where the factor alpha is free if it is 1."""
+    """Count x * sigmoid(alpha * x), with a factor alpha that is free if it is 1."""
     return elementwise(node.output().size * swish_ops(node))
 
 

@@ -69,7 +69,7 @@ def count_grouped(  # noqa: PLR0913  # places of inputs, which differ between op
     """Count attention with fewer heads for keys and values, which may be packed with the query."""
     # `keys_of` returns the number of new keys, and of keys that each query is scored against.
     # `paged` tokens have no batch. New queries and keys may be normed and rotated. Scales at
-    # `caches` mean that a cache is quantized: writing it takes `write_ops` an element, and it is
+    # `caches` mean that a cache is quantized: writing it takes `write_ops` per element, and it is
     # read once, or once for each query if it `selects` keys. A sink takes part in each softmax.
     query, key = node.input(0), node.optional_input(1)
     heads, kv_heads = node.attr_int("num_heads", 1), node.attr_int("kv_num_heads", 1)
@@ -95,7 +95,7 @@ def count_grouped(  # noqa: PLR0913  # places of inputs, which differ between op
 
 
 def _cached(node: Node, queries: int) -> tuple[int, int]:
-    """Return the new key tokens and all: those of `present_key` or, if unknown, past and new."""
+    """Return the number of new and of all key tokens, from `present_key` if it is known."""
     # A cache as large as a window does not shorten a longer prompt.
     key, present = node.optional_input(1), _known_dim(node, 1, 2)
     new = queries if key is None else size_of(key, 1)
@@ -110,7 +110,7 @@ def _in_pages(node: Node, queries: int) -> tuple[int, int]:
 
 
 def _in_pattern(node: Node, queries: int) -> tuple[int, int]:
-    """Return as keys a row's average blocks in the pattern [layouts, rows + 1], at most all."""
+    """Return the keys of a row's average number of blocks in the pattern, at most all keys."""
     rows, blocks = size_of(node.input(5), 1) - 1, size_of(node.input(6), 1)
     met = blocks * node.attr_int("sparse_block_size", 1) // max(rows, 1)
     return queries, min(met, size_of(node.input(3), 2))
@@ -129,9 +129,10 @@ def _selected_in_pages(node: Node, queries: int) -> tuple[int, int]:
 
 
 def _window(node: Node, cached: int) -> int:
-    """Return how many keys of the main cache a query uses besides the selected ones. -1 is all."""
+    """Return how many keys of the main cache a query uses besides the selected ones."""
     if node.attr_str("attention_mode", "selected_only") != "local_plus_selected":
         return 0
+    # A negative size means the whole cache.
     window = node.attr_int("local_window_size", -1)
     return cached if window < 0 else min(window, cached)
 

@@ -68,7 +68,7 @@ class Product(Struct, frozen=True):
 
 
 def product_of(a: Sequence[int], b: Sequence[int]) -> Product:
-    """Return numpy's product of two shapes, where a vector is a row left and a column right."""
+    """Return numpy's product of two shapes, with a vector as a row left and a column right."""
     left = tuple(a) if len(a) > 1 else (1, *a)
     right = tuple(b) if len(b) > 1 else (*b, 1)
     return Product(
@@ -231,8 +231,8 @@ def count_einsum(node: Node) -> Cost:
     # Rule for one pair: the product of the sizes of all distinct indexes of both, whether an index
     # is in one operand, in both or in the result, as in the loops that define an Einstein sum.
     # After each pair, indexes that neither the result nor a later operand has are summed. A pair
-    # without a sum is not a contraction but a MUL an element. A single operand takes an ADD an
-    # element if it sums, or a MOV an element of the result if it only picks or transposes.
+    # without a sum is not a contraction but a MUL per element. A single operand takes an ADD per
+    # element if it sums, or a MOV per element of the result if it only picks or transposes.
     equation = node.attr_str("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     shapes = [node.input(index).dims for index in range(len(left.split(",")))]

@@ -96,7 +96,7 @@ def shape_torch_embedding(node: Node) -> Outputs:
 
 
 def shape_unfold_tensor(node: Node) -> Outputs:
-    """Return windows of `size` along one dimension, their elements in a new last one."""
+    """Return windows of `size` along one dimension, with their elements in a new last one."""
     shape, axis = shape_of(node, 0), node.attr_int("dim", -1)
     size, step = node.attr_int("size", 0), node.attr_int("step", 1)
     if shape is None or not -len(shape) <= axis < len(shape) or step < 1:

@@ -1,9 +1,9 @@
 """Rows of elements: normalized, or reduced to sums, extremes and the like.
 
 Counting rule: the elements of a row share their statistics. Mean and variance take two passes,
-x - mean is kept, and its factor 1 / sqrt(variance + epsilon) is computed once a row: ADD; ADD,
-MUL, ADD; MUL an element, which with scale and bias is onnx_tool's weight of a LayerNormalization. A
-softmax subtracts its maximum first.
+x - mean is kept, and its factor 1 / sqrt(variance + epsilon) is computed once per row: ADD; ADD,
+MUL, ADD; MUL per element. With scale and bias, this is onnx_tool's weight of a LayerNormalization.
+A softmax subtracts its maximum first.
 
 A reduction takes one operation for each gathered element, the first included, and then the
 operations on each result. A selection of the k largest keeps them in a heap, and
@@ -57,7 +57,7 @@ INVERSE_DEVIATION = ADD + SQRT + DIV  # 1 / sqrt(variance + epsilon)
 
 def count_batch_norm(node: Node) -> Cost:
     """Count (x - mean) * factor + bias, where factor is scale / sqrt(variance + epsilon)."""
-    # The factor is computed once a channel. In training the statistics come from the batch, and
+    # The factor is computed once per channel. In training the statistics come from the batch, and
     # update the running ones.
     size, channels = node.input(0).size, node.input(1).size
     activated = size * activation_ops(node.attr_str("activation", ""))
@@ -107,7 +107,7 @@ def count_rms_norm(node: Node, *, skip_bias: int | None = None) -> Cost:
 
 
 def _skipped(node: Node, bias: int | None) -> int:
-    """Count the sum x + skip + bias if the node has a skip, that is, a place for its bias."""
+    """Count the sum x + skip + bias if the node has a skip, which has a place for a bias."""
     size = node.input(0).size
     return 0 if bias is None else size * ADD + bias_ops(node, bias, size)
 
@@ -164,7 +164,7 @@ def count_lrn(node: Node) -> Cost:
 
 
 def count_log_softmax(node: Node) -> Cost:
-    """Count x - max - log(sum(exp(x - max))), with one logarithm a row."""
+    """Count x - max - log(sum(exp(x - max))), with one logarithm per row."""
     # Until opset 12 a row was everything from the axis on, which was 1 by default.
     if node.opset and node.opset < 13:
         rows = prod(node.input(0).dims[: node.attr_int("axis", 1)])

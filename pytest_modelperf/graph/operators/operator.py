@@ -158,7 +158,7 @@ ACTIVATION_OPS: Mapping[str, int] = {
     "HardSwish": MUL + ADD + 2 * CMP + MUL,  # x * hardsigmoid(x)
     "Identity": 0,
     "LeakyRelu": CMP + MUL,  # x if x >= 0 else a * x
-    "LogSoftmax": CMP + ADD + EXP + ADD + ADD,  # x - max - log(sum(exp(x - max))), one log a row
+    "LogSoftmax": CMP + ADD + EXP + ADD + ADD,  # x - max - log(sum(exp(x - max))), one log per row
     "Mish": SOFTPLUS + TANH + MUL,  # x * tanh(softplus(x))
     "None": 0,
     "PRelu": CMP + MUL,  # x if x >= 0 else slope * x
@@ -182,7 +182,7 @@ ACTIVATION_OPS: Mapping[str, int] = {
 
 
 def activation_ops(name: str) -> int:
-    """Return the operations an element: 0 without a name, CMP for an unknown name."""
+    """Return the operations per element: 0 without a name, CMP for an unknown name."""
     # ONNX writes names in any case: `relu` in a mixture of experts is `Relu` in an LSTM. An unknown
     # activation must not hide the MACs of the operator that it is fused into.
     return _OPS_BY_LOWER_NAME.get(name.lower(), CMP) if name else 0
@@ -199,17 +199,17 @@ ROTARY = 2 * MUL + ADD  # x * cos + rotated x * sin
 
 
 def bias_ops(node: Node, bias: int | None, elements: int) -> int:
-    """Return one ADD an element of the result if the node has an input at `bias`."""
+    """Return one ADD per element of the result if the node has an input at `bias`."""
     return ADD * elements if has_input(node, bias) else 0
 
 
 def scale_ops(node: Node, factor: str) -> int:
-    """Return one MUL an element, unless the attribute `factor` is 1."""
+    """Return one MUL per element, unless the attribute `factor` is 1."""
     return 0 if node.attr_float(factor, 1.0) == 1 else MUL
 
 
 def zero_point_ops(node: Node, operand: int, zero_point: int | None) -> int:
-    """Return one ADD an element for a zero point. Constants are shifted once, at load."""
+    """Return one ADD per element for a zero point. Constants are shifted once, at load."""
     if not has_input(node, zero_point) or node.input(operand).is_constant:
         return 0
     return ADD * node.input(operand).size
@@ -233,7 +233,7 @@ def per_output(ops: int) -> Counter:
 
 
 def per_input(ops: int, *, per_output: int = 0) -> Counter:
-    """Count `ops` an element of the first input, and `per_output` one of the first output."""
+    """Count `ops` per element of the first input, and `per_output` per one of the first output."""
 
     def count(node: Node) -> Cost:
         results = node.output().size * per_output if per_output else 0

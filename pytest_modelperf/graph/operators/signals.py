@@ -10,7 +10,7 @@ http://www.fftw.org/speed/method.html). Determinant: the LU factorization, n^3 /
 inverse: the same and n solutions, n^3 (Golub and Van Loan, Matrix Computations, section 3.2).
 A multiply-add here is MUL + ADD, as in FLOPs.
 
-Samples of images: linear takes 4 and cubic 8 an output element, for any number of axes, as in
+Samples of images: linear takes 4 and cubic 8 per output element, for any number of axes, as in
 onnx_tool. Nearest is a MOV, like any other copy (onnx_tool: 0). An antialiased filter multiplies
 the neighbours by the factor that each axis shrinks by. The positions of samples cost something only
 if they are data: the coordinates of a grid become pixels by MUL and ADD. The positions of boxes are
@@ -203,8 +203,8 @@ def _signal_length(node: Node, _: int) -> Demand:
 # -- images
 
 
-# The corners of the intersection, its sides clipped at 0, its area; two areas, their union,
-# the quotient, and its comparison with the threshold.
+# The corners of the intersection, its sides clipped at 0, and its area. Then two areas, their
+# union, the quotient, and its comparison with the threshold.
 INTERSECTION_OVER_UNION = (
     (4 * CMP + 2 * ADD + 2 * CMP + MUL) + 2 * (2 * ADD + MUL) + 2 * ADD + DIV + CMP
 )
@@ -283,7 +283,7 @@ def count_affine_grid(node: Node) -> Cost:
 
 
 def interpolation_ops(node: Node, default: str) -> int:
-    """Return the operations a sample in the node's `mode`. Bilinear is an older name of linear."""
+    """Return the operations per sample in the node's `mode`. Bilinear is an old name of linear."""
     mode = node.attr_str("mode", default).lower()
     if mode.endswith("linear"):
         return LINEAR

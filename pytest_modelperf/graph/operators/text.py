@@ -97,7 +97,7 @@ def shape_murmur_hash(node: Node) -> Outputs:
 
 
 def shape_tokenizer(node: Node) -> Outputs:
-    """Return the same number of tokens for each string, that of the longest one."""
+    """Return the number of tokens of the longest string for each string."""
     shape = shape_of(node, 0)
     return outputs("string", None if shape is None else (*shape, None))
 
@@ -131,7 +131,7 @@ def shape_varlen_ngram_hash(node: Node) -> Outputs:
 
 
 def shape_speculative_prefix_commit(node: Node) -> Outputs:
-    """Return a length for each request, where a vector of predictions is one request."""
+    """Return a length for each request, with a vector of predictions as one request."""
     predicted = shape_of(node, 0)
     batch = 1 if predicted is not None and len(predicted) == 1 else dim(predicted, 0)
     return (OutputType("int32", (batch,)), *like(3, 4)(node))

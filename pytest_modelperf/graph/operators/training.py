@@ -1,6 +1,6 @@
 """Losses, dropouts and optimizer steps, as in the definitions of the operators.
 
-Scalars of an optimizer, such as the corrected learning rate, are computed once a call.
+Scalars of an optimizer, such as the corrected learning rate, are computed once per call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pytest_modelperf.graph.structure import Node
 
 
 def count_dropout(node: Node, *, training_mode: int = 2) -> Cost:
-    """Count a random number, a comparison, and x * mask * scale in training, else nothing."""
+    """Count a random number, a comparison, and x * mask * scale in training, or nothing."""
     return elementwise(_dropout(node, training_mode))
 
 
@@ -61,7 +61,7 @@ def count_softmax_cross_entropy(node: Node) -> Cost:
 def count_adam(node: Node) -> Cost:
     """Count X - rate * V / (sqrt(H) + e), with V and H means of the gradient and its square."""
     # The means are running: V' = a * V + (1 - a) * G and H' = b * H + (1 - b) * G * G. The rate is
-    # computed once a call: R * sqrt(1 - b^T) / (1 - a^T) if T > 0.
+    # computed once per call: R * sqrt(1 - b^T) / (1 - a^T) if T > 0.
     per_element = (
         _regularization(node)
         + (2 * MUL + ADD)

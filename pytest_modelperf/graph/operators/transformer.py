@@ -263,7 +263,7 @@ def shape_swiglu(node: Node) -> Outputs:
 
 
 def shape_pre_mix(node: Node) -> Outputs:
-    """Return one branch from all, which are a dimension or parts of the last one."""
+    """Return one of all branches, which are a dimension or parts of the last one."""
     streams, branches = shape_of(node, 0), node.attr_int("num_branches", 0)
     if not branches:
         grouped = None if streams is None or len(streams) < 2 else (*streams[:-2], streams[-1])
@@ -272,7 +272,7 @@ def shape_pre_mix(node: Node) -> Outputs:
 
 
 def shape_low_rank_mix(node: Node) -> Outputs:
-    """Return one branch of the width of each, a gate for each of them, and all branches."""
+    """Return one branch, a gate for each branch, and all branches."""
     streams, branches = shape_of(node, 0), stated_size(node, "num_branches")
     dtype = dtype_of(node, 0)
     width = quotient(dim(streams, -1), branches)
@@ -295,7 +295,7 @@ def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
     """Count a mixture of experts, in which each token passes through `k` of them."""
     # The inputs after tokens and router's scores are the weights of fc1, fc2 and optionally fc3,
     # each with its bias at a distance. Compressed weights of the experts in use are decoded. The
-    # router decides how many are in use, which is counted as all, or `k` a token if that is less.
+    # router decides how many are in use, which is counted as all, or `k` per token if that is less.
     x = node.input(0)
     hidden = x.dims[-1]
     tokens, experts = rows_in(x), node.input(fc1).dims[0]
@@ -329,8 +329,8 @@ def count_moe(  # noqa: PLR0913  # one index for each weight of the two layouts
 
 def count_moe_packed(node: Node) -> Cost:
     """Count a mixture of experts with packed weights, decoded for the experts in use."""
-    # The inputs are tokens, scores of the router, weights of gate, of up if a pair is gated, and of
-    # down, and optionally the values to mix by, which otherwise are a softmax of the scores.
+    # The inputs are tokens, scores of the router, and the weights of gate, up (if a pair is gated)
+    # and down. The values to mix by are an optional input, or else a softmax of the scores.
     x, hidden = node.input(0), node.input(0).dims[-1]
     experts, inner, _ = node.input(2).dims
     tokens, chosen = rows_in(x), node.attr_int("k", 1)

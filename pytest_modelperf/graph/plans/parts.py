@@ -223,8 +223,8 @@ def describe_change(old: Counter[str], new: Counter[str]) -> str:
     if {*come, *gone} <= _REORDERS:
         around = f" around {_kernels(old & new)}" if old & new else ""
         changes = ((come, "added"), (gone, "removed"))
-        told = ", ".join(f"{_kernels(found)} {how}" for found, how in changes if found)
-        return f"another layout{around}: {told}"
+        listed = ", ".join(f"{_kernels(found)} {how}" for found, how in changes if found)
+        return f"another layout{around}: {listed}"
     if not old:
         return f"{_kernels(new)} added"
     if not new:
@@ -244,7 +244,7 @@ def _kernels(found: Counter[str]) -> str:
 def cold_share(
     plans: tuple[EnginePlan, EnginePlan], part: Part, sizes: tuple[TensorBytes, TensorBytes]
 ) -> float:
-    """Return the share of bytes in no cache that a part's changed kernels read and write."""
+    """Return the share of the bytes of a part's changed kernels that are in no cache."""
     # A weight was last read an inference ago, so it is in no cache. The result of another kernel is
     # still in a cache to the extent that it is small compared with it. The share is 1 if a size is
     # not known.
@@ -391,7 +391,7 @@ def _copy(plan: EnginePlan) -> ModelProto:
     return model
 
 
-# -- units: the kernels of two plans that stand in the same place
+# -- units: the kernels of two plans that are in the same place
 
 
 class Unit(Struct, frozen=True):
