@@ -17,7 +17,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 # Operators that an engine inserts to change the layout of a tensor or its type.
 _MOVES = frozenset({"Reorder", "ReorderInput", "ReorderOutput", "Transpose"})
 _CONVERSIONS = frozenset({"Cast", "Convert", "Identity", "MemcpyFromHost", "MemcpyToHost"})
-# To an engine, all of these only give the same values another shape; it also inserts them.
+# Engines treat all of these as another shape of the same values, and also insert them.
 _VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 # ONNX Runtime begins the name of a copy of a tensor in another type with one of these.
 _COPIES = ("InsertedPrecisionFreeCast_", "InsertedCast_")
@@ -178,7 +178,7 @@ class _Scope(Struct):
     anchored: set[Tensor] = field(default_factory=set)
 
     def match(self) -> dict[PlanNode, set[Node]]:
-        """Return the nodes that each step runs; an inserted step has none."""
+        """Return the nodes that each step runs. An inserted step has none."""
         steps = self.plan.nodes
         self.find_copies()
         inserted = {step for step in steps if self.is_inserted(step)}
@@ -227,7 +227,7 @@ class _Scope(Struct):
         return () if node is None else tuple(t for t in node.outputs if t is not None)
 
     def head(self, step: PlanNode) -> Node | None:
-        """Return the node whose operator the step is named for; it has the same inputs."""
+        """Return the node with the inputs and the operator that the step is named for."""
         anchor = self.anchors.get(step)
         if anchor is None:
             return None
@@ -345,7 +345,7 @@ class FedStep(Struct, frozen=True, eq=False):
 
 
 def plan_steps(plan: PlanGraph) -> tuple[FedStep, ...]:
-    """Return all steps of a plan; those of a body follow the step that has the body."""
+    """Return all steps of a plan. Those of a body follow the step that has the body."""
     found: list[FedStep] = []
     _add(plan, {}, None, found)
     return tuple(found)
@@ -391,9 +391,9 @@ def step_indexes(steps: Sequence[FedStep], kernels: Sequence[Kernel]) -> tuple[i
 def without_idle_bodies(
     steps: Sequence[FedStep], ran: Sequence[int | None]
 ) -> Mapping[int, FedStep]:
-    """Return the steps by their indexes, without bodies that did not run: branches not taken.
+    """Return the steps by their indexes, without the branches that were not taken.
 
-    The inputs of a step are those that are left, by their positions among the steps that are left.
+    Each step keeps its remaining inputs, by their positions among the remaining steps.
     """
     bodies = {0, *(steps[at].body for at in ran if at is not None)}
     kept = [at for at, step in enumerate(steps) if step.body in bodies]
@@ -407,7 +407,7 @@ def without_idle_bodies(
 
 
 def kernels_of_case(case: CaseProfile) -> tuple[GraphKernel, ...]:
-    """Return the kernels of the plan, else the layers as they were fused. Empty if unconnected."""
+    """Return the kernels of the plan, or else the fused layers. Empty if unconnected."""
     measured = case.measured
     if measured is not None and measured.kernels is not None:
         return measured.kernels

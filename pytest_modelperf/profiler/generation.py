@@ -27,7 +27,7 @@ class NamedFigures(Struct, frozen=True):
 
 
 class WholeGeneration(Struct, frozen=True):
-    """Both phases of a generation; its id is the name of the cases without the phase."""
+    """Both phases of a generation. Its id is the name of the cases without the phase."""
 
     id: str
     prefill: GenerationFigures | None

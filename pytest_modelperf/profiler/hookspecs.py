@@ -139,7 +139,7 @@ class PluginManager(pluggy.PluginManager):
 
 
 def is_hook_name(name: str) -> bool:
-    """Whether `Hooks` declares it; other names with the same prefix are ignored."""
+    """Whether `Hooks` declares it. Other names with the same prefix are ignored."""
     return name in _HOOK_NAMES
 
 
@@ -175,7 +175,7 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
 
 
 def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Add the hooks of a module or object; raise ExtensionError if one has the wrong signature."""
+    """Add the hooks of a module or object. Raise ExtensionError if one has the wrong signature."""
     if manager.is_registered(plugin):
         return
     try:

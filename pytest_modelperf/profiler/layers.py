@@ -1,8 +1,8 @@
 """Convert the times of an engine's kernels to times of layers, which sum to the latency.
 
-The time of a kernel is shown at one of the layers that it runs. This is the layer with the most
-MACs; without MACs, the one with the kernel's operator; else the one with the most operations of
-other kinds, the last of several. Kernels that the engine inserted to change the layout of a tensor
+The time of a kernel is shown at one of the layers that it runs: the layer with the most MACs.
+Without MACs, it is the layer with the kernel's operator, or else the last of those with the most
+operations of other kinds. Kernels that the engine inserted to change the layout of a tensor
 get a row for each operator, as do other kernels that run no layer. The rest of an inference is the
 overhead of the runtime. All are the times of undisturbed runs, and are scaled to the latency, which
 was measured at another time. If other processes made the latency longer, the difference is also a
@@ -156,7 +156,7 @@ class _Timing(Struct, frozen=True):
         return CalmTime.of(runs, self.sessions, lambda runs: calm_time(runs, 0))
 
     def of_rests(self, rests: Sequence[float], *, waits: bool) -> CalmTime:
-        """Return the typical time outside of kernels, without waits only if the process waited."""
+        """Return the typical time outside of kernels, leaving out waits if the process waited."""
         typical = calm_time if waits else tick_median
         return CalmTime.of(rests, self.sessions, lambda rests: typical(rests, self.tick_ns))
 
@@ -215,7 +215,7 @@ class LayerTable:
     def add(
         self, kernel: Kernel, place: KernelPlace, time: CalmTime, part: int | None = None
     ) -> None:
-        """Add a kernel and its time; `part` is the number of the part in which it changed."""
+        """Add a kernel and its time. `part` is the number of the part in which it changed."""
         covered = {self._indexes[node] for node in place.nodes}
         shown = main_layer(covered, self._layers, kernel.op_type)
         key = place.kind, kernel.op_type if shown is None else shown
@@ -282,8 +282,8 @@ class LayerTable:
 def _overhead(timing: _Timing, run: KernelRun, kernels: CalmTime, *, waits: bool) -> CalmTime:
     """Return the time of an inference that its kernels do not explain.
 
-    That is the rest of the profiled runs, or of plain runs next to them if it is smaller: the
-    former includes the cost of profiling, and the latter its own disturbances.
+    That is the rest of the profiled runs, or of plain runs next to them if that is smaller.
+    Profiled runs include the cost of profiling, and plain runs have disturbances of their own.
     """
     found = [timing.of_whole(runs).beyond(kernels) for runs in (run.run_ns, run.plain_ns) if runs]
     sums = _sum_by_run(run.kernels)

@@ -1,4 +1,4 @@
-"""Measure a model: its cases in workers of their own, one after the other; also its memory."""
+"""Measure the cases of a model, one after the other in workers of their own, and its memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from pytest_modelperf.text.escaping import printable
 
 # Inferences after loading. The first allocates buffers, and a second one shows what is kept.
 _INFERENCES = 2
-# Less cannot be told apart from the pages that the runtime takes on its own.
+# Less cannot be distinguished from the pages that the runtime takes on its own.
 LEAST_BYTES = 1 << 20
 _FIND_OUT = "as its memory was asked for"
 
@@ -225,7 +225,7 @@ def _measure_function_case(
 
 
 def _measure_rounds(rig: Rig, place: CasePlace, is_enough: IsEnough | None) -> Measurement:
-    """Measure a function. Its module is imported first, or the first round alone would be slow."""
+    """Measure a function. Import its module first, so that the first round is not slower."""
     from pytest_modelperf.profiler.worker.inline import InlineWorker
 
     (load,) = rig.open()

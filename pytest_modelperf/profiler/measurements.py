@@ -102,7 +102,7 @@ class Noise(Struct, frozen=True, kw_only=True):
 
 
 class Block(Turns, frozen=True, kw_only=True):
-    """Inferences that were timed without a pause, and the noise meanwhile.
+    """Inferences that were timed without a pause, and the noise during them.
 
     They ran one by one, or several at once: then `measured_per_second` is their rate. `starts_ns`
     is when each began, by the clock of the worker, or None if that was not recorded. `first_step`
@@ -210,7 +210,7 @@ class DuetRound(Struct, frozen=True, kw_only=True):
 
 
 class SideRun(Struct, frozen=True, kw_only=True):
-    """The figures of one side of a comparison; its rounds are without their single times."""
+    """The figures of one side of a comparison. Its rounds are without their single times."""
 
     engine: EngineFacts
     latency: Latency
@@ -231,7 +231,7 @@ class RowKind(enum.Enum):
 
     @property
     def is_outside_kernels(self) -> bool:
-        """Whether no kernel takes such a time."""
+        """Whether such a time is outside of all kernels."""
         return self in {RowKind.OVERHEAD, RowKind.WAITING}
 
 
@@ -322,7 +322,7 @@ class GraphKernel(Struct, frozen=True, kw_only=True):
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
-    """The results of running a case; raw samples are kept, and `latency` is computed from them.
+    """The results of running a case. Raw samples are kept, and `latency` is computed from them.
 
     `processors` are those that the worker was pinned to, or None if that was not possible.
     `machine` describes the other machine that a worker ran on, and is None for this one.

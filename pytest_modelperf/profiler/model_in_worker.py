@@ -91,14 +91,14 @@ class CasePlace(Struct, frozen=True):
 
 
 def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
-    """Return the facts of a model's files; reading them is shown as a step of the first case."""
+    """Return the facts of a model's files. Reading them is shown as a step of the first case."""
     place = CasePlace(model.case(model.request.cores[0]), 1, cases, watch)
     return model_facts(model.file, reads_all=True, tell=place.tell)
 
 
 @contextmanager
 def started_rig(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
-    """Yield a rig in a worker of its own, alone on this machine; it ends with the context."""
+    """Yield a rig in a worker of its own, alone on this machine. It ends with the context."""
     check_cores(place.case.cores, setup)
     with unchanged(model), alone_at(place), rig_of(model, setup, place) as rig:
         yield rig
@@ -218,7 +218,7 @@ def time_layers(
 
 
 def name_nodes(model: PreparedModel, rig: Rig) -> Path | None:
-    """Write a copy of the model with unique names of its nodes, unless it runs with such names."""
+    """Write a copy of the model with unique names of its nodes, unless it needs none."""
     if not model.needs_names:
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"
@@ -261,7 +261,7 @@ def add_layer_times(
 
 
 def _repeated_ns(model: Model, measured: Measurement) -> float:
-    """Return the median of the inference that a profiled session repeats: of the largest member."""
+    """Return the median of the inference that a profiled session repeats: the largest member."""
     mixture = model.request.mixture
     if mixture is None:
         return measured.latency.median_ns
@@ -271,13 +271,13 @@ def _repeated_ns(model: Model, measured: Measurement) -> float:
 
 
 def see_shapes(model: PreparedModel, rig: Rig, named: Path | None) -> PreparedModel:
-    """Return the model with the shapes that a run shows; unchanged if complete or if none does."""
+    """Return the model with the shapes that a run shows, or unchanged if it shows none."""
     observed = observe_shapes(rig, named) if model.is_open else None
     return model if observed is None else complete(model, observed)
 
 
 def see_shapes_if_told(model: PreparedModel, rig: Rig) -> PreparedModel:
-    """Call `see_shapes` without timing layers; if the engine fails, the model is unchanged."""
+    """Call `see_shapes` without timing layers. If the engine fails, the model is unchanged."""
     if model.is_open:
         with suppress(MeasureError):
             return see_shapes(model, rig, name_nodes(model, rig))
@@ -285,7 +285,7 @@ def see_shapes_if_told(model: PreparedModel, rig: Rig) -> PreparedModel:
 
 
 def check_cores(cores: int, setup: Setup) -> None:
-    """Raise TooFewCoresError if this machine has fewer; a worker elsewhere checks by itself."""
+    """Raise TooFewCoresError if this machine has fewer. A worker elsewhere checks by itself."""
     if is_local(setup.spec):
         limit = cores_available()
         if limit.cores is not None and cores > limit.cores:
@@ -301,7 +301,7 @@ def alone_at(place: CasePlace) -> Iterator[None]:
 
 
 def machine_of(setup: Setup) -> MachineFacts:
-    """Return the machine that cases run on; raise MeasureError if it cannot be reached."""
+    """Return the machine that cases run on. Raise MeasureError if it cannot be reached."""
     if is_local(setup.spec):
         return describe_machine()
     with start_on(setup, 1) as worker:
@@ -356,7 +356,7 @@ def read_outputs(rig: Rig, names: Sequence[str] | None = None) -> Mapping[str, S
         feed=rig.still_feed,
         names=None if names is None else list(names),
     )
-    # Not in a `finally`: after an error, the worker may have ended or be busy, and not answer.
+    # Not in a `finally`: after an error, the worker may have ended or be too busy to answer.
     rig.close()
     return found
 

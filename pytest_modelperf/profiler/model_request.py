@@ -1,4 +1,4 @@
-"""A request to measure a model, and what it has in common with all that a cluster can run."""
+"""A request to measure a model, and the base of all requests that a cluster can run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SharedRequest(SentRequest[_Result], Protocol[_Result]):
     """A request that several machines can run."""
 
     def split(self, extensions: Extensions) -> Parts[_Result]:
-        """Return the parts; raise UsageError or ModelError if no machine can run the request."""
+        """Return the parts. Raise UsageError or ModelError if no machine can run the request."""
 
 
 class Parts(Struct, Generic[_Result], frozen=True):
@@ -74,7 +74,7 @@ class Parts(Struct, Generic[_Result], frozen=True):
 
 
 def only_result(found: Sequence[_Result | ModelPerfError]) -> _Result:
-    """Return the result of a request that is its only part; raise an error in its place."""
+    """Return the result of a request with a single part, or raise the error in its place."""
     (result,) = found
     if isinstance(result, ModelPerfError):
         raise result
@@ -84,10 +84,10 @@ def only_result(found: Sequence[_Result | ModelPerfError]) -> _Result:
 def telling(watch: Watch) -> Callable[[str], None]:
     """Return a function that reports a step before the measuring."""
 
-    def tell(step: str) -> None:
+    def report(step: str) -> None:
         watch(Progress(case_id="", case_number=0, cases=0, step=step))
 
-    return tell
+    return report
 
 
 class MeasureRequest(Struct, frozen=True):
@@ -153,7 +153,7 @@ def _with_place(case: CaseProfile) -> CaseProfile:
 
 
 def case_label(case: ProfileRequest) -> str:
-    """Return a label like the id of the only case, which would need the model's own batch size."""
+    """Return a label like the id of the only case, but without the model's own batch size."""
     (binding,), (cores,) = case.bindings(), case.cores
     batch = "" if binding.batch_size is None else f"b{binding.batch_size}-"
     parts = [f"{batch}c{cores}", *(f"{n}{s}" for n, s in binding.dims.items())]

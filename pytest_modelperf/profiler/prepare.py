@@ -1,6 +1,6 @@
 """Read a model, bind it to the sizes of a case, and prepare it to run.
 
-A `Model` is bound and counted, and nothing of it has been run or written yet. A `PreparedModel` is
+A `Model` is bound and counted, but not yet run or written. A `PreparedModel` is
 made once and has all that a run needs: later steps read its fields.
 """
 
@@ -89,7 +89,7 @@ class Model(Struct, frozen=True, dict=True):
 
     @cached_property
     def given_inputs(self) -> StoredInputs:
-        """The inputs that the user gave; two runs of a model are the same only if these are."""
+        """The inputs that the user gave. Two runs are the same only if these inputs are equal."""
         mixture, seed = self.request.mixture, self.request.seed
         if mixture is None:
             return describe_given(self.binding.inputs, self.given_feeds.steps, seed)
@@ -133,7 +133,7 @@ class PreparedModel(Model, frozen=True, kw_only=True):
     repeated, and `steps` those of a generation or of a workload. `beside` has the files of external
     data by their names in the model, and `size_bytes` is the size of all files, or None if one is
     missing. `runs_as_copy` means that an engine gets a copy that is written for it, and
-    `needs_names` that the nodes it gets have no unique names. `is_open` means that only a run shows
+    `needs_names` means that its nodes lack unique names. `is_open` means that only a run shows
     all shapes.
     """
 
@@ -148,7 +148,7 @@ class PreparedModel(Model, frozen=True, kw_only=True):
 
     @property
     def pass_inferences(self) -> int:
-        """The inferences of one pass of a workload; 1 for a plain case."""
+        """The inferences of one pass of a workload, or 1 for a plain case."""
         return 1 if self.request.mixture is None else self.request.mixture.facts.inferences
 
 
@@ -160,7 +160,7 @@ def prepare(model: Model) -> PreparedModel:
     """
     model.file.require_unchanged()
     bound, seed, name = model.bound, model.request.seed, model.file.name
-    beside = external_files(model.file)
+    external = external_files(model.file)
     runs_as_copy = model.file.path is None or bound.inputs.rebound
     given = model.given_feeds
     steps = None
@@ -177,7 +177,7 @@ def prepare(model: Model) -> PreparedModel:
         given=model.given_inputs,
         feeds=make_inputs(bound.graph, bound.inputs, seed, given.still, name),
         steps=steps,
-        beside=beside,
+        beside=external,
         size_bytes=size_on_disk(model.file),
         runs_as_copy=runs_as_copy,
         needs_names=not runs_as_copy and needs_copy(bound),
@@ -230,7 +230,7 @@ Pair: TypeAlias = PairOf[PreparedModel]
 
 
 def prepare_pair(pair: PairOf[Model]) -> Pair:
-    """Prepare both models of a pair; a model that is on both sides is prepared once."""
+    """Prepare both models of a pair. A model that is on both sides is prepared once."""
     after = prepare(pair.after)
     before = after if pair.before is pair.after else prepare(pair.before)
     return Pair(before, after, pair.before_setup, pair.after_setup)

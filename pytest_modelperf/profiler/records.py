@@ -98,7 +98,7 @@ class ModelFacts(ModelIdentity, frozen=True, forbid_unknown_fields=False):
 class CaseMember(Struct, frozen=True):
     """One member of a workload, and how often it occurs in a pass.
 
-    The counts and layers of the case are those of the largest.
+    The counts and layers of the case are those of the largest member.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Case(Struct, frozen=True):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The known sizes that were given to dimensions; those of `dims` come first."""
+        """The known sizes that were given to dimensions. Those of `dims` come first."""
         return dict([*self.dims, *(self.given_dims or ())])
 
 
@@ -203,24 +203,24 @@ class CaseProfile(Struct, frozen=True):
 
     @property
     def static(self) -> StaticProfile:
-        """The counts of the graph; raises UsageError if there is none."""
+        """The counts of the graph. Raises UsageError if there is none."""
         if self.counted is None:
             raise UsageError("a Python function has no graph to count: only its latency is known.")
         return self.counted
 
     @property
     def latency(self) -> Latency:
-        """The latency in steady state; raises UsageError if the case did not run."""
+        """The latency in steady state. Raises UsageError if the case did not run."""
         return self._measured().latency
 
     @property
     def typical(self) -> Percentile:
-        """The median latency, or a workload's mean over a pass; raises UsageError without a run."""
+        """The median latency, or a workload's mean over a pass. Raises UsageError without a run."""
         return self._measured().typical
 
     @property
     def items_per_second(self) -> float | None:
-        """The items of a batch divided by the typical latency; raises UsageError without a run."""
+        """The items of a batch divided by the typical latency. Raises UsageError without a run."""
         return self._measured().items_per_second
 
     @property

@@ -83,7 +83,7 @@ class ProfileRequest(Struct, frozen=True):
         return replace(of(self.mixture.largest), members=tuple(map(of, self.mixture.members)))
 
     def bindings_of(self, file: ModelFile) -> tuple[Binding, ...]:
-        """Return the bindings whose phase the model has; raise UsageError if there is none."""
+        """Return the bindings whose phase the model has. Raise UsageError if there is none."""
         if not self.generations:
             return tuple(self.bindings())
         had = {phase for _, phase in chosen_phases(self, file)}
@@ -140,7 +140,7 @@ def phases_of(
 def chosen_phases(
     request: ProfileRequest, file: ModelFile
 ) -> tuple[tuple[Generation, GenerationPhase], ...]:
-    """Return the phases of a request that the model has; raise UsageError without any."""
+    """Return the phases of a request that the model has. Raise UsageError without any."""
     dims = {name: sizes[0] for name, sizes in request.dims.items()}
     known = dict.fromkeys(
         phase for each in request.generations for phase in phases_of(file, each, dims)
@@ -331,7 +331,7 @@ def case_members(mixture: Mixture | None) -> tuple[CaseMember, ...]:
 
 
 def bind_members(file: ModelFile, binding: Binding, operators: Operators) -> tuple[BoundModel, ...]:
-    """Bind the model to each member of a workload; raise UsageError if batch sizes differ."""
+    """Bind the model to each member of a workload. Raise UsageError if batch sizes differ."""
     bound = tuple(load_model(file, own, operators.shape_rules) for own in binding.members)
     sizes = [each.inputs.batch_size for each in bound]
     if len(set(sizes)) > 1:
@@ -401,7 +401,7 @@ def on_this_machine(profile: Profile) -> Profile:
 def model_facts(
     file: ModelFile, *, reads_all: bool = False, tell: Tell = lambda _: None
 ) -> ModelFacts:
-    """Return the facts of a model's files; large ones are hashed only if all is read anyway."""
+    """Return the facts of a model's files. Large ones are hashed only if all is read anyway."""
     total = size_on_disk(file)
     is_hashed = reads_all or (total is not None and total <= MAX_HASHED_BYTES)
     return ModelFacts(

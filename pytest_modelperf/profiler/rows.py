@@ -54,7 +54,7 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def qualified_op(self) -> str:
-        """The operator of the layer; without a layer, the kind of time."""
+        """The operator of the layer, or the kind of time without a layer."""
         if self.static is not None:
             return self.static.qualified_op
         return "" if self.time is None else self.time.kind.value
@@ -66,7 +66,7 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def precision(self) -> str | None:
-        """The precision that the layer ran in; if unknown, the model's."""
+        """The precision that the layer ran in, or the model's if it is unknown."""
         if self.time is not None and self.time.precision is not None:
             return self.time.precision
         return None if self.static is None else self.static.precision
@@ -83,7 +83,7 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def op_type(self) -> str:
-        """The operator without its domain; without a layer, the kind of time."""
+        """The operator without its domain, or the kind of time without a layer."""
         return self.qualified_op if self.static is None else self.static.op_type
 
     @property
@@ -178,7 +178,7 @@ MIXED = "mixed"
 
 
 class MemberFigures(Struct, frozen=True, kw_only=True):
-    """The figures of one member of a workload; the times are None if it did not run.
+    """The figures of one member of a workload. The times are None if it did not run.
 
     `share` is its share of the time of a pass, and `macs` is None if a count is missing.
     """

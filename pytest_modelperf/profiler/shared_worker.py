@@ -75,7 +75,7 @@ class SharedTime:
 
 
 class SharedWorker:
-    """A worker that stays for the next model; its process starts with the first one.
+    """A worker that stays for the next model. Its process starts with the first one.
 
     A measurement that judges times gives each model a process of its own: this one may keep memory
     and threads of earlier models. Several of these workers run at the same time, in different
@@ -116,7 +116,7 @@ class SharedWorker:
         self._ready(setup, cores).use_engine(setup.engine, setup.options)
 
     def end(self) -> None:
-        """End the process; a rig that another thread still uses fails."""
+        """End the process. A rig that another thread still uses fails."""
         self._is_over = True
         self._stop()
 

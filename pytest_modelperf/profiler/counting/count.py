@@ -262,7 +262,7 @@ class _Walk(Struct):
     extra: Mapping[str, Counter]
     used: frozenset[Tensor]
     traffic: TrafficCounter
-    # The costlier branch of each If, which without it would be weighed in each If around it.
+    # The costlier branch of each If, kept so that the Ifs around it do not weigh it again.
     chosen: dict[Node, Graph]
     layers: list[StaticLayer] = field(default_factory=list)
     makers: dict[Tensor, int] = field(default_factory=dict)

@@ -239,10 +239,10 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def observed(self) -> StaticProfile | None:
-        """The counts of one run, or None without a run or if random values decided the counts."""
+        """The counts of one run. None if nothing ran, or if random values decided the counts."""
         if self.graph_alone is not None:
             return self if self.chance is None else None
-        # A complete profile of the graph alone is also that of every run.
+        # If the graph alone gives a complete profile, every run has the same one.
         return self if self.is_whole else None
 
     @property

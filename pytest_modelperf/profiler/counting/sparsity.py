@@ -276,14 +276,14 @@ def _powers_of_two(view: Mask, step: tuple[int, int], zeros: int) -> Iterator[_B
             if step[axis] == 2:
                 blocks = _join_pairs(blocks, axis)
         if not _is_covered(_covered(view.shape, blocks, (height, width)), zeros):
-            # Each block consists of blocks of the previous size, so it can only become worse.
+            # Each block consists of blocks of the previous size, so larger ones cover even less.
             return
         yield from _true_blocks(view, blocks, (height, width), zeros)
         height, width = height * step[0], width * step[1]
 
 
 def _join_pairs(blocks: Mask, axis: int) -> Mask:
-    """Return which pairs of neighbours along `axis` are both zero. An odd last one stays alone."""
+    """Return which pairs of neighbours along `axis` are both zero. An odd last one has no pair."""
     if axis == 0:
         joined, second = blocks[::2].copy(), blocks[1::2]
         joined[: second.shape[0]] &= second

@@ -53,10 +53,10 @@ def measure_growth(
         return find_growth(rig, level, lambda: place.tell("watching its memory"))
 
 
-def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None) -> Growth:
+def find_growth(rig: Rig, level: float, report: Callable[[], None] = lambda: None) -> Growth:
     """Measure the growth of memory of a worker's model, within the time of a case."""
     rig.open()
-    tell()
+    report()
     rig.step = "as its memory was watched"
     limit_ns = round(rig.setup.limit_s * _NS_PER_S)
     turn_ns = median(rig.take(_TRIAL, limit_ns)[0].times_ns)
@@ -71,19 +71,19 @@ def find_growth(rig: Rig, level: float, tell: Callable[[], None] = lambda: None)
             done += len(rig.take(block - done, limit_ns)[0].times_ns)
         if number >= _WARM_BLOCKS - 1:
             sizes.append(_memory_of(rig))
-    # Not in a `finally`: after an error, the worker may have ended or be busy, and not answer.
+    # Not in a `finally`: after an error, the worker may have ended or be too busy to answer.
     rig.close()
     return growth_of(sizes, block, level)
 
 
 def _memory_of(rig: Rig) -> int:
-    told = rig.worker.ask("memory", rig.step)["rss_bytes"]
-    if told is None:
+    size_bytes = rig.worker.ask("memory", rig.step)["rss_bytes"]
+    if size_bytes is None:
         raise MeasureError(
             "this platform does not report how much memory a process has now, so growth cannot be "
             "measured: measure it on Linux."
         )
-    return int(told)
+    return int(size_bytes)
 
 
 # The error level and the power of one comparison that can fail a test.

@@ -116,7 +116,7 @@ def _headline(checkups: Sequence[Checkup]) -> str:
 
 
 def describe_checkup(checkup: Checkup) -> str:
-    """Return a sentence: which change can be detected here, and how soon."""
+    """Return a sentence on which change can be detected here, and how soon."""
     word = _verdict(checkup)
     return f"{_name(checkup)}: {word}{'; ' if word == _FEW else '. '}{_describe_outlook(checkup)}"
 
@@ -148,7 +148,7 @@ def _describe_outlook(checkup: Checkup) -> str:
     )
 
 
-# -- what a page says first
+# -- what a page shows first
 
 
 def _findings(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[Section]:
@@ -171,18 +171,18 @@ def _findings(machine: MachineFacts, checkups: Sequence[Checkup]) -> Iterator[Se
 
 
 def _next_steps(checkup: Checkup) -> Iterator[Code]:
-    """Yield a checkup with enough time if that helps, or else the tolerance that can be seen."""
+    """Yield the next commands: a tolerance that can be detected, or a longer checkup."""
     if _verdict(checkup) == _FIT:
         yield Code("check your models", "pytest --modelperf", is_command=True)
         return
     best = _best(checkup)
     seconds = _LONGER * checkup.seconds
     if math.isfinite(best.change):
-        # Twice as sure takes four times as long.
+        # Twice the precision takes four times as long.
         seconds = best.seconds * (best.change / _TOLERANCE) ** 2
         share = math.ceil(100 * best.change) / 100
         option = f"--modelperf-tolerance p50={share:g}"
-        yield Code("allow what can be seen", f"pytest --modelperf {option}", is_command=True)
+        yield Code("allow what can be detected", f"pytest --modelperf {option}", is_command=True)
     if seconds <= MAX_ADVISED_S:
         model = [] if checkup.growth is None else [shell_path(checkup.model)]
         options = f"--cores {checkup.cores} --max-seconds {rounded_up(seconds)}"
@@ -236,7 +236,7 @@ def _noise_table(checkups: Sequence[Checkup]) -> Table:
 
 
 def _rounds_section(checkup: Checkup) -> Section:
-    """Return the difference and the disturbances of each round, a section of the HTML page only."""
+    """Return the difference and the disturbances of each round, for the HTML page only."""
     processors = len(checkup.processors or ()) or checkup.cores
     columns = ("round", "difference", *_TAKEN, "interrupted")
     rows = (
@@ -349,7 +349,7 @@ def _advice_on_checkup(machine: MachineFacts, checkup: Checkup) -> Iterator[str]
 
 
 def _may_be_one(ratio: Ratio) -> bool:
-    """Whether the interval allows that both sessions took the same time."""
+    """Whether both sessions may have taken the same time."""
     low, high = ratio.interval or (1.0, 1.0)
     return low - _MAX_BIAS <= 1.0 <= high + _MAX_BIAS
 

@@ -84,7 +84,7 @@ def find_named(
     no_module: Callable[[str], Exception],
     no_part: Callable[[str, object], Exception],
 ) -> Any:  # noqa: ANN401  # any object may have that name
-    """Return the object that `package.module:function` names; dots after the colon are allowed.
+    """Return the object that `package.module:function` names. Dots after the colon are allowed.
 
     `no_module` makes the error for a missing module, from its name. `no_part` makes the error for a
     missing attribute, from its name and the object that lacks it.

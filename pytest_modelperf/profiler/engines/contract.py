@@ -38,7 +38,7 @@ class StepPlan(Protocol):
 
     @property
     def count(self) -> int:
-        """The number of steps; the last one is followed by the first."""
+        """The number of steps. The last one is followed by the first."""
 
     @property
     def state(self) -> Sequence[tuple[str, str]]:
@@ -59,7 +59,7 @@ class Steps(Protocol):
     """The steps of a generation, one after the other."""
 
     def __call__(self) -> Any:  # noqa: ANN401  # what the runtime returns
-        """Run the next step; its state stays in the runtime, and nothing is copied."""
+        """Run the next step. Its state stays in the runtime, and nothing is copied."""
 
     def rewind(self, step: int) -> None:
         """Make this step the next one to run."""
@@ -77,7 +77,7 @@ class Session(Protocol):
         """Return another such function, for another thread to run at the same time."""
 
     def prepare_steps(self, plan: StepPlan, dtypes: Mapping[str, str]) -> Steps:
-        """Return the steps of a generation; several threads may run steps of their own at once."""
+        """Return the steps of a generation. Several threads may run steps of their own at once."""
 
     def read_outputs(self) -> Mapping[str, Array]:
         """Return the outputs of an inference on the prepared inputs, by name.
@@ -107,7 +107,7 @@ class ProfiledSession(Session, Protocol):
 
 
 class Engine(Protocol):
-    """The functions of an engine's module; `options` are strings, as users write them."""
+    """The functions of an engine's module. `options` are strings, as users write them."""
 
     def describe(self, options: Mapping[str, str]) -> dict[str, Any]:
         """Return `name`, `version`, `options` (those that were set) and `providers`."""

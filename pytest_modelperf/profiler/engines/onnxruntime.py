@@ -44,7 +44,7 @@ _MEMBERS = {
 }  # fmt: skip
 _PROVIDER = "provider"
 _SUFFIX = "ExecutionProvider"
-# Errors only: the layers show which provider a node fell back to.
+# Only errors are logged: the layers show which provider a node fell back to.
 _LOG_SEVERITY = 3
 _CUSTOM_OPS = "custom_ops"
 _THREADS = "intra_op_num_threads"
@@ -86,7 +86,7 @@ _LEAST_APART = "128"
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _ARM_64 = ("aarch64", "arm64")
 _CUDA = "cuda"
-# The providers whose outputs stay on a device, and its name; others write into main memory.
+# Providers whose outputs stay on a device, and its name. Others write into main memory.
 _DEVICES = {
     "CUDAExecutionProvider": _CUDA,
     "DmlExecutionProvider": "dml",
@@ -134,7 +134,7 @@ def load_profiled(
 
 
 def save_plan(model: ModelRef, threads: int, options: Mapping[str, str], folder: str) -> str | None:
-    """See `Engine`; providers that compile parts of a plan have none to save."""
+    """See `Engine`. Providers that compile parts of a plan have none to save."""
     if not _can_save_plan(options):
         return None
     path = Path(folder) / _PLAN_FILE
@@ -167,7 +167,7 @@ def _saving_options(threads: int, options: Mapping[str, str], path: Path) -> ort
 
 
 def runs_parts(options: Mapping[str, str]) -> bool:
-    """See `Engine`; on a device the inputs of each part would first have to be copied there."""
+    """See `Engine`. On a device the inputs of each part would first have to be copied there."""
     return all(name == _CPU for name, _ in _providers(options))
 
 
@@ -188,7 +188,7 @@ def read_tensors(  # noqa: PLR0913, PLR0917  # see `Engine`
     dtypes: Mapping[str, str],
     names: Sequence[str],
 ) -> Mapping[str, Array]:
-    """See `Engine`; raise ValueError for a tensor whose type numpy lacks."""
+    """See `Engine`. Raise ValueError for a tensor whose type numpy lacks."""
     session = _open(model, _session_options(threads, plan_options(options)), options)
     if _TEXT in dtypes.values():
         # The runtime cannot make an `OrtValue` from text.
@@ -215,7 +215,7 @@ def observe_shapes(
     dtypes: Mapping[str, str],
     folder: str,
 ) -> list[dict[str, Any]]:
-    """See `Engine`; the runtime does not report outputs that are left out or are not tensors."""
+    """See `Engine`. The runtime does not report outputs that are left out or are not tensors."""
     own = Path(tempfile.mkdtemp(prefix="shapes-", dir=folder))
     try:
         plain = {k: v for k, v in plan_options(options).items() if k != _THREADS}
@@ -225,10 +225,10 @@ def observe_shapes(
         for event in _read_events(Path(session.end_profiling())):
             if _is_kernel(event):
                 name: str = event["name"].removesuffix(_KERNEL_EVENT)
-                told = _types(event["args"], "output_type_shape")
+                results = _types(event["args"], "output_type_shape")
                 node = seen.setdefault(name, {"name": name, "calls": [], "spent_ns": 0})
-                node["calls"].append([list(shape) for _, shape in told])
-                node["types"] = [_PROFILE_TYPES.get(kind, kind) for kind, _ in told]
+                node["calls"].append([list(shape) for _, shape in results])
+                node["types"] = [_PROFILE_TYPES.get(kind, kind) for kind, _ in results]
                 node["spent_ns"] += event["dur"] * _NS_PER_US
         return list(seen.values())
     finally:
@@ -236,13 +236,13 @@ def observe_shapes(
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG001  # see `Engine`
-    """See `Engine`; only ARM has an option, which multiplies float32 matrices in bfloat16."""
-    told = f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in."
+    """See `Engine`. Only ARM has an option, which multiplies float32 matrices in bfloat16."""
+    limit = f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in."
     if platform.machine().lower() not in _ARM_64:
-        raise OptionError(f"{told} Give another --engine, such as openvino.")
+        raise OptionError(f"{limit} Give another --engine, such as openvino.")
     if precision != "bf16":
         raise OptionError(
-            f"{told} On this processor it can multiply matrices of float32 in bf16: give that, or "
+            f"{limit} On this processor it can multiply matrices of float32 in bf16: give that, or "
             "another --engine."
         )
     return {_BFLOAT16_PRODUCTS: "1"}
@@ -317,7 +317,7 @@ class _Steps:
         self, session: ort.InferenceSession, plan: StepPlan, dtypes: Mapping[str, str]
     ) -> None:
         self._outputs = [output.name for output in session.get_outputs()]
-        # A binding keeps what does not change, which saves 20 to 30 µs a step.
+        # A binding keeps what does not change, which saves 20 to 30 µs per step.
         self._binding = session.io_binding()
         self._bind_input = self._binding.bind_ortvalue_input
         # Outputs stay on the device that the first provider computes on.
@@ -387,7 +387,7 @@ class _ProfiledSession(_Session):
         self._folder = folder
 
     def report(self, runs: int) -> dict[str, Any]:
-        """See `ProfiledSession`; there are fewer runs if a profile cannot hold that many."""
+        """See `ProfiledSession`. There are fewer runs if a profile cannot hold that many."""
         try:
             profile = _Profile(runs)
             profile.read(Path(self._session.end_profiling()))

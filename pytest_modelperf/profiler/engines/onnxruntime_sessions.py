@@ -1,7 +1,7 @@
 """Watch the sessions of ONNX Runtime that a program creates and runs.
 
-The methods of `InferenceSession` are wrapped meanwhile, so that the program itself stays unchanged.
-A session that is created meanwhile writes a profile into a folder of its own.
+While it watches, methods of `InferenceSession` are wrapped, so that the program stays unchanged. A
+session that is created then writes a profile into a folder of its own.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class SessionWatch:
         for session, watched in list(self._known.items()):
             self._collect(session, watched)
         for watched in self.sessions:
-            # A session that was freed wrote its profile then.
+            # A session that was freed has already written its profile.
             if watched.folder is not None and not watched.profiles:
                 watched.profiles.extend(sorted(watched.folder.glob(_PROFILES)))
 
@@ -232,7 +232,7 @@ class SessionWatch:
     def _count(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
         """Count an inference of the session's profile, and end the profile after the last one.
 
-        A thread whose inference ends meanwhile waits, so that it begins no other in the profile.
+        A thread whose inference ends then waits, so that it does not begin another in the profile.
         """
         left = watched.calls_left - 1
         if left > 0:
@@ -291,7 +291,7 @@ class SessionWatch:
 
     def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         clock, find_shapes = time.perf_counter_ns, shapes_finder(method, self._bindings)
-        find, tell, count = self._find, self._watcher.on_inference, self._count
+        find, report, count = self._find, self._watcher.on_inference, self._count
         known = self._known_by_id
 
         # All of this is overhead, and a small inference takes only 10 us.
@@ -309,7 +309,7 @@ class SessionWatch:
             finally:
                 end_ns = clock()
                 shapes = find_shapes(arguments, named)
-                tell(watched, method, start_ns, end_ns, shapes, error)
+                report(watched, method, start_ns, end_ns, shapes, error)
                 if watched.calls_left:
                     count(session, watched)
 

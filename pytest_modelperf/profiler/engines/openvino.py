@@ -109,7 +109,7 @@ def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:
-    """See `Engine`. A device may silently compute in another precision, so a model is compiled."""
+    """See `Engine`. A device may silently compute in another precision. Compile a model to know."""
     device = _find_device(options)
     offered = [name for name in _FLOATS if _computes_in(device, name)]
     if precision not in offered:
@@ -279,9 +279,9 @@ class _ProfiledSession(_Session):
         kinds = {op.friendly_name: _text(op, "layerType") for op in steps}
         ran = [op for op in steps if op.friendly_name in average_us]
         plan = [op for op in ran if kinds[op.friendly_name] not in _NO_KERNELS]
-        told = {op.friendly_name: _text(op, "originalLayersNames").split(",") for op in plan}
-        originals = _find_originals(self._model, self._nodes, told)
-        steady_ns = {name: self._steady_us(name, average_us[name]) * _NS_PER_US for name in told}
+        names = {op.friendly_name: _text(op, "originalLayersNames").split(",") for op in plan}
+        originals = _find_originals(self._model, self._nodes, names)
+        steady_ns = {name: self._steady_us(name, average_us[name]) * _NS_PER_US for name in names}
         sum_ns = sum(steady_ns.values())
         scales = [min(1.0, ns / sum_ns) if sum_ns else 1.0 for ns in self._run_ns[-runs:]]
         kernels = []
@@ -410,7 +410,7 @@ def _supported(device: str) -> dict[str, str]:
 
 
 def _tensor(array: Array, dtype: str) -> ov.Tensor:
-    """Return the values as a tensor of the runtime; types that numpy lacks are not copied."""
+    """Return the values as a tensor of the runtime. Types that numpy lacks are not copied."""
     if dtype in _OV_TYPES:
         return ov.Tensor(array, ov.Shape(array.shape), getattr(ov.Type, _OV_TYPES[dtype]))
     if dtype == "string":
@@ -446,17 +446,17 @@ def _working_directory(folder: str) -> Iterator[None]:
 
 
 def _find_originals(
-    model: ov.Model, nodes: _Nodes, told: Mapping[str, Sequence[str]]
+    model: ov.Model, nodes: _Nodes, reported: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
     """Return the names of the ONNX model's nodes by kernel.
 
-    `told` has the names that kernels give. A fusion often keeps only the name of its last step: a
-    MatMul and its Add appear as the Add alone. A step that no kernel names belongs to the kernel of
-    its consumer.
+    `reported` has the names that kernels give. A fusion often keeps only the name of its last step:
+    a MatMul and its Add appear as the Add alone. A step that no kernel names belongs to the kernel
+    of its consumer.
     """
     steps = [op for op in model.get_ordered_ops() if op.get_type_name() not in _NO_STEPS]
     owners = _find_owners(steps, nodes)
-    found: dict[str, set[str]] = {kernel: set() for kernel in told}
+    found: dict[str, set[str]] = {kernel: set() for kernel in reported}
     kernels: dict[str, str] = {}
 
     def claim(name: str | None, kernel: str) -> None:
@@ -464,7 +464,7 @@ def _find_originals(
             found[kernel].add(name)
             kernels.setdefault(name, kernel)
 
-    for kernel, texts in told.items():
+    for kernel, texts in reported.items():
         for text in texts:
             claim(nodes.find(text) or owners.get(text), kernel)
     constants = _find_constants(steps)
@@ -495,7 +495,7 @@ def _find_owners(steps: Sequence[ov.Node], nodes: _Nodes) -> dict[str, str]:
 
 
 def _find_constants(steps: Sequence[ov.Node]) -> set[str]:
-    """Return the steps whose outputs do not depend on the inputs; they are computed once."""
+    """Return the steps whose outputs do not depend on the inputs. They are computed once."""
     constants: set[str] = set()
     for op in steps:
         sources = [value.get_node() for value in op.input_values()]
@@ -580,7 +580,7 @@ class _Nodes:
 
 
 def _fields(content: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of each field of a message that has a length; none is read."""
+    """Yield number, start and end of each field of a message that has a length, unread."""
     while position < end:
         tag, position = _varint(content, position)
         wire_type = tag & 7

@@ -1,4 +1,4 @@
-"""What is known of an engine's sessions as a program runs them: records, a watcher, and facts."""
+"""Describe the sessions of an engine that a program runs: records, a watcher, and facts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ InputShapes: TypeAlias = tuple[InputShape, ...]
 
 @dataclass(slots=True, eq=False)
 class WatchedSession:
-    """The facts of a session, kept after it has ended; times are of `perf_counter_ns`.
+    """The facts of a session, kept after it has ended. Times are of `perf_counter_ns`.
 
     `model` is a file that holds its model. `folder` is where it writes a profile for us; if it
     writes none, `why` gives the reason. `begun_ns` is when its profile began, and `profiles` are
@@ -119,7 +119,7 @@ def session_model(source: Any) -> str | bytes | None:  # noqa: ANN401  # anythin
 
 
 def model_identity(model: str | bytes | None) -> tuple[object, ...]:
-    """Return a key that is equal for equal models. Of a large one in memory, a sample is hashed."""
+    """Return a key that is equal for equal models. Only a sample of a large one is hashed."""
     if not isinstance(model, bytes):
         return (model,)
     step = max(len(model) // _SAMPLED_BYTES, 1)

@@ -32,7 +32,7 @@ class EngineModule(Struct, frozen=True):
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether it may import modules of the user, as all but the engines for ONNX files may."""
+        """Whether it may import modules of the user. Engines for ONNX files may not."""
         return self.name == CALLABLE_ENGINE or self not in BUILT_IN.values()
 
 
@@ -49,7 +49,7 @@ BUILT_IN: Mapping[str, EngineModule] = MappingProxyType(
 
 
 def find_source(module: str) -> ModuleSource:
-    """Return the source of a module; raise ExtensionError if it cannot be found."""
+    """Return the source of a module. Raise ExtensionError if it cannot be found."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -71,7 +71,7 @@ def find_source(module: str) -> ModuleSource:
         ) from error
 
 
-# Hundreds of workers are started, and each would take as long to compile it.
+# Hundreds of workers are started, and each of them would compile it again.
 @lru_cache(maxsize=32)
 def compile_source(text: str, file: str) -> bytes | None:
     """Return the compiled module for workers of this same Python, or None if it has an error."""

@@ -75,8 +75,8 @@ class GivenInputs(Struct, frozen=True, eq=False):
 def read_given(source: GivenSource) -> GivenInputs:
     """Read a mapping or an `.npz` file of inputs, or take a function that will make them."""
     if isinstance(source, Mapping):
-        where = "the mapping of inputs"
-        return GivenInputs(where, _as_arrays(source, where))
+        name = "the mapping of inputs"
+        return GivenInputs(name, _as_arrays(source, name))
     if isinstance(source, (str, os.PathLike)):
         return _read_npz(Path(source))
     if callable(source):
@@ -172,7 +172,7 @@ def _check_names(
 def _stored(
     name: str, array: Array, dtype: str | None, source: str, model: str
 ) -> tuple[str, Array]:
-    """Return the model's type and the array as a worker needs it. BindingError for another type."""
+    """Return the model's type and the array as a worker needs it, or raise BindingError."""
     what = f"the input {printable(name)!r} of {model}"
     if dtype is None:
         raise BindingError(

@@ -1,6 +1,6 @@
 """Make the inputs that the user does not give, with the values that their uses in the graph need.
 
-An input is followed to the nodes where its values matter: as the rows of a table, as a size, as a
+An input is followed to the nodes that its values matter to: as the rows of a table, as a size, as a
 mask, or as a condition. It is followed through operators that pass values on unchanged, sums with
 constants, and the bodies of control flow.
 
@@ -217,7 +217,7 @@ def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
 
 
 def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the total that is added after a sum. None if unknown, or if it subtracts this term."""
+    """Return the total added after a sum, or None if it is unknown or subtracts this term."""
     term = node.optional_input(1 - index)
     value = None if term is None else term.value
     if added is None or value is None or not value.size or value.dtype.kind not in "iuf":
@@ -355,7 +355,7 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
-    """Return the elements in this shape, which a single element fills."""
+    """Return the elements in this shape. A single element fills it."""
     if array.size == 1:
         return np.full(shape, array.reshape(-1)[0], array.dtype)
     return array.reshape(shape)
@@ -428,8 +428,8 @@ def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
     smallest, largest = _limits(dtype)
     low = int(min(max(low, smallest, demand.low), largest))
     high = max(low, int(min(high, largest, demand.high)))
-    # The graph adds a constant before it uses the input as an index. Real inputs are not negative
-    # nevertheless.
+    # The graph adds a constant before it uses the input as an index. Even so, real inputs are
+    # not negative.
     return (0, high) if -math.inf < demand.low < 0 <= high else (low, high)
 
 

@@ -39,7 +39,7 @@ _MAX_MOUNTS = 64
 
 
 class Limits(Struct, frozen=True):
-    """The tightest limits on this process; None if a limit is absent or unknown."""
+    """The tightest limits on this process. None if a limit is absent or unknown."""
 
     quota_cores: float | None
     memory_bytes: int | None
@@ -142,7 +142,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFacts:
-    """Return the machine whose files are below `root`; other facts come from this machine."""
+    """Return the machine whose files are below `root`. Other facts come from this machine."""
     host = host or ask_host()
     hardware = read_macos(host.sysctl) if host.system == "Darwin" else read_linux(root)
     limits = read_limits(root)

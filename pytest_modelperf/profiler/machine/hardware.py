@@ -53,7 +53,7 @@ def read_line(path: Path) -> str | None:
 
 
 def exists(path: Path) -> bool:
-    """Whether a file exists; False if that cannot be determined."""
+    """Whether a file exists. False if that cannot be determined."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def parse_natural(text: str | None) -> int | None:
 
 
 def parse_processors(text: str | None) -> frozenset[int]:
-    """Return the processors of a list such as `0-3,8`; empty if any part is malformed."""
+    """Return the processors of a list such as `0-3,8`. Empty if any part is malformed."""
     processors: set[int] = set()
     for part in (text or "").strip().split(","):
         match = _RANGE.fullmatch(part)
@@ -101,7 +101,7 @@ _CONTAINER_FILES = ("run/systemd/container", "run/.containerenv", ".dockerenv")
 
 
 def find_virtualization(root: Path, flags: Collection[str] | None) -> str | None:
-    """Return `container`, `virtual machine`, or one in the other, or None without signs of any."""
+    """Return `container`, `virtual machine`, one in the other, or None without signs of either."""
     found = [CONTAINER] if _is_container(root) else []
     if _is_virtual(root, flags):
         found.append(VIRTUAL_MACHINE)
@@ -132,7 +132,7 @@ _LINUX_NAMES = ("model name", "cpu", "cpu model", "Processor", "uarch")
 _FLAGS = ("flags", "Features")
 _NUMBERS = ("processor", "physical id", "core id", "CPU implementer", "CPU part")
 _KEYS = frozenset((*_LINUX_NAMES, *_FLAGS, *_NUMBERS))
-# About 2 KB a processor.
+# About 2 KB per processor.
 _MAX_CPUINFO_BYTES = 8 << 20
 _CACHE_TYPES = {"Data": "d", "Instruction": "i", "Unified": ""}
 _LINUX_CACHES = ("L1d", "L1i", "L2", "L3")
@@ -160,7 +160,7 @@ def read_linux(root: Path) -> MachineFacts:
 
 
 def online_processors(root: Path) -> frozenset[int]:
-    """Return the numbers of the processors that are online; empty if Linux does not list them."""
+    """Return the numbers of the processors that are online. Empty if Linux does not list them."""
     return parse_processors(read_line(root / _CPU / "online"))
 
 
@@ -182,18 +182,18 @@ def _read_cpuinfo(root: Path) -> tuple[Paragraph, ...]:
 
 
 def _cpu_name(cpuinfo: Sequence[Paragraph]) -> str | None:
-    """Return the CPU's name; on Arm, if Linux has none, its implementer and part numbers."""
+    """Return the CPU's name, or on Arm the implementer and part numbers if Linux has none."""
     names = (paragraph.get(key) for key in _LINUX_NAMES for paragraph in cpuinfo)
     name = next((name for name in names if name), None)
-    told = [p for p in cpuinfo if "CPU implementer" in p and "CPU part" in p]
-    parts = dict.fromkeys(f"implementer {p['CPU implementer']} part {p['CPU part']}" for p in told)
+    arm = [p for p in cpuinfo if "CPU implementer" in p and "CPU part" in p]
+    parts = dict.fromkeys(f"implementer {p['CPU implementer']} part {p['CPU part']}" for p in arm)
     return readable(name or ", ".join(parts))
 
 
 def _common_flags(cpuinfo: Sequence[Paragraph]) -> frozenset[str] | None:
     """Return the flags that all processors have, because a thread may run on any of them."""
-    told = {paragraph[key] for paragraph in cpuinfo for key in _FLAGS if key in paragraph}
-    return frozenset.intersection(*(frozenset(t.split()) for t in told)) if told else None
+    texts = {paragraph[key] for paragraph in cpuinfo for key in _FLAGS if key in paragraph}
+    return frozenset.intersection(*(frozenset(t.split()) for t in texts)) if texts else None
 
 
 def _numbered(cpuinfo: Sequence[Paragraph]) -> frozenset[int]:
@@ -204,7 +204,7 @@ def _numbered(cpuinfo: Sequence[Paragraph]) -> frozenset[int]:
 def _physical_cores(
     root: Path, online: Collection[int], cpuinfo: Sequence[Paragraph]
 ) -> int | None:
-    """Return the number of groups of sibling threads, or None unless every processor's is known."""
+    """Return the number of groups of sibling threads, or None if one is unknown."""
     topologies = [root / _CPU / f"cpu{number}" / "topology" for number in online]
     # The second is the older name of the first.
     siblings = {
@@ -243,7 +243,7 @@ def _governor(root: Path, online: Collection[int]) -> str | None:
 
 
 def _turbo(root: Path) -> bool | None:
-    """Whether clocks may rise above the nominal one; the Intel driver has the opposite flag."""
+    """Whether clocks may rise above the nominal one. The Intel driver has the opposite flag."""
     no_turbo = read_line(root / _CPU / "intel_pstate/no_turbo")
     boost = read_line(root / _CPU / "cpufreq/boost")
     return {"0": True, "1": False}.get(no_turbo or "", {"0": False, "1": True}.get(boost or ""))
@@ -290,11 +290,11 @@ def read_sysctl() -> dict[str, str]:
 
 def read_macos(sysctl: Mapping[str, str]) -> MachineFacts:
     """Return the hardware facts of these values."""
-    told = [name for name in _INSTRUCTION_SETS if name in sysctl]
-    present = {_INSTRUCTION_SETS[name] for name in told if sysctl[name] == "1"}
+    known = [name for name in _INSTRUCTION_SETS if name in sysctl]
+    present = {_INSTRUCTION_SETS[name] for name in known if sysctl[name] == "1"}
     return MachineFacts(
         cpu=readable(sysctl.get("machdep.cpu.brand_string")),
-        instruction_sets=select_instruction_sets(present) if told else None,
+        instruction_sets=select_instruction_sets(present) if known else None,
         physical_cores=parse_natural(sysctl.get("hw.physicalcpu")) or None,
         logical_cores=parse_natural(sysctl.get("hw.logicalcpu")) or None,
         caches={

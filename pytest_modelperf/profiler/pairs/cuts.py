@@ -142,7 +142,7 @@ def _divide(before: SavedPlan, after: SavedPlan, *, shares_a_setup: bool) -> Ope
 
 
 def _time_kernels(side: SavedPlan) -> Mapping[int, float]:
-    """Return the typical time of each kernel in a short profile. Empty if the engine shows none."""
+    """Return the typical time of each kernel in a short profile, as far as the engine shows it."""
     return {
         int(kernel.name): median(kernel.self_ns)
         for run in time_plans(side) or ()

@@ -119,7 +119,7 @@ def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> Sa
     spans = stored_spans(data)
     if spans:
         file = posixpath.join(posixpath.dirname(path.replace("\\", "/")), spans[0].location)
-        told = rig.worker.ask(
+        answers = rig.worker.ask(
             "weights",
             "as the weights of its plan were read",
             file=file,
@@ -127,7 +127,7 @@ def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> Sa
         )
         facts = {
             span.offset: WeightFacts(content, share)
-            for span, (content, share) in zip(spans, told, strict=True)
+            for span, (content, share) in zip(spans, answers, strict=True)
         }
     inputs = {
         name: f"{feed.dtype} {tuple(map(int, feed.array.shape))}"
@@ -147,7 +147,7 @@ def measure_shortly(rig: Rig, place: CasePlace) -> Measurement:
 
 
 class PlacedParts(Struct, frozen=True, eq=False):
-    """The parts in which two plans differ, with both sides of each, where the workers can run them.
+    """The parts in which two plans differ, with both sides of each as files of the workers.
 
     `partners` are the kernels that are the same in both plans. `reason` explains why there are no
     parts although the plans differ.
@@ -254,7 +254,7 @@ def read_edges(
     The worker keeps some of them as the inputs that `kept` names, and sends those in `sent` back.
     """
     plan = side.plan
-    told = side.rig.ask(
+    answer = side.rig.ask(
         "tensors",
         "as the tensors of its parts were read",
         model=send_beside(side, "watched", partial(write_watched, plan, edges)),
@@ -263,8 +263,8 @@ def read_edges(
         kept=kept or {},
         sent=list(sent),
     )
-    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in told["types"].items()}
-    return Edges(types, told["sent"])
+    types = {name: (str(dtype), tuple(shape)) for name, (dtype, shape) in answer["types"].items()}
+    return Edges(types, answer["sent"])
 
 
 def send_part(
@@ -295,7 +295,7 @@ def _folder_of(rig: Rig) -> str:
 
 
 def _share(plan: EnginePlan, changed: Sequence[int], seen: Seen) -> float:
-    """Return the share of the time that changed kernels took. Without times, of their number."""
+    """Return the share of changed kernels in the time, or in the number without times."""
     times = seen.times_ns or dict.fromkeys(range(len(plan.kernels)), 1)
     return sum(times.get(index, 0) for index in changed) / max(sum(times.values()), 1)
 
@@ -335,9 +335,9 @@ def run_once(side: SavedPlan) -> Seen:
         if len(calls) != 1:
             continue
         outputs = [name for name in side.plan.kernels[int(each["name"])].outputs if name]
-        told = list(zip(each.get("types", ()), calls[0], strict=False))
-        if len(told) == len(outputs):
-            for name, (kind, shape) in zip(outputs, told, strict=True):
+        shown = list(zip(each.get("types", ()), calls[0], strict=False))
+        if len(shown) == len(outputs):
+            for name, (kind, shape) in zip(outputs, shown, strict=True):
                 types[name] = f"{kind} {tuple(shape)}"
                 sizes[name] = byte_size(kind, prod(shape))
     return Seen(types, times_ns, sizes)
@@ -355,7 +355,7 @@ def _place(
     for number, (name, part, share) in enumerate(zip(names, parts, shares, strict=True)):
         path = send_part(side, f"part{number}", part, types, wakes_threads=wakes_threads)
         placed.append(PlacedPart(name, path, share))
-        # Open each part now, so that one that cannot be loaded is not first found in a round.
+        # Open each part now, so that one that cannot be loaded is found before the first round.
         rig.open_part(placed[-1])
         rig.close_as(name)
     return tuple(placed)

@@ -148,8 +148,8 @@ class PlanFinding(Struct, frozen=True):
 class PairRun(Struct, frozen=True):
     """The rounds of a pair, the results of each side, and the total duration.
 
-    There are no rounds if the plans are the same and that was answer enough. Then each side only
-    ran for a moment, the second one to get its figures. `plans` is None if the engine shows no
+    If the plans are the same and that decided, there are no rounds. Then each side ran only
+    briefly, the second one to get its figures. `plans` is None if the engine shows no
     plans, or if they were not asked for. `changed` has the kernels of both plans if parts ran and
     details were wanted.
     """
@@ -376,14 +376,14 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
         )
     is_detailed = wanted.wants_details(rounds, rigs)
     reads_outputs = wanted.reads_outputs(has_details=is_detailed)
-    told: list[RanSide] = []
+    results: list[RanSide] = []
     for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
             side = [(model, rig)]
-            told += _sum_up_sides(
+            results += _sum_up_sides(
                 side, rounds, place, wanted, takes_layers=is_detailed, reads_outputs=reads_outputs
             )
-    before, after = told
+    before, after = results
     return PairRun(rounds, before, after, time.monotonic() - begun)
 
 
@@ -392,8 +392,8 @@ class TwinRun(Struct, frozen=True):
 
     `plan` is the plan of the model, or None if the engine shows none. `difference` describes how
     the twin's plan differs, and `knows_plans` is true if plans or kernels were compared. `by_data`
-    is the first kernel of the plan whose work depends on data. There are no rounds if the same plan
-    was answer enough.
+    is the first kernel of the plan whose work depends on data. If the same plan
+    decided, there are no rounds.
     """
 
     rounds: Sequence[DuetRound]
@@ -404,7 +404,7 @@ class TwinRun(Struct, frozen=True):
 
 
 def run_twin(pair: Pair, rule: StopRule, place: CasePlace, *, trusts_plans: bool) -> TwinRun:
-    """Compare the plans of a model and its twin, and run a duet if the plans are no answer."""
+    """Compare the plans of a model and its twin, and run a duet if the plans do not decide."""
     check_cores(place.case.cores, pair.after_setup)
     with (
         unchanged(pair.before, pair.after),

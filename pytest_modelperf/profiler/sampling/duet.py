@@ -42,7 +42,7 @@ def failing_as(side: PairSide) -> Iterator[None]:
 
 
 class SharedDuet(Struct):
-    """Both sides in one worker; in each turn both run one inference.
+    """Both sides in one worker. In each turn both run one inference.
 
     The rigs differ by their side. Parts whose share of the model is too large in all blocks of the
     first round are dropped after it, and `too_large` is that share.
@@ -56,7 +56,7 @@ class SharedDuet(Struct):
     _shares: list[float] = field(default_factory=list)
 
     def open(self) -> tuple[Load, Load]:
-        """Load both sides; in the next round the other one is loaded first."""
+        """Load both sides. In the next round the other one is loaded first."""
         self.rounds += 1
         if self.rounds == 2 and self._shares and min(self._shares) > _LARGEST_SHARE:
             self.too_large = min(self._shares)
@@ -79,7 +79,7 @@ class SharedDuet(Struct):
         return before, after
 
     def _find_failing(self) -> PairSide | None:
-        """Return the side that also fails alone, or None: both do after the worker is lost."""
+        """Return the only side that fails alone. None if both do, as after the worker is lost."""
         sides: tuple[tuple[PairSide, Rig], ...] = ((BEFORE, self.before), (AFTER, self.after))
         failing = [side for side, rig in sides if _fails(rig)]
         return failing[0] if len(failing) == 1 else None
@@ -122,7 +122,7 @@ StartRig = Callable[[], AbstractContextManager[Rig]]
 
 
 class SplitDuet(Struct):
-    """Each side in a worker of its own; in each turn both run some inferences.
+    """Each side in a worker of its own. In each turn both run some inferences.
 
     Two processes differ more than two sessions of one process, so each round has new processes.
     """
@@ -135,7 +135,7 @@ class SplitDuet(Struct):
     _rigs: tuple[Rig, ...] = ()
 
     def open(self) -> tuple[Load, Load]:
-        """Start both sides and load them; in the next round the other one is first."""
+        """Start both sides and load them. In the next round the other one is first."""
         self.rounds += 1
         before, after = self._rigs = _in_turn(
             self.rounds,

@@ -26,7 +26,7 @@ _SESSION_FACTOR = 3
 # A profile of plans is short, because it only divides time that was measured otherwise.
 _NS_PER_S = 1_000_000_000
 _PLAN_PROFILE_NS = _NS_PER_S // 2
-_BESIDE = " beside"
+_SECOND = " beside"
 
 
 class Profiled(Struct, frozen=True):
@@ -67,15 +67,15 @@ def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
     )
     nodes = sum(model.nodes for model in models)
     has_room = _has_room(rig, sum(model.weight_bytes for model in models))
-    beside = {model.rig.side: f"{model.rig.side}{_BESIDE}" for model in models if has_room}
+    others = {model.rig.side: f"{model.rig.side}{_SECOND}" for model in models if has_room}
     for model in models:
-        if model.rig.side in beside:
-            model.rig.open_as(beside[model.rig.side], model.rig.still_feed)
+        if model.rig.side in others:
+            model.rig.open_as(others[model.rig.side], model.rig.still_feed)
     answers = rig.ask(
         "layers",
         "in its profiled session",
         limit_s=rig.setup.limit_s + policy.max_seconds,
-        models=[_profiled(model, beside.get(model.rig.side)) for model in models],
+        models=[_profiled(model, others.get(model.rig.side)) for model in models],
         warmup_ns=short_ns,
         limits=[
             (policy.min_slow_layer_runs, None),
@@ -84,19 +84,19 @@ def run_kernels(models: Sequence[Profiled]) -> list[KernelRun] | None:
         ],
         sessions=_LAYER_SESSIONS,
     )
-    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
-    for name in beside.values():
+    # They stay open after an error or interrupt: a worker that ended or is busy does not answer.
+    for name in others.values():
         rig.close_as(name)
     return None if answers is None else [kernel_run_of(answer) for answer in answers]
 
 
-def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
-    workload = _told_apart(model.rig, model.named)
+def _profiled(model: Profiled, other: str | None) -> dict[str, str | None]:
+    workload = _with_unique_names(model.rig, model.named)
     return {
         "model": str(workload.model),
         "folder": workload.folder,
         "feed": model.rig.still_feed,
-        "beside": beside,
+        "beside": other,
     }
 
 
@@ -116,7 +116,7 @@ def read_kernels(rig: Rig) -> KernelRun | None:
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
     """Return the shapes of every node in one unoptimized run, or None if the engine has none."""
-    workload = _told_apart(rig, named)
+    workload = _with_unique_names(rig, named)
     return ask_for_shapes(rig, workload.model, workload.folder, "in a run to see its shapes")
 
 
@@ -131,7 +131,7 @@ def ask_for_shapes(
     return found
 
 
-def _told_apart(rig: Rig, named: Path | None) -> Workload:
+def _with_unique_names(rig: Rig, named: Path | None) -> Workload:
     """Return the workload, with the copy that has unique names if there is one."""
     workload = rig.workload
     if named is None:

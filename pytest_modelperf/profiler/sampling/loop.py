@@ -59,13 +59,13 @@ class Bench(Protocol):
         """Load a fresh session of each side, and return how long each took."""
 
     def take(self, count: int, max_ns: int) -> Blocks:
-        """Return up to `count` turns, at least one; none is begun after `max_ns`.
+        """Return up to `count` turns, at least one. None is begun after `max_ns`.
 
         Both sides run in each turn, in random order.
         """
 
     def close(self) -> None:
-        """Close the sessions that are open; opening them may have failed."""
+        """Close the sessions that are open. Opening them may have failed."""
 
 
 class SamplingGoal(Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Warmup(Struct, frozen=True):
-    """The result of a warm-up; `turn_ns` is the median of its last window.
+    """The result of a warm-up. `turn_ns` is the median of its last window.
 
     `ends` are its first window and its last, which can be the same; it is empty without a window.
     """
@@ -168,13 +168,13 @@ class Loop:
         return self._policy.min_rounds * round_ns > self._policy.max_seconds * _NS_PER_S
 
     def _is_over(self) -> bool:
-        """Whether another round would not end in time: its preparation, and half of a block."""
+        """Whether the preparation and half a block of another round would not end in time."""
         prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
         block_ns = min(trial.block_ns for trial in self._trials) / 2
         return self.left_ns() < prepare_ns + block_ns
 
     def _take_round(self) -> Trial:
-        """Take one round; an error of the bench closes its session and is raised as it is.
+        """Take one round. An error of the bench closes its session and is raised as it is.
 
         An interrupt does not close the session: a worker that is busy would not answer, and the
         user does not want to wait for it.
@@ -243,8 +243,8 @@ class Loop:
     def _least_seconds(self, prepare_ns: int, turn_ns: float) -> float | None:
         """Return the time of the fewest rounds, if a slow model's time was stretched for them.
 
-        It is reported once, after the first block: only then is a slow model distinct from one that
-        only begins slowly.
+        It is reported once, after the first block, which shows whether a model is slow or only
+        begins slowly.
         """
         usual_ns = round(self._policy.max_seconds * _NS_PER_S)
         if self._trials or self._end_ns is None or self._end_ns - self._begun_ns <= usual_ns:
@@ -292,7 +292,7 @@ class Loop:
     def _warm_up(self, turn_ns: float, window: Blocks | None = None) -> Warmup:
         """Run windows of inferences, until one is hardly faster than the one before.
 
-        An inference takes some `turn_ns`, estimated from the first one or from a `window` that was
+        An inference takes about `turn_ns`, estimated from the first one or from a `window` that was
         taken already. The first inference of a very slow model in a duet is the whole warm-up.
         """
         policy = self._policy
@@ -412,8 +412,8 @@ class Loop:
     def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
         """Return how many rounds to divide the time by, including this one.
 
-        These are the missing rounds, or fewer if only then the time is enough for the samples that
-        a median needs: a slow model is better measured in fewer rounds than not at all.
+        These are the missing rounds. There are fewer if the samples of a median would not fit into
+        the time otherwise: a slow model is better measured in fewer rounds than not at all.
         """
         missing = self._median_samples - self._samples()
         for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):
@@ -429,7 +429,7 @@ class Loop:
         return sum(trial.turns for trial in self._trials)
 
     def left_ns(self) -> int:
-        """Return the time until the loop must end; below 0 if it is over."""
+        """Return the time until the loop must end. Below 0 if it is over."""
         if self._end_ns is None:
             return round(self._policy.max_seconds * _NS_PER_S)
         return self._end_ns - self._clock()

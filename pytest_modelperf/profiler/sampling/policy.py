@@ -21,16 +21,17 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     the `usual_share` of `max_rounds` is hard to decide, so the blocks of the remaining rounds
     become long enough to fill the time left, up to `max_filling_block`.
 
-    A warm-up ends when the median of a window is no more than `steadiness` below that of the window
+    A warm-up ends when the median of a window is at most `steadiness` below that of the window
     before. It is given up after `max_windows`, after `max_warmup_seconds` and two windows, or if
     one inference takes a quarter of the time left. It always goes on for `min_warmup_seconds`, but
     for at most half of the time left.
 
     Slow inferences vary less than fast ones, and the rest of a warm-up cancels in a pair. So a duet
     of a slow model has fewer inferences in a block and in a window than `min_block` and
-    `min_window`: as many as fit into `slow_block_seconds` and `slow_window_seconds`. If inferences
-    vary by more than `steady_spread`, a few of them have no reliable median. A first inference that
-    takes `warm_after_seconds` is the whole warm-up, unless it is slow only at the beginning.
+    `min_window`, namely those that fit into `slow_block_seconds` and `slow_window_seconds`. If
+    inferences vary by more than `steady_spread`, a few of them have no reliable median. A first
+    inference that takes `warm_after_seconds` is the whole warm-up, unless it is slow only at the
+    beginning.
 
     If `min_rounds` do not fit into `max_seconds`, the rule to stop is checked after
     `min_slow_rounds`, and until there are `min_rounds` no block takes longer than its preparation

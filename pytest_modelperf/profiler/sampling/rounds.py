@@ -57,13 +57,13 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
     choose: random.Random,
     group: Callable[[_Key], Hashable],
 ) -> tuple[dict[_Key, tuple[Round, ...]], dict[_Key, MeasureError]]:
-    """Return rounds of many models, as many as `sample` takes, and the errors of those that failed.
+    """Return the rounds that `sample` takes of many models, and the errors of those that failed.
 
-    The models take turns: one round each, in random order, and then the next, so that no model has
-    the machine at a better time. Models of one `group` come right after one another. Each model's
-    time counts its own rounds, and its share of what others take beyond their time: all of them
-    take as long as they have together, unless their first rounds take longer. The rounds of a model
-    that fails are dropped, and the others go on.
+    The models take turns: one round each, in random order, and then the next, so that all share the
+    same conditions. Models of one `group` come right after one another. A model's time counts its
+    own rounds, and its share of what others take beyond their time. So together they keep to the
+    sum of their times, unless their first rounds take longer. If a model fails, its rounds are
+    dropped, and the others go on.
     """
     watches = {key: _Stopwatch(clock) for key in benches}
     loops = {
@@ -206,7 +206,7 @@ def sample_duet(
 
 
 def _single_figures(block: Block) -> list[float]:
-    """Return the logs of the times. In a workload, as if all members took their mean time."""
+    """Return the logs of the times, scaled to the mean of all members in a workload."""
     if block.mix is None:
         return [_log(ns) for ns in block.times_ns]
     places = block.mix.turns
@@ -223,7 +223,7 @@ def _duet_round(trial: Trial) -> DuetRound:
 
 
 def _duet_figures(blocks: Blocks) -> list[float]:
-    """Return the change in each turn, of the parts if any. Its spread plans the rounds."""
+    """Return the change in each turn, or that of the parts. Its spread plans the rounds."""
     before, after = blocks
     if not (before.parts and after.parts):
         # The waits for a processor are left out if both sides know them.

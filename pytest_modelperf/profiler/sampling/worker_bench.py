@@ -80,7 +80,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def pass_inferences(self) -> int:
-        """The inferences of one pass of its members; 1 if all inferences have the same inputs."""
+        """The inferences of one pass of its members, or 1 if all have the same inputs."""
         is_mixed = self.steps is not None and self.steps.mix is not None
         return self.steps.count if is_mixed and self.steps is not None else 1
 
@@ -151,12 +151,12 @@ class Rig(Struct):
 
     @property
     def tick_ns(self) -> int:
-        """The tick of the clock that times inferences; their times are whole nanoseconds."""
+        """The tick of the clock that times inferences. Their times are whole nanoseconds."""
         return 1 if self.clocks is None else self.clocks.wall_tick_ns
 
     @property
     def still_feed(self) -> str:
-        """The inputs of an inference that is repeated as it is; in a generation, of one step."""
+        """The inputs of an inference that is repeated, or of one step of a generation."""
         steps = self.workload.steps
         return self.feed if steps is None or steps.count == 1 else f"{self.feed}{_STILL}"
 
@@ -192,7 +192,7 @@ class Rig(Struct):
         )
 
     def go_to_step(self, step: int) -> None:
-        """Begin the next block of a generation at a step; the first step follows the last."""
+        """Begin the next block of a generation at a step. The first step follows the last."""
         if self.workload.steps is not None:
             self.next_step = step % self.workload.steps.count
 
@@ -317,7 +317,7 @@ def _numbers(data: bytes) -> tuple[int, ...] | None:
 def _starts_ns(
     answer: Mapping[str, Any], side: str, every_ns: int | None
 ) -> tuple[int, ...] | None:
-    """Return when each inference of the only side began or arrived; None if several ran at once."""
+    """Return when each inference of the only side began or arrived. None if several ran at once."""
     if answer["per_second"] is not None:
         return None
     times_ns = np.frombuffer(answer["times"][side], np.int64)
@@ -329,7 +329,7 @@ def _starts_ns(
 
 
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
-    """Make a worker in a process of its own, on that many cores, or not pinned without `cores`."""
+    """Make a worker in a process of its own, pinned to `cores` cores if they are given."""
     return ProcessWorker(worker_request(setup, cores, cgroup_files))
 
 
@@ -389,7 +389,7 @@ def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: s
 def _facts_of(
     engine: EngineModule, described: Mapping[str, Any], python: str | None
 ) -> EngineFacts:
-    told = {
+    facts = {
         "name": engine.name,
         "version": described.get("version"),
         "python": python,
@@ -397,7 +397,7 @@ def _facts_of(
         "providers": described.get("providers", ()),
     }
     try:
-        return msgspec.convert(told, EngineFacts)
+        return msgspec.convert(facts, EngineFacts)
     except msgspec.ValidationError as error:
         misfit = describe_misfit(str(error))
         raise ExtensionError(

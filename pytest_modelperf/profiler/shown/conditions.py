@@ -50,9 +50,9 @@ def describe_machine_line(machine: MachineFacts) -> str:
     if machine.governor not in (None, "performance"):
         parts.append(f"governor {machine.governor}")
     facts = ", ".join(part for part in parts if part)
-    where = f"; {machine.virtualization}" if machine.virtualization else ""
+    virtual = f"; {machine.virtualization}" if machine.virtualization else ""
     name = f"machine {machine.key}"
-    return f"{name}: {facts}{where}" if facts or where else name
+    return f"{name}: {facts}{virtual}" if facts or virtual else name
 
 
 def _cores(machine: MachineFacts) -> str:

@@ -27,7 +27,7 @@ from pytest_modelperf.stats.records import spread_of_round
 
 _NS_PER_MS = 1e6
 UNKNOWN_EDGES = (
-    "This case was stored without the connections of its kernels, so there is no graph of them."
+    "This case was stored without the connections of its kernels, so their graph cannot be drawn."
 )
 
 # The key of a row: the index of its layer, or its kind and the operator of its kernels.
@@ -170,14 +170,14 @@ def side_entry(label: str, name: str, engine: str) -> Entry:
 
 
 def profile_case(case: CaseProfile) -> Entry:
-    told = figures_alone(case.measured)
+    figures = figures_alone(case.measured)
     is_static = case.measured is not None or case.outcome is Outcome.STATIC
     return case_entry(
         case.case.id,
         case.case.id,
         case.case,
         word="" if is_static else case.outcome.value,
-        ran=[told],
+        ran=[figures],
         types=profile_types(case),
         layers=profile_layers(case),
         picture=case_picture(case),

@@ -28,7 +28,7 @@ class RanFigures(Struct, frozen=True, kw_only=True):
 def point_entry(  # noqa: PLR0913  # one argument for each fact of a point
     point_id: str,
     case: Case,
-    told: RanFigures | None,
+    figures: RanFigures | None,
     *,
     streams: int = 1,
     throughput: Ratio | None = None,
@@ -38,7 +38,7 @@ def point_entry(  # noqa: PLR0913  # one argument for each fact of a point
 
     If no throughput was measured, it is computed from the median.
     """
-    latency = None if told is None else told.latency
+    latency = None if figures is None else figures.latency
     if throughput is None and latency is not None:
         throughput = _throughput_of(latency)
     return {
@@ -54,7 +54,7 @@ def point_entry(  # noqa: PLR0913  # one argument for each fact of a point
         "per_second": None if throughput is None else throughput.value,
         "per_second_interval": None if throughput is None else throughput.interval,
         "reason": reason,
-        "rounds": round_entries(told),
+        "rounds": round_entries(figures),
     }
 
 
@@ -143,11 +143,11 @@ def _sizes(case: Case) -> dict[str, int | str]:
     return {**dict(case.dims), **phase}
 
 
-def latency_entry(told: RanFigures | None) -> Entry | None:
+def latency_entry(figures: RanFigures | None) -> Entry | None:
     """Return every percentile with its interval, as far as there are enough samples."""
-    if told is None:
+    if figures is None:
         return None
-    latency = told.latency
+    latency = figures.latency
     throughput = _throughput_of(latency)
     return {
         "percentiles": [
@@ -161,9 +161,9 @@ def latency_entry(told: RanFigures | None) -> Entry | None:
     }
 
 
-def round_entries(told: RanFigures | None) -> list[list[float]]:
+def round_entries(figures: RanFigures | None) -> list[list[float]]:
     """Return the times in the spread of each round, the shortest first."""
-    rounds = () if told is None else told.rounds
+    rounds = () if figures is None else figures.rounds
     return [[ns / _NS_PER_MS for ns in astuple(spread)[1:]] for spread in rounds]
 
 

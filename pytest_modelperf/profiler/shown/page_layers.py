@@ -328,7 +328,7 @@ def _parameters(layer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _texts(values: Sequence[Any]) -> list[str | None]:
-    """Return the values as text, with counts shortened unless different ones would look equal."""
+    """Return the values as text. Counts are short unless different ones would look equal."""
     short = [format_count(value) if isinstance(value, int) else value for value in values]
     if len(set(short)) == len(set(values)):
         return short
@@ -336,7 +336,7 @@ def _texts(values: Sequence[Any]) -> list[str | None]:
 
 
 def _differs(layer: Mapping[str, Any], parameters: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the sides differ in state, fused layers or parameters, or the time surely changed."""
+    """Whether the sides clearly differ in state, fused layers, parameters or time."""
     low, high = layer["change_interval_ms"] or (0.0, 0.0)
     fused = {tuple(sorted(each["type"] for each in side or ())) for side in layer["fused"]}
     return (
@@ -349,7 +349,7 @@ def _differs(layer: Mapping[str, Any], parameters: Sequence[Mapping[str, Any]]) 
 
 
 def _precision_sums(layers: Sequence[Mapping[str, Any]]) -> Entry:
-    """Return layers and times by the precision on each side, and of each change from A to B."""
+    """Return layers and times of each precision by side, and of each change from A to B."""
     counts = Counter(place for layer in layers for place in layer["places"])
     places = sorted(counts, key=lambda place: (_rank(place), -counts[place]))
     sides = range(len(layers[0]["names"]) if layers else 0)

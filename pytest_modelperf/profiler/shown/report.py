@@ -74,7 +74,7 @@ from pytest_modelperf.text.units import (
 )
 from pytest_modelperf.text.words import count_of
 
-# A bar with more parts would have names that nobody reads.
+# With more parts, a bar would have too many names to read.
 _MAX_SHARES = 6
 _LEAST_SHARE = 0.005
 # `fused` and `runs-in` refer to layers by their ids.
@@ -88,7 +88,7 @@ def profile_report(
     made: dt.datetime | None = None,
     additions: CaseAdditions = _NO_ADDITIONS,
 ) -> Report:
-    """Return the measurements, if it ran, and the counts, with the layers that the view selects."""
+    """Return the counts with the layers of the view, and the measurements if the model ran."""
     cases = profile.cases
     failed = describe_failed(cases)
     engines = [case.measured.engine for case in cases if case.measured is not None]

@@ -57,7 +57,7 @@ _FEWEST_SESSIONS = 3
 
 
 class Agent(ModelSessions):
-    """The requests to a worker; each `do_` method answers one of them."""
+    """The requests to a worker. Each `do_` method answers one of them."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Agent(ModelSessions):
             sys.path[:] = dict.fromkeys((*own, *paths, *inherited))
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
         self._affinity = OWN_PROCESS.allowed_processors()
-        told = describe_platform()
+        facts = describe_platform()
         pinned, why = pin(cores, place) if cores else (None, None)
         self._cores = 0 if pinned is None else len(pinned)
         self._other_threads = other_threads()
@@ -134,7 +134,7 @@ class Agent(ModelSessions):
             "python": sys.version.split()[0],
             "executable": sys.executable,
             "processors_allowed": None if self._affinity is None else len(self._affinity),
-            "platform": told,
+            "platform": facts,
         }
 
     def do_put(self, name: str, data: bytes, start: bool) -> str:  # noqa: FBT001  # by keyword
@@ -183,8 +183,8 @@ class Agent(ModelSessions):
     ) -> list[dict[str, Any]] | None:
         """Return kernel times of profiled sessions of each model, or None if the engine has none.
 
-        The models run in turn, and each with the session that is loaded as its `beside`, so that
-        all meet the same conditions. `limits` are those of `time_within`, for the runs of all
+        The models run in turn, each with the session that is loaded as its `beside`, so that
+        all have the same conditions. `limits` are those of `time_within`, for the runs of all
         sessions of a model. No further session begins once the time of the last limit is over and
         the first model has its runs. The sessions that show how certain the times are still run if
         the longest time allows. Plans run as they are.
@@ -229,13 +229,13 @@ class Agent(ModelSessions):
             session = engine.load_profiled(ref, threads, dict(options), self._folder)
             profiled.append(session)
             infers.append(self._prepared(session, model["feed"]))
-        beside = [model["beside"] for model in models if model["beside"] is not None]
-        infers += [self._infer[side][0] for side in beside]
+        others = [model["beside"] for model in models if model["beside"] is not None]
+        infers += [self._infer[side][0] for side in others]
         with paused_gc():
             time_within(infers, warmup, self._clock)
             runs = time_within(infers, limits, self._clock)
         self._require_processors()
-        plain = dict(zip(beside, runs[len(models) :]))  # noqa: B905
+        plain = dict(zip(others, runs[len(models) :]))  # noqa: B905
         reports = []
         for model, session, times in zip(models, profiled, runs):  # noqa: B905
             report = session.report(len(times))
@@ -325,7 +325,7 @@ class Agent(ModelSessions):
         }
 
     def do_end(self) -> None:
-        """Close everything and remove all files; a server may start its next worker from here."""
+        """Close everything and remove all files. A server may start its next worker from here."""
         for side in list(self._sessions):
             self.do_close(side)
         if self._affinity is not None:
@@ -377,8 +377,8 @@ def _utf8(text: str) -> str:
 
 
 def _trace_of(error: BaseException) -> str:
-    told = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
-    each: traceback.TracebackException | None = told
+    trace = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
+    each: traceback.TracebackException | None = trace
     while each is not None:
         each.stack[:] = [
             frame
@@ -386,7 +386,7 @@ def _trace_of(error: BaseException) -> str:
             if not frame.filename.startswith(_OWN_FILES) and _OWN_FOLDER not in frame.filename
         ]
         each = each.__cause__ or each.__context__
-    return "".join(told.format()) if told.stack else ""
+    return "".join(trace.format()) if trace.stack else ""
 
 
 _KINDS = {LostProcessorsError: "processors", ClocksError: "clocks"}

@@ -51,28 +51,28 @@ _PLACE_PROBLEMS = {
 
 
 def failure(
-    told: Mapping[str, Any], step: str, executable: str = "", *, shows_trace: bool = False
+    reported: Mapping[str, Any], step: str, executable: str = "", *, shows_trace: bool = False
 ) -> ModelPerfError:
     """Return the error to raise for an exception in a worker, with its traceback if that helps."""
-    error = _failure(told, step, executable)
-    if shows_trace and told["trace"] and not isinstance(error, EngineOptionError):
-        error.details = tuple(printable_lines(told["trace"]).splitlines())
+    error = _failure(reported, step, executable)
+    if shows_trace and reported["trace"] and not isinstance(error, EngineOptionError):
+        error.details = tuple(printable_lines(reported["trace"]).splitlines())
     return error
 
 
-def _failure(told: Mapping[str, Any], step: str, executable: str) -> ModelPerfError:
-    kind, message = told["kind"], printable_lines(str(told["message"]))
+def _failure(reported: Mapping[str, Any], step: str, executable: str) -> ModelPerfError:
+    kind, message = reported["kind"], printable_lines(str(reported["message"]))
     if kind == "missing":
-        where = executable or "its Python"
-        return MissingModuleError(f"{where} has no module {printable(str(told['name']))!r}.")
+        place = executable or "its Python"
+        return MissingModuleError(f"{place} has no module {printable(str(reported['name']))!r}.")
     if kind == "option":
         return EngineOptionError(message)
     if kind in _PLACE_PROBLEMS:
-        problem = _PLACE_PROBLEMS[kind].format(step=step, type=told["type"], message=message)
+        problem = _PLACE_PROBLEMS[kind].format(step=step, type=reported["type"], message=message)
         return MeasureError(problem)
     plain, remedy = _ENGINE_PREFIX.sub("", message), None
     if plain == message:
-        plain = f"{told['type']}: {message}"
+        plain = f"{reported['type']}: {message}"
     elif "is not a registered function/op" in plain:
         plain = f"{plain.rstrip('.')}."
         remedy = Remedy(

@@ -81,7 +81,7 @@ class Worker(Protocol):
     # The processors that it is pinned to, or why it is not pinned.
     processors: tuple[int, ...] | None
     unpinned_because: str | None
-    # The version of its interpreter, and the facts of its machine; None for this machine.
+    # The version of its interpreter, and the facts of its machine, or None for this machine.
     python: str | None
     machine: MachineFacts | None
     # A folder of this machine for files to be sent; it is removed when the worker ends.
@@ -180,7 +180,7 @@ class ProcessWorker:
         return answer["ok"]
 
     def _send(self, value: object, limit_s: float | None) -> None:
-        """Send a value to a worker; `_receive` reports if the worker has ended.
+        """Send a value to a worker. `_receive` reports if the worker has ended.
 
         With a limit, a worker that does not read is given up, because writing to a full pipe
         blocks.
@@ -240,9 +240,9 @@ class ProcessWorker:
                 is_first = False
         return str(target)
 
-    def send_model(self, path: Path, beside: Mapping[str, Path], folder: str = "model") -> str:
+    def send_model(self, path: Path, external: Mapping[str, Path], folder: str = "model") -> str:
         """Send a model and its external data, into a folder of that name on another machine."""
-        for place, file in sorted(beside.items()):
+        for place, file in sorted(external.items()):
             self.send_file(file, f"{folder}/{place}")
         return self.send_file(path, f"{folder}/{path.name}")
 
@@ -364,7 +364,7 @@ class ProcessWorker:
         )
 
     def _describe_end(self, step: str, limit_s: float, last_word: str | None) -> MeasureError:
-        """Return the error for a missing answer. The last word of a worker is what ended it."""
+        """Return the error for a missing answer. The last value of a worker names the cause."""
         if last_word is not None:
             shown = printable(self._request.spec)
             start = f"no worker could be started through {shown!r}"
@@ -383,7 +383,7 @@ class ProcessWorker:
             lost = f"the connection to the worker was lost {step}"
             return MeasureError(f"{lost}. The log on that machine may say why.")
         end = describe_end(self._process, step, self._log)
-        # Now, because another process may get its number later.
+        # Do this now, because another process may get its number later.
         self._kill()
         return MeasureError(end)
 
@@ -405,7 +405,7 @@ def is_local(spec: str) -> bool:
 
 
 def interpreter_spec(path: str, option: str) -> str:
-    """Return the spec of a Python interpreter on this machine; raise UsageError without one."""
+    """Return the spec of a Python interpreter on this machine. Raise UsageError without one."""
     if shutil.which(path) is None:
         raise UsageError(
             f"{option} names {printable(path)}, which is not a program that can be run. Give the "
@@ -416,7 +416,7 @@ def interpreter_spec(path: str, option: str) -> str:
 
 def python_spec(path: str) -> str:
     """Return the spec of a Python interpreter, without checking that it exists."""
-    # Two slashes would end the path, and mean one to the system. It is split as in a shell.
+    # Two slashes would end the path, and the system reads them as one. Split it as in a shell.
     return f"{LOCAL}//python={shlex.quote(re.sub('//+', '/', path))}"
 
 
@@ -441,15 +441,15 @@ def _words(command: str) -> list[str]:
     return shlex.split(command.replace(os.sep, "/"))
 
 
-def check_spec(spec: str, where: str) -> None:
+def check_spec(spec: str, place: str) -> None:
     """Raise UsageError for a text that is not a gateway, or names a Python that is not here."""
-    check_form(spec, where)
+    check_form(spec, place)
     if is_local(spec) and not is_this_python(spec):
-        interpreter_spec(command_of(spec)[0], where)
+        interpreter_spec(command_of(spec)[0], place)
 
 
-def check_form(spec: str, where: str) -> None:
-    """Raise UsageError for a text that is not a gateway; its Python may be on another machine."""
+def check_form(spec: str, place: str) -> None:
+    """Raise UsageError for a text that is not a gateway. Its Python may be on another machine."""
     parts = [part.partition("=") for part in spec.split("//")]
     keys = [key for key, _, _ in parts]
     shown, known = printable(spec), {key for key in keys if not key.startswith("env:")}
@@ -473,7 +473,7 @@ def check_form(spec: str, where: str) -> None:
             problem = printable(str(error))
     if problem:
         raise UsageError(
-            f"{where}: the gateway {shown!r} cannot be read: {problem}. Give {_SPEC_EXAMPLES}."
+            f"{place}: the gateway {shown!r} cannot be read: {problem}. Give {_SPEC_EXAMPLES}."
         )
 
 

@@ -92,7 +92,7 @@ def work_inline(cores: int) -> Iterator[InlineWorker]:
 def _event_loop_set_aside() -> Iterator[None]:
     """Let functions run their own event loop in an async test, as with `asyncio.run`."""
     asyncio = sys.modules.get("asyncio")
-    # A loop that runs has imported the module. For most runs, it would be a slow import.
+    # If a loop runs, its module is imported. Importing it here would slow down most runs.
     loop = None if asyncio is None else asyncio._get_running_loop()  # noqa: SLF001  # asyncio exports it for event loops
     if asyncio is None or loop is None:
         yield
@@ -125,7 +125,7 @@ def _garbage_set_aside() -> Iterator[None]:
 
 
 def _use_processors(before: Collection[int] | None) -> None:
-    """Undo the pinning; a system that refused the pinning also refuses this."""
+    """Undo the pinning. A system that refused the pinning also refuses this."""
     if before is not None:
         with suppress(OSError):
             OWN_PROCESS.use_processors(before)

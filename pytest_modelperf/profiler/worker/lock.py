@@ -45,7 +45,7 @@ def _temporary_folder() -> Path:
         return Path(tempfile.gettempdir())
     except OSError as error:
         raise MeasureError(
-            "there is no writable folder for temporary files. Make room, or set TMPDIR to a "
+            "no folder for temporary files is writable. Make room, or set TMPDIR to a "
             "writable folder."
         ) from error
 

@@ -22,14 +22,14 @@ _NS_PER_S = 1_000_000_000
 
 
 class Meter:
-    """The counters of the system around a block; a counter that the platform lacks is None."""
+    """The counters of the system around a block. A counter that the platform lacks is None."""
 
     def __init__(self, cgroup_files: tuple[str, ...], processors: Sequence[int] | None) -> None:
         self._cgroup_files = cgroup_files
         self._processors = None if processors is None else frozenset(processors)
 
     def read(self) -> dict[str, int | None]:
-        """Return the counters now; the key of a cgroup's halted time is the path of its file."""
+        """Return the counters now. The key of a cgroup's halted time is the path of its file."""
         busy, stolen = self._processor_times()
         return {
             "wall_ns": time.perf_counter_ns(),
@@ -97,7 +97,7 @@ _WORD_S = 0.25
 
 
 def redirect_output(path: str) -> None:
-    """Send all output to a file, including that of native code; a crash writes its stack there."""
+    """Send all output to a file, including that of native code. A crash writes its stack there."""
     for stream in (sys.stdout, sys.stderr):
         # The streams are missing if the starter of the worker had closed its own.
         if stream is not None:
@@ -122,8 +122,8 @@ def _text_to(number: int) -> io.TextIOWrapper:
 
 
 @contextlib.contextmanager
-def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
-    """Call `tell` regularly while Python code runs, but not while native code does.
+def heartbeat(report: Callable[[], None]) -> Iterator[None]:
+    """Call `report` regularly while Python code runs, but not while native code does.
 
     Python handles a signal between two of its instructions, which native code that hangs never
     reaches. Only the main thread handles signals. Windows has no such timer.
@@ -132,12 +132,12 @@ def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
         yield
     else:
 
-        def tell_again(*_: object) -> None:
-            tell()
-            # One at a time: `tell` blocks if the other side does not read.
+        def report_again(*_: object) -> None:
+            report()
+            # One at a time: `report` blocks if the other side does not read.
             signal.setitimer(signal.ITIMER_REAL, _WORD_S)
 
-        signal.signal(signal.SIGALRM, tell_again)
+        signal.signal(signal.SIGALRM, report_again)
         # Do not interrupt system calls of native code.
         signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003  # the standard library's
         signal.setitimer(signal.ITIMER_REAL, _WORD_S)
@@ -149,7 +149,7 @@ def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
 
 
 def pin(cores: int, place: int = 0) -> tuple[list[int] | None, str | None]:
-    """Pin this process to that many processors; return which, or why not.
+    """Pin this process to that many processors. Return which, or why not.
 
     Processes with different places get different processors if there are enough.
     """
@@ -182,7 +182,7 @@ def processors_left(besides: frozenset[str]) -> set[int]:
 
 
 def other_threads() -> frozenset[str]:
-    """Return all other threads of this process; empty if the platform does not list them."""
+    """Return all other threads of this process. Empty if the platform does not list them."""
     with contextlib.suppress(OSError):
         threads = os.listdir("/proc/self/task")  # noqa: PTH208  # paths are strings on this side
         return frozenset(threads) - {str(threading.get_native_id())}
@@ -198,7 +198,7 @@ def choose_processors(
 ) -> list[int]:
     """Return the last allowed processors: one of each physical core first, and `slow` ones last.
 
-    The last, because systems tend to use the first for their own work. A later `place` gets the
+    Systems tend to use the first ones for their own work. A later `place` gets the
     processors that follow the choice of the place before. If too few are left, it gets the same as
     the first place.
     """

@@ -51,7 +51,7 @@ class FeedArrays(NamedTuple):
 
 
 class StepArrays:
-    """The steps of a generation; see `StepPlan` of the engines.
+    """The steps of a generation. See `StepPlan` of the engines.
 
     `changing` has, for each input that changes with the steps, one entry per step: the start of its
     values in a flat array, and its shape. `state` has inputs, the outputs that they take over, the
@@ -108,7 +108,7 @@ class StepArrays:
 
 
 def align(array: Any) -> Any:  # noqa: ANN401  # an array, as everywhere here
-    """Return a copy that is aligned as an engine aligns its own tensors; texts are not copied.
+    """Return a copy that is aligned as an engine aligns its own tensors. Texts are not copied.
 
     Vector instructions are slower on memory with another alignment. Where numpy places an array
     depends on what was freed before, so it would differ between processes.
@@ -222,7 +222,7 @@ class LostProcessorsError(RuntimeError):
 
 
 class ModelSessions:
-    """The engine and its sessions; each `do_` method answers a request about them."""
+    """The engine and its sessions. Each `do_` method answers a request about them."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class ModelSessions:
     def do_inputs(
         self, inputs: Mapping[str, Any], feed: str = "", steps: Mapping[str, Any] | None = None
     ) -> None:
-        """Keep inputs for the inferences that name this feed; see `read_feed` for their form."""
+        """Keep inputs for the inferences that name this feed. See `read_feed` for their form."""
         self._feeds[feed] = read_feed(inputs, steps)
 
     def do_open(  # noqa: PLR0913, PLR0917  # the same
@@ -278,7 +278,7 @@ class ModelSessions:
         streams: int = 1,
         is_part: bool = False,  # noqa: FBT001, FBT002  # by keyword
     ) -> dict[str, Any]:
-        """Load a model as `side`, for that many requests at once; return when and how long.
+        """Load a model as `side`, for that many requests at once. Return when and how long.
 
         For a Python function, also return its file. A part of a plan is loaded as it is, without
         optimizations.
@@ -313,7 +313,7 @@ class ModelSessions:
         }
 
     def _load(self, side: str, load: Callable[[], tuple[Session, str | None]]) -> str | None:
-        """Load a session for the next `open` of a side; return the path that came with it."""
+        """Load a session for the next `open` of a side. Return the path that came with it."""
         gc.collect()
         start = self._clock()
         session, path = load()

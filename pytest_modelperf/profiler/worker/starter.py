@@ -46,7 +46,7 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = {
 
 
 class _PlainPickler(pickle.Pickler):
-    """A pickler of numbers, texts, bytes and containers; it writes subclasses as the plain type."""
+    """A pickler of numbers, texts, bytes and containers. It writes subclasses as the plain type."""
 
     def reducer_override(self, value: Any) -> Any:  # noqa: ANN401  # the standard library's
         for kind, plain in _PLAIN.items():
@@ -69,7 +69,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class Channel:
-    """A channel of plain values from and to the other side; it iterates over those received."""
+    """A channel of plain values from and to the other side. It iterates over those received."""
 
     def __init__(
         self, source: io.BufferedReader, target: IO[bytes], *, is_worker: bool = False
@@ -80,14 +80,14 @@ class Channel:
         self._reader.start()
 
     def send(self, value: object) -> None:
-        """Send a value; raise TypeError if it is not plain, OSError if the other side is gone."""
+        """Send a value. Raise TypeError if it is not plain, OSError if the other side is gone."""
         data = io.BytesIO()
         _PlainPickler(data, _PROTOCOL).dump(value)
         self._target.write(data.getbuffer())
         self._target.flush()
 
     def receive(self, limit_s: float | None = None) -> Any:  # noqa: ANN401  # a plain value
-        """Return the next value; raise EOFError after the last, or TimeoutError if none comes."""
+        """Return the next value. Raise EOFError after the last, or TimeoutError if none comes."""
         try:
             value = self._received.get(timeout=limit_s)
         except queue.Empty:
@@ -103,7 +103,7 @@ class Channel:
                 yield self.receive()
 
     def close(self) -> None:
-        """Close the pipes; the process on the other side has ended."""
+        """Close the pipes. The process on the other side has ended."""
         # Data that it did not read can no longer be written.
         with suppress(OSError):
             self._target.close()

@@ -116,7 +116,7 @@ _read_at: Any = getattr(os, "pread", None)
 
 
 def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) -> array.array[int]:
-    """Return the times of up to `count` inferences, at least one; stop when `max_ns` are over."""
+    """Return the times of up to `count` inferences, at least one. Stop when `max_ns` are over."""
     times = array.array("q", bytes(8 * count))
     done = 0
     end = clock() + max_ns
@@ -172,9 +172,9 @@ class TurnWatch:
         knows_processor_time: bool = True,  # noqa: FBT001, FBT002  # by keyword
         process_clock: Clock = time.process_time_ns,
     ) -> None:
-        tells = knows_processor_time
-        self._is_of_thread = tells and cores == 1 and OWN_PROCESS.switches_of_thread() is not None
-        self._queues = _open_queues() if tells and cores > 1 else []
+        knows = knows_processor_time
+        self._is_of_thread = knows and cores == 1 and OWN_PROCESS.switches_of_thread() is not None
+        self._queues = _open_queues() if knows and cores > 1 else []
         self._process_clock = process_clock
         self._waits_ns = [0] * len(self._queues)
         self._switches: int | None = None

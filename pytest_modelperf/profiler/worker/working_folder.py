@@ -1,4 +1,4 @@
-"""The folders in which a measurement keeps its files; each is removed when its work is done.
+"""The folders in which a measurement keeps its files, each removed when its work is done.
 
 A process that is killed cannot remove its folder. So each folder has a file that its process holds
 a lock on, which ends with the process. A process that makes a new folder removes the folders
@@ -32,7 +32,7 @@ _YOUNG_S = 60.0
 
 
 class WorkingFolder:
-    """A new folder, among temporary files or `within` another; MeasureError if that fails."""
+    """A new folder, temporary or `within` another. Raises MeasureError if it cannot be made."""
 
     def __init__(self, kind: str, within: Path | None = None) -> None:
         try:

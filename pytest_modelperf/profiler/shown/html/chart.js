@@ -77,7 +77,7 @@
       const isWrong = Number.isNaN(parseThreshold(input.value));
       input.setAttribute("aria-invalid", String(isWrong));
       wrong.textContent = isWrong
-        ? "That is no time in milliseconds: type a number such as 2.5, or nothing." : "";
+        ? "This is not a time in milliseconds: type a number such as 2.5, or nothing." : "";
       if (isWrong) return;
       choose({ threshold: input.value.trim() });
       pointsChanged();
@@ -222,7 +222,7 @@
     });
   }
 
-  // The letter beside its point, like a flag above the other points.
+  // The letter next to its point, like a flag above the other points.
   function flag(point, label) {
     if (!point) return [];
     const [x, y] = [point.ms, point.per_second].map((v) => (isLogarithmic ? Math.log10(v) : v));
@@ -293,7 +293,7 @@
       : `${name}: ${best.id} gives most items a second${within}: ` +
         `${figure(best.per_second, best.per_second_interval, "items/s")} at ` +
         `${figure(best.ms, best.interval_ms, "ms")}.`];
-    if (equals.length) sentences.push(`It cannot be told from ${names(equals)}.`);
+    if (equals.length) sentences.push(`It does not clearly differ from ${names(equals)}.`);
     if (undecided.length) sentences.push(`Within it or beyond: ${names(undecided)}.`);
     return sentences.join(" ");
   }

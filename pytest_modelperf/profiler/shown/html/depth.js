@@ -105,7 +105,7 @@
       const { color, dash, symbol } = look(side);
       return {
         ...trace, type: "scatter", mode: this.#isMany ? "lines" : "lines+markers",
-        // No time lies between two layers, so steps lead from one to the next.
+        // There is no time between two layers, so steps lead from one to the next.
         line: {
           color, width: this.#isMany ? 1 : 1.5, dash: this.#isApart ? "solid" : dash, shape: "hvh",
         },

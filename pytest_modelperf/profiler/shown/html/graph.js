@@ -74,7 +74,7 @@
       if (isOnPaper) this.#window.fitWhole();
     }
 
-    // -- what stands around the picture
+    // -- what surrounds the picture
 
     #toolbar() {
       this.#search = el("input", {
@@ -125,7 +125,7 @@
       if (this.#isPair) {
         items.push(
           key("changed", "changed"),
-          key("re-fused", "stands for other nodes"),
+          key("re-fused", "runs other nodes"),
           key("new", `only in ${after}`),
           key("gone", `only in ${before}`),
         );
@@ -138,7 +138,7 @@
       return el("ul", { class: "legend" }, items);
     }
 
-    // -- what a box says
+    // -- the text of a box
 
     #layerOf(box) {
       const at = this.#graph.layer[box];
@@ -321,8 +321,8 @@
       const steps = {
         ArrowDown: () => nearest(now.readers, now) ?? items[now.index + 1],
         ArrowUp: () => nearest(now.feeders, now) ?? items[now.index - 1],
-        ArrowLeft: () => this.#beside(now, -1),
-        ArrowRight: () => this.#beside(now, 1),
+        ArrowLeft: () => this.#neighbour(now, -1),
+        ArrowRight: () => this.#neighbour(now, 1),
         Home: () => items[0],
         End: () => items.at(-1),
       };
@@ -343,7 +343,7 @@
       event.preventDefault();
     }
 
-    #beside(now, step) {
+    #neighbour(now, step) {
       const line = [...(this.#places.lines[now.line] ?? [])].sort((one, other) => one.x - other.x);
       return line[line.indexOf(now) + step];
     }

@@ -12,7 +12,7 @@ modelperf.graphPlaces = (() => {
   // How full a column is at least, of those before the last.
   const FULL = 0.75;
   const STATES = ["same", "changed", "re-fused", "new", "gone"];
-  // What stands on one side only is hidden on the other.
+  // What is on one side only is hidden on the other.
   const MISSING = [STATES.indexOf("new"), STATES.indexOf("gone")];
 
   // The largest of many numbers, some of which may be null.

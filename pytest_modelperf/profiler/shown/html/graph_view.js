@@ -21,7 +21,7 @@ modelperf.graphView = (() => {
 
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-  // Names begin alike: their ends tell them apart.
+  // Names begin alike and differ at their ends.
   const end = (text, length) => (text.length > length ? `…${text.slice(1 - length)}` : text);
 
   class GraphView {
@@ -40,7 +40,7 @@ modelperf.graphView = (() => {
     #found = new Set();
     #moved = 0;
 
-    // `describe` tells how an item looks; `onClick` gets the item that was clicked.
+    // `describe` returns how an item looks; `onClick` gets the item that was clicked.
     constructor(label, describe, onClick, hint) {
       this.#describe = describe;
       this.#onClick = onClick;
@@ -163,7 +163,7 @@ modelperf.graphView = (() => {
       this.element.scrollBy({ left: x - left, top: y - top, behavior: "instant" });
     }
 
-    // The details beside it take room: what they are about stays in sight.
+    // The details next to it take room, but the item that they describe stays in sight.
     #resize() {
       if (!this.#places) return;
       this.#setScale(this.#scale);
@@ -283,7 +283,7 @@ modelperf.graphView = (() => {
     }
   }
 
-  // The place nearest to `start` at which a length lies within the room.
+  // The place nearest to `start` at which a length fits into the room.
   function inside(start, length, room) {
     return Math.max(MARGIN, Math.min(room - MARGIN - length, start));
   }

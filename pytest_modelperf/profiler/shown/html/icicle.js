@@ -1,5 +1,5 @@
-// Where the cost of a case lies: its types, their layers and the kernels of these, as wide as what
-// each of them costs.
+// The cost of a case by its types, their layers and the kernels of these, each as wide as its
+// cost.
 (() => {
   "use strict";
 

@@ -11,7 +11,7 @@ modelperf.icicle = (() => {
   // So few runs that each of them is wide enough to be chosen.
   const MOST_RUNS = 20;
 
-  // A part with the parts that it consists of, the largest first; `item` is what it stands for.
+  // A part with the parts that it consists of, the largest first; `item` is what it shows.
   function made(title, value, kind, parts = [], item = null) {
     return { title, value, kind, parts: parts.sort((one, other) => other.value - one.value), item };
   }
@@ -171,7 +171,7 @@ modelperf.icicle = (() => {
         ArrowRight: () => this.#levels[level][at + 1],
         ArrowLeft: () => this.#levels[level][at - 1],
         ArrowUp: () => under(this.#levels[level - 1]),
-        // The first of its parts, which begins where it does.
+        // The first of its parts, which begins at the same place.
         ArrowDown: () => this.#levels[level + 1]?.find(
           ({ left }) => left >= place.left - 1e-9 && left < place.left + place.width),
         Home: () => this.#levels[level][0],

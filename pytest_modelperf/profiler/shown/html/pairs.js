@@ -99,7 +99,7 @@ modelperf.pairs = (() => {
   function graphOf(a, b, [sideA, sideB], layerAt) {
     const typesOfGraph = ({ types, type }) => JSON.stringify(type?.map((at) => types[at]));
     if (!a?.type || !b?.type || a.unit !== b.unit || typesOfGraph(a) !== typesOfGraph(b)) {
-      return { reason: "A and B run other kernels, so there is no graph of both." };
+      return { reason: "A and B run other kernels, so a graph of both cannot be drawn." };
     }
     const values = [a.values[sideA], b.values[sideB]];
     const figure = values[0].map((value, at) => difference([value, values[1][at]]));

@@ -17,7 +17,7 @@ modelperf.points = (() => {
     return Number.isNaN(limit) ? model.threshold_ms : limit;
   }
 
-  // Milliseconds; null for an empty text, NaN for one that is no time.
+  // Milliseconds; null for an empty text, NaN for one that is not a time.
   function parseThreshold(text) {
     const plain = text.trim();
     if (plain === "") return null;
@@ -61,7 +61,7 @@ modelperf.points = (() => {
     return kept.every((points) => points.some(isMeasured)) ? kept : model.points;
   }
 
-  // A and B as chosen. Where points are cases, B is the chosen case. Otherwise B is the sweet spot of
+  // A and B as chosen. If points are cases, B is the chosen case. Otherwise B is the sweet spot of
   // its side, or without one the configuration that the parts below show. A is the same configuration
   // of the other side; with only one side, A is the first measured point.
   function pair(model) {

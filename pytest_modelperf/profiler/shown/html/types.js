@@ -142,7 +142,7 @@
       if (!shown.length) return;
       const types = sortedBy(shown, ({ ms }) => largest(ms), true);
       const series = sideIndexes(this.#view).map((side) => this.#series(types, side));
-      // The figures are beside the bars.
+      // The figures are next to the bars.
       const widest = 1.5 * largest(series.flatMap(({ lengths }) => lengths));
       drawBars(this.#chart, types.map(({ type }) => type), series, {
         height: types.length * (hasTwo(this.#view) ? 34 : 24) + 90,

@@ -43,7 +43,7 @@ def describe_model(model: ModelFacts) -> str:
 def summary_table(case: CaseProfile) -> Table:
     """Return the totals of one case, each with its meaning."""
     static = case.static
-    # A sum that leaves something out is a lower bound, and is marked as one.
+    # A sum that leaves something out is marked as a lower bound.
     least = "at least " if static.coverage < 1 else ""
     rows = [
         ("batch size", str(case.case.batch_size), ""),
