@@ -190,7 +190,7 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
 
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
     """Find the batch dimension: a name that all inputs share, or else their common leading size."""
-    # If the name is a mere number, such as `unk__12` or `s12`, all leading names of this kind mean
+    # If the name is only a number, such as `unk__12` or `s12`, all leading names of this kind mean
     # the batch.
     shaped = [i for i in inputs if i.dims]
     if not shaped:
@@ -282,7 +282,7 @@ def _places(shaped: Sequence[DeclaredInput], name: str) -> tuple[tuple[str, int]
 
 
 def _numbered_places(shaped: Sequence[DeclaredInput]) -> tuple[tuple[str, int], ...]:
-    """Return the leading places whose names are mere numbers and are on no later axis."""
+    """Return the leading places whose names are only numbers and are on no later axis."""
     leading = ((i, i.dims[0]) for i in shaped if i.dims and not i.batch_axis)
     behind = {dim for i in shaped for dim in (i.dims or ())[1:]}
     return tuple(
@@ -428,7 +428,7 @@ class _Binder:
                 self.sizes.setdefault(name, self.batch_size)
 
     def batch_names(self, batch: BatchDim) -> Iterator[str]:
-        """Yield the names of the batch in all inputs. They differ only if they are mere numbers."""
+        """Yield the names of the batch in all inputs. They differ only if they are only numbers."""
         for declared in self.inputs:
             for axis, dim in enumerate(declared.dims or ()):
                 if (declared.name, axis) in batch.places and isinstance(dim, str):

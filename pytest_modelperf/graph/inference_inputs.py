@@ -251,7 +251,7 @@ class _Maker:
         return self.spec(name, "int64", shape, values * (prod(shape) // max(length, 1)))
 
     def mask(self, name: str, axis: int) -> InputSpec | None:
-        """Return the mask, in which a new token with a row of its own sees those up to itself."""
+        """Return the mask, in which a new token with its own row sees the tokens up to itself."""
         shape = self.shape(name)
         if shape is None:
             return None

@@ -527,7 +527,7 @@ def require_inside(file: ModelFile) -> None:
 
 
 def external_files(file: ModelFile) -> dict[str, Path]:
-    """Return the external data by its names in the model, checked, because an engine opens it."""
+    """Return the external data by its names in the model. Check it, because an engine opens it."""
     found = (external_location(file, tensor) for tensor in external_tensors(file.proto))
     return {location.place: location.path for location in found}
 

@@ -94,7 +94,7 @@ def memory_model(nbytes: int) -> onnx.ModelProto:
         helper.make_node("Add", ["xs", "zs"], ["sums"], "sum"),
         helper.make_node("ReduceMax", ["sums", "axes"], ["y"], "largest", keepdims=1),
     ]
-    # Each input is one row and the output is a column, so that hardly any data is transferred.
+    # Each input is one row and the output is a column, so that almost no data is transferred.
     row = [1, _COLUMNS]
     constants = {"times": [rows, 1], "axes": [1]}
     weights = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in constants.items()]

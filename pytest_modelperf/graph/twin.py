@@ -85,7 +85,7 @@ KEEP_WEIGHT_BYTES = 256
 # For constants that decide how long the model takes.
 KEEP_SETTING_BYTES = 256 * 1024
 
-# Twins are part of pull requests. Those of the largest models have some hundred kilobytes.
+# Twins are part of pull requests. Those of the largest models have about a hundred kilobytes.
 MAX_TWIN_BYTES = 64 << 20
 # The most bytes that one weight may claim, and all weights of a model together.
 MAX_MODEL_BYTES = 1 << 37

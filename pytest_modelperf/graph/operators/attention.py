@@ -114,7 +114,7 @@ def count_self_attention(
 def count_packed_attention(node: Node) -> Cost:
     """Count self attention of tokens without padding, projected by one product."""
     # Projections count the tokens that exist. Scores follow the shape of `token_offset`, [batch,
-    # tokens], which takes each sequence to be as long as the longest.
+    # tokens], as if each sequence were as long as the longest.
     batch, tokens = sizes_of(node.input(3), 2)
     heads, size, value_size = _projected_heads(node)
     scores, ops = batch * heads * tokens * tokens, score_ops(node, (5,))

@@ -14,7 +14,7 @@ Samples of images: linear takes 4 and cubic 8 per output element, for any number
 onnx_tool. Nearest is a MOV, like any other copy (onnx_tool: 0). An antialiased filter multiplies
 the neighbours by the factor that each axis shrinks by. The positions of samples cost something only
 if they are data: the coordinates of a grid become pixels by MUL and ADD. The positions of boxes are
-known only in a run, so some counts are bounds, and say so.
+known only in a run, so some counts are bounds, and are marked as such.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.weights.numbers import NumberType
 
-# A note of the longest run lengths has some 40 KB, and all others are much shorter.
+# A note of the longest run lengths has about 40 KB, and all others are much shorter.
 MAX_NOTE_CHARACTERS = 1 << 17
 
 # At most n nonzeros in each group of m, from the sparsest to the loosest.
@@ -72,7 +72,7 @@ class RunLengths(Struct, frozen=True):
 
 
 def _is_full(block: RowBlock, columns: int) -> bool:
-    """Whether every row fills all columns, for which two rows are enough, as lengths are linear."""
+    """Whether every row fills all columns, which two rows show because lengths are linear."""
     return (
         block.rows > 0
         and 0 < len(block.runs) <= MAX_RUNS
