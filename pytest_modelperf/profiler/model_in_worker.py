@@ -371,7 +371,7 @@ def run_for_outputs(
 
 @contextmanager
 def reading_tensors(pair: Pair, place: CasePlace) -> Iterator[tuple[ReadTensors, ReadTensors]]:
-    """Yield readers of the tensors inside both models. Nothing else is measured here meanwhile."""
+    """Yield readers of the tensors inside both models, while nothing else is measured here."""
     with (
         alone_at(place),
         rig_of(pair.before, pair.before_setup, place) as old,

@@ -401,7 +401,7 @@ def on_this_machine(profile: Profile) -> Profile:
 def model_facts(
     file: ModelFile, *, reads_all: bool = False, tell: Tell = lambda _: None
 ) -> ModelFacts:
-    """Return the facts of a model's files. Large ones are hashed only if all is read anyway."""
+    """Return the facts of a model's files. Large ones are hashed only if they are read in full."""
     total = size_on_disk(file)
     is_hashed = reads_all or (total is not None and total <= MAX_HASHED_BYTES)
     return ModelFacts(

@@ -49,7 +49,7 @@ class SharedTime:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Let another thread run meanwhile."""
+        """Let another thread run until the context ends."""
         self._turn.release()
         try:
             yield

@@ -9,7 +9,7 @@ of length 1 are left out. A convolution's OIHW weight is O x (I*H*W), and also O
 some tools cut blocks along the input channels of one kernel position. Blocks are aligned at 0 and
 may be cut short at the edges.
 
-If nearly all elements of a weight are zero, most small blocks are zero by mere chance. So a pattern
+If nearly all elements of a weight are zero, most small blocks are zero by chance. So a pattern
 is reported only if all of these hold:
 
 - at least the share `MIN_COVERAGE` of the zeros is in blocks that are all zero,
@@ -51,7 +51,7 @@ MIN_COVERAGE = 0.95
 # pattern.
 MIN_FILL = 0.75
 
-# Small, because some thirty block shapes are tried on each of up to thousands of weights.
+# Small, because about thirty block shapes are tried on each of up to thousands of weights.
 MAX_CHANCE = 1e-9
 
 
@@ -332,7 +332,7 @@ def _is_filled(covered: int, zeros: int, size: int) -> bool:
 
 
 def _is_no_chance(log_ways: float, covered: int, zeros: int, size: int) -> bool:
-    """Whether randomly placed zeros would hardly ever fill that many blocks.
+    """Whether randomly placed zeros would almost never fill that many blocks.
 
     A fixed choice of blocks with `covered` elements is all zero in C(size - covered, zeros -
     covered) of the C(size, zeros) placements of the zeros. That share times the number of ways to

@@ -169,7 +169,7 @@ class Engine(Protocol):
     def runs_parts(self, options: Mapping[str, str]) -> bool:
         """Whether a part of a plan takes as long alone as it takes in the model.
 
-        Without this function all parts do. If it is false, plans are only compared.
+        Without this function, every part does. If it is false, plans are only compared.
         """
 
     def load_part(self, model: ModelRef, threads: int, options: Mapping[str, str]) -> Session:

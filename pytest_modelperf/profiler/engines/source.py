@@ -1,4 +1,4 @@
-"""Find the source of modules for workers without importing them: they may not work here."""
+"""Find the source of modules for workers without importing them, which may fail here."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def _conversion(name: str, dtype: str) -> str:
 
 
 def _native(array: Array) -> Array:
-    """Return the array in this machine's byte order, contiguous."""
+    """Return a contiguous array in this machine's byte order."""
     return np.require(array, array.dtype.newbyteorder("="), ["C_CONTIGUOUS"])
 
 

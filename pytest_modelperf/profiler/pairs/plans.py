@@ -179,7 +179,7 @@ def _place_parts(before: SavedPlan, after: SavedPlan) -> PlacedParts:
         )
 
     if share_changed() > _MOST_CHANGED and old.times_ns and new.times_ns:
-        # A kernel that waited for a processor seems long, but hardly waits again in a second run.
+        # A kernel that waited for a processor seems long, but rarely waits again in a second run.
         old, new = old.shortened(run_once(before)), new.shortened(run_once(after))
     if (share := share_changed()) > _MOST_CHANGED:
         return PlacedParts(reason=f"kernels that take {100 * share:.0f} % of it changed")

@@ -134,7 +134,7 @@ class PlanFinding(Struct, frozen=True):
 
     `kernels` is the number of kernels in the second plan. `parts` are the parts that ran in each
     turn next to the whole model. If there are none although the plans differ, `reason` explains
-    why. If the plans are the same but the sides ran in turn nevertheless, `slowdown` is how many
+    why. If the plans are the same but the sides still ran in turn, `slowdown` is how many
     times as long the second side took in short runs.
     """
 
@@ -148,7 +148,7 @@ class PlanFinding(Struct, frozen=True):
 class PairRun(Struct, frozen=True):
     """The rounds of a pair, the results of each side, and the total duration.
 
-    If the plans are the same and that decided, there are no rounds. Then each side ran only
+    If it was enough that the plans are the same, there are no rounds. Then each side ran only
     briefly, the second one to get its figures. `plans` is None if the engine shows no
     plans, or if they were not asked for. `changed` has the kernels of both plans if parts ran and
     details were wanted.
@@ -314,7 +314,7 @@ class _ShortRun(Struct, frozen=True):
 
 
 def _run_shortly(pair: Pair, old: Rig, new: Rig, place: CasePlace) -> _ShortRun:
-    """Run both sides for a moment. With the same plan they should take the same time."""
+    """Run both sides briefly. With the same plan they should take the same time."""
     before = see_shapes_if_told(pair.before, old)
     after = see_shapes_if_told(pair.after, new)
     measured = measure_shortly(new, place)
@@ -393,7 +393,7 @@ class TwinRun(Struct, frozen=True):
     `plan` is the plan of the model, or None if the engine shows none. `difference` describes how
     the twin's plan differs, and `knows_plans` is true if plans or kernels were compared. `by_data`
     is the first kernel of the plan whose work depends on data. If the same plan
-    decided, there are no rounds.
+    was enough, there are no rounds.
     """
 
     rounds: Sequence[DuetRound]

@@ -44,7 +44,7 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     load_share: float = 0.0
     min_seconds: float = 0.0
     stretch_seconds: float | None = None
-    # An unchanged model passes after some 4 rounds; finding a small slowdown takes this many.
+    # An unchanged model passes after about 4 rounds; finding a small slowdown takes this many.
     stretch_rounds: int = 25
     precision: float = 0.01
     confidence: float = 0.95

@@ -28,7 +28,7 @@ MAX_SWITCHES_PER_SECOND = 100
 MIN_SWITCHES = 50
 # Processor times come in ticks of the system's clock. A difference within one tick is no evidence.
 _TICK_NS = 10_000_000
-# A headline has at most about this many characters of a reason. The list below it has all of it.
+# A headline has at most about this many characters of a reason. The list below has all of it.
 _REASON_WIDTH = 160
 
 # These instruction sets are left out if the one that includes them is listed.

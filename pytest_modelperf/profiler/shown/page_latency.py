@@ -123,7 +123,7 @@ def change_entry(
 ) -> Entry:
     """Return the entry of the change at a point.
 
-    Throughput changes by the inverse of latency. The ratio of p95 comes from the rounds, too. It is
+    Throughput changes by the inverse of latency. The ratio of p95 also comes from the rounds. It is
     null if the rounds gave none, because the quotient of the two figures would be a different
     number.
     """

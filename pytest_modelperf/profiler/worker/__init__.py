@@ -1,1 +1,1 @@
-"""The process in which a case is measured, and the way to it."""
+"""The process in which a case is measured, and the gateway to it."""

@@ -175,7 +175,7 @@ def processors_left(besides: frozenset[str]) -> set[int]:
     allowed = set(OWN_PROCESS.allowed_processors() or ())
     with contextlib.suppress(OSError):
         for thread in set(os.listdir("/proc/self/task")) - besides:  # noqa: PTH208  # paths are strings on this side
-            # The thread may have ended meanwhile.
+            # The thread may have ended since then.
             with contextlib.suppress(OSError):
                 allowed.update(OWN_PROCESS.allowed_processors(int(thread)) or ())
     return allowed

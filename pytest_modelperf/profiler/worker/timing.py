@@ -350,7 +350,7 @@ def time_at_once(
     return taken, sum(rates) * _NS_PER_S
 
 
-# The last part of a wait spins instead of sleeping: a system wakes a thread some 0.1 ms late.
+# The last part of a wait spins instead of sleeping: a system wakes a thread about 0.1 ms late.
 _SPUN_NS = 500_000
 
 

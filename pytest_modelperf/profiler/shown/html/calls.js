@@ -1,5 +1,5 @@
-// The calls of a program on both sides as one icicle: as wide as their time, coloured by how much
-// longer or shorter they take now.
+// The calls of a program on both sides as one icicle. Widths show times, and colours show how much
+// longer or shorter a call takes now.
 (() => {
   "use strict";
 
@@ -10,7 +10,7 @@
   const SIDES = [["now", "time now"], ["before", "time before"]];
   const OF_SIDE = { before: 0, now: 1 };
   const MOST_NAMED = 5;
-  // Of the largest change: what changed by less has no arrow.
+  // A share of the largest change: a call that changed by less has no arrow.
   const CLEAR = 0.1;
   const SMALL = /^\d+ others$/;
   const NOTE = "The profiler slows small functions down more than large ones, so these times show where "

@@ -85,7 +85,7 @@
     return el("label", { class: "threshold" }, "Latency threshold ", input, " ms ", wrong);
   }
 
-  // A box for each configuration, which takes it away and adds it again.
+  // A box for each configuration, which removes it and adds it again.
   function configurations(model) {
     const ids = new Set(model.points.flat().filter(isMeasured).map(({ id }) => id));
     const away = without();

@@ -194,7 +194,7 @@
       };
     }
 
-    // By the root, so that one large kernel leaves the others their colours.
+    // By the root, so that one large kernel does not make the others pale.
     #heat(value) {
       return this.#graph.most ? Math.sqrt(Math.abs(value) / this.#graph.most) : 0;
     }
@@ -223,7 +223,7 @@
       };
     }
 
-    // -- moving about
+    // -- moving around
 
     #place(stays = null) {
       const from = stays?.item;
@@ -280,7 +280,7 @@
       this.#window.element.focus({ preventScroll: true });
     }
 
-    // Shows a box, whatever it is folded into.
+    // Shows a box, even if it is folded.
     #goTo(box) {
       const of = () => [0, 1].map((side) => this.#places.itemOf(box, side)).find(Boolean);
       if (of()?.boxes) {

@@ -9,7 +9,7 @@ modelperf.graphPlaces = (() => {
   const GUTTER = 64;
   // The room above the columns for the names of their sides.
   const HEAD = 26;
-  // How full a column is at least, of those before the last.
+  // How full each column but the last is at least.
   const FULL = 0.75;
   const STATES = ["same", "changed", "re-fused", "new", "gone"];
   // What is on one side only is hidden on the other.
@@ -67,7 +67,7 @@ modelperf.graphPlaces = (() => {
     }
 
     // The first line of each column. A picture that is taller than its window goes on in the next column,
-    // so that it gets the form of the window; it is parted where the fewest lines cross.
+    // so that it gets the form of the window. It is split at the place that the fewest lines cross.
     #starts(count, lanes, { width, height }) {
       const fitting = Math.sqrt((count * lanes * LANE * height) / (ROW * width));
       const rows = Math.floor(Math.max(height / ROW, fitting));
@@ -89,7 +89,7 @@ modelperf.graphPlaces = (() => {
       return starts;
     }
 
-    // What is folded leaves lanes empty: those that a column uses move together. A line to another
+    // Folded parts leave lanes empty, so the lanes that a column uses move together. A line to another
     // column leads through the gutter before it.
     #placeColumns(starts, lanes, top) {
       const columnOf = ({ line }) => starts.findLastIndex((start) => start <= line);
@@ -177,8 +177,8 @@ modelperf.graphPlaces = (() => {
       });
     }
 
-    // A frame around the boxes of each group in each column. One that others are in, too, has no frame
-    // as a module.
+    // A frame around the boxes of each group in each column. A module has no frame
+    // if boxes of others are within it.
     #frame(kind, groups, shown, margin) {
       const found = new Map();
       groups.forEach((group, box) => {
@@ -215,7 +215,7 @@ modelperf.graphPlaces = (() => {
     return null;
   }
 
-  // From the bottom of a box to the top of another, aside of the boxes between.
+  // From the bottom of a box to the top of another, around the boxes between.
   function pathOf({ from, to, way, gutter }) {
     const half = BOX.width / 2;
     const [x0, y0] = [from.x + half, from.y + BOX.height];

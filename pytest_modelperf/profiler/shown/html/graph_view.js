@@ -16,7 +16,7 @@ modelperf.graphView = (() => {
   // A mouse that moves less than this has clicked.
   const CLICK = 5;
 
-  // Whether a far place is reached by a visible way.
+  // Whether moving to a far place is animated.
   const FLIES = matchMedia("(prefers-reduced-motion: no-preference)");
 
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
@@ -259,13 +259,13 @@ modelperf.graphView = (() => {
       return [rect, svg("text", label, text)];
     }
 
-    // -- pointers: a finger scrolls by itself
+    // -- pointers: the browser scrolls for a finger
 
     #drag(event) {
       if (!(event.buttons & 1) || event.pointerType !== "mouse") return;
       this.#moved += Math.abs(event.movementX) + Math.abs(event.movementY);
       if (this.#moved < CLICK) return;
-      // Captured late: a click is that of the box below the pointer.
+      // Captured late, so that a click goes to the box below the pointer.
       this.element.setPointerCapture(event.pointerId);
       this.element.scrollBy({ left: -event.movementX, top: -event.movementY, behavior: "instant" });
     }

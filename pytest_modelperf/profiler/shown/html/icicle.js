@@ -17,7 +17,7 @@
   ];
   const MEMORY_NOTE = "Memory is that of the weights and outputs of each layer.";
 
-  // The parts of a case for one side; what has no value is in none.
+  // The parts of a case for one side. A part needs a value.
   function treeOf(view, layers, side, size) {
     const alike = alikeLength(layers.filter(({ is_layer: isLayer }) => isLayer)
       .map(({ names }) => names[side]).filter(Boolean));
@@ -32,7 +32,7 @@
     return made(view.model.name, sumOf(parts), { id: "whole" }, parts);
   }
 
-  // What names begin with alike is left out of them.
+  // The common start of the names is left out.
   function layerPart(layer, side, size, kind, alike) {
     const value = layer[size.id][side];
     const kernel = kernelOf(layer, side);
@@ -45,7 +45,7 @@
     if (layer.runs_in[side]) return `in ${layer.runs_in[side]}`;
     const others = layer.fused[side]?.length ?? 0;
     const kernel = layer.kernels[side];
-    // One that is named as its layer, or by a number alone, says nothing more.
+    // A name that is that of its layer, or only a number, adds nothing.
     const isSame = [layer.names[side], layer.type].includes(kernel) || /^\d+$/.test(kernel);
     return kernel && others ? `${kernel} + ${others} fused` : isSame ? null : kernel;
   }
@@ -71,7 +71,7 @@
     });
   }
 
-  // What is known of a layer: its whole name, shapes, and its kernel if that is another name.
+  // The facts of a layer: its whole name, shapes, and its kernel if that has another name.
   const factsOf = (layer, side) => [
     ["name", layer.names[side]], ["type", layer.type],
     ["input", layer.inputs[side]], ["output", layer.outputs[side]],

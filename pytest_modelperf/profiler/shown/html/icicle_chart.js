@@ -5,10 +5,10 @@ modelperf.icicle = (() => {
   const { el } = modelperf;
   const { sum } = modelperf.figures;
 
-  // Of the width: what is narrower could be neither seen nor chosen, and is drawn as one.
+  // A share of the width. Narrower parts could not be seen or chosen, and are drawn as one.
   const NARROWEST = 0.004;
   const OTHER = { id: "other" };
-  // So few runs that each of them is wide enough to be chosen.
+  // Few enough runs that each of them is wide enough to be chosen.
   const MOST_RUNS = 20;
 
   // A part with the parts that it consists of, the largest first; `item` is what it shows.
@@ -18,12 +18,12 @@ modelperf.icicle = (() => {
 
   const sumOf = (parts) => sum(parts.map(({ value }) => value));
 
-  // Parts drawn as one. Choosing it shows them alone, or what `shown` is.
+  // Parts drawn as one. Choosing it shows these parts alone, or the part `shown`.
   function folded(title, kind, parts, shown = made(title, sumOf(parts), kind, parts)) {
     return { ...made(title, sumOf(parts), kind), shown };
   }
 
-  // Parts of which none has room, in runs that have it, each called by its first and last part.
+  // Parts that are too narrow, joined to runs that are not, each named by its first and last part.
   function inRuns(parts) {
     const length = Math.ceil(parts.length / MOST_RUNS);
     return Array.from({ length: Math.ceil(parts.length / length) }, (_, at) => {
@@ -86,7 +86,7 @@ modelperf.icicle = (() => {
       }
     }
 
-    // What it says of a part, and the chart.
+    // The description of a part, and the chart.
     get parts() {
       return [this.#said, el("div", { class: "icicle-room" }, this.#chart, this.#card)];
     }
@@ -127,7 +127,7 @@ modelperf.icicle = (() => {
     #drawn(part, scale) {
       const few = part.parts.filter(({ value }) => value * scale >= NARROWEST);
       const rest = part.parts.slice(few.length);
-      // One alone keeps its name, however narrow it is.
+      // A single part keeps its name, however narrow it is.
       if (rest.length < 2) return part.parts;
       const isTop = part === this.#top;
       if (isTop && !few.length) return inRuns(rest);
@@ -152,7 +152,7 @@ modelperf.icicle = (() => {
       return button;
     }
 
-    // What opens nowhere else fills the chart, or leaves it again.
+    // A part that opens nowhere else fills the chart, or leaves it again.
     #open(part) {
       if (this.#options.isOpened(part)) return;
       if (part.shown) this.#zoom(part.shown);

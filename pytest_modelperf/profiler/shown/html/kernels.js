@@ -15,7 +15,7 @@ modelperf.kernels = (() => {
   // -- columns
 
   // All columns that a case has values for. Optional ones are shown if they are picked, fixed ones
-  // always; `shown` returns the columns of the moment.
+  // always; `shown` returns the present columns.
   function kernelColumns(view, decimals, shown) {
     const { layers } = view.case;
     const two = hasTwo(view);
@@ -118,7 +118,7 @@ modelperf.kernels = (() => {
       (hasTimeOfItsOwn(layer, 0) ? numberCell(halfWidthText(layer.half_widths[0])) : null),
   });
 
-  // A layer without its own time says why, across the columns of its side.
+  // A layer without its own time shows why, across the columns of its side.
   function msCell(layer, side, decimals, longest, colspan) {
     const why = layer.why_no_time[side];
     if (why !== null) return el("td", { class: "without", colspan, title: why }, nameText(why));

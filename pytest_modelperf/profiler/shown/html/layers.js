@@ -32,7 +32,7 @@ modelperf.layers = (() => {
     return names.length ? names : [layer.type];
   }
 
-  // The length of what all names begin with, up to a separator of their parts.
+  // The length of the common start of all names, up to a separator of their parts.
   function alikeLength(names) {
     const [first = ""] = names;
     const differs = (at) => names.some((name) => name[at] !== first[at]);
@@ -58,13 +58,13 @@ modelperf.layers = (() => {
     text: "", types: [], precisions: [], limits: {}, onlyDifferences: false, transition: [],
   });
 
-  // The filter that the address keeps, as far as it is one: an address may have any text.
+  // The filter in the address, as far as it is valid: an address may have any text.
   function keptFilter() {
     const kept = [];
     try {
       kept.push(...Object.entries(JSON.parse(chosen("filter") ?? "{}")));
     } catch {
-      // Then nothing is kept.
+      // Nothing is kept in this case.
     }
     const empty = emptyFilter();
     const fits = ([key, value]) => key in empty && isKnown(value) &&
@@ -205,7 +205,7 @@ modelperf.layers = (() => {
     }
   }
 
-  // A list that hangs below a button, which says what is chosen; and what lets it say so again.
+  // A list below a button that shows what is chosen, and a function that updates the button.
   function choices(title, chosen) {
     const summary = el("summary", {});
     const say = () => {

@@ -1,4 +1,4 @@
-// Any two cases as one with two sides, A and B, which all parts of the page then show: cases of one
+// Any two cases as one case with two sides, A and B, for all parts of the page. They are cases of one
 // model, or of the pages and results that a reader drops onto this one.
 modelperf.pairs = (() => {
   "use strict";

@@ -87,8 +87,8 @@ modelperf.results = (() => {
     return { ...found, percentiles, items_per_second_interval: null };
   }
 
-  // The cases of a document that have layers; those of a comparison once for each side. What a type
-  // looks like is known from the page.
+  // The cases of a document that have layers; those of a comparison once for each side. The page
+  // has the look of each type.
   function casesOf(document, types) {
     const kinds = new Map(types.map(({ type, kind }) => [type, kind]));
     const kindOf = (type, isLayer) => kinds.get(type) ?? (isLayer

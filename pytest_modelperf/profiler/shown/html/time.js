@@ -7,7 +7,7 @@
   const { isKnown } = modelperf.figures;
   const { isSweep, sidesOfPair } = modelperf.points;
   const KINDS = [["throughput", "Throughput"], ["latency", "Latency"]];
-  // More names under the bars could not be read; a bar says its own when it is pointed at.
+  // More names under the bars could not be read. A bar shows its own when it is pointed at.
   const MOST_LABELS = 24;
   let kind = "throughput";
 

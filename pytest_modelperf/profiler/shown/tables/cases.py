@@ -37,7 +37,7 @@ from pytest_modelperf.text.units import (
     table_decimals,
 )
 
-# The end of an id has the dimensions of the case, so only little of it may be cut off.
+# The end of an id has the dimensions of the case, so keep most of it.
 _SHARE = Column("share", has_bars=True)
 CASE_COLUMN = Column("case", is_name=True, least=24)
 _TAIL_COLUMN = Column("p95 ms", rank=1, is_extra=True)

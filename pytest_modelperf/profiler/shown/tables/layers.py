@@ -145,8 +145,8 @@ def uncounted_table(static: StaticProfile) -> Table | None:
 
 # Operators differ at the start of their names, so columns are dropped before these are cut further.
 _LEAST = {"type": 12}
-# Columns that are shown by default if there is space. Next to times, the rate shows what the MACs
-# would.
+# Columns that are shown by default if there is space. Next to times, the rate replaces the
+# MACs.
 _SPARE, _SPARE_WITH_TIMES = ("output",), ("macs", "output")
 # Columns after the default ones, for a terminal that has room for them.
 _EXTRAS, _EXTRAS_WITH_TIMES = ("weights", "input"), ("params", "memory", "input")
