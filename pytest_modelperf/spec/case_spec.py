@@ -1,4 +1,4 @@
-"""The spec of a model: its sizes, its workload, its limits, and how, where and how long it runs."""
+"""The spec of a model: its sizes, its workload, its limits, its machines, and how it runs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
 class CaseSpec(Struct, frozen=True, kw_only=True):
     """A model as a table, a marker or a call declares it.
 
-    Each combination of its sizes is a case. None: use the setting of the run. The table of a model
-    names it by its path, so its spec has no `model`. A model that does not exist yet has an
+    Each combination of its sizes is a case. None: use the setting of the run. A table has the path
+    of its model as its key, so its spec has no `model`. A model that does not exist yet has an
     `origin`. `baseline` is the path that names the baseline, if that is not the model's own. Each
     case runs on each of the `machines`.
 
@@ -70,7 +70,7 @@ class CaseSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def core_counts(self) -> tuple[int, ...]:
-        """The core counts of its cases, 1 if none are given."""
+        """The core counts of its cases, or 1 if none is given."""
         return self.cores or (1,)
 
     def request(self) -> ProfileRequest:
@@ -169,7 +169,7 @@ class DeclaredMember(Struct, frozen=True, kw_only=True):
 class DeclaredWorkload(Struct, frozen=True):
     """The members of a workload, or the pattern of the files that are its members.
 
-    Without both, the inputs of the case are run. An inference arrives every `every_ms`, even if
+    Without either, the inputs of the case are run. An inference arrives every `every_ms`, even if
     earlier ones are still running. Up to `streams` run at once.
     """
 
@@ -185,7 +185,7 @@ class DeclaredWorkload(Struct, frozen=True):
 
     @property
     def arrivals(self) -> Arrivals | None:
-        """When inferences arrive, or None if each begins when the one before is over."""
+        """When inferences arrive, or None if each begins after the previous one ends."""
         from pytest_modelperf.profiler.inputs.mixture import Arrivals
 
         if self.every_ms is None and self.streams == 1:
@@ -260,7 +260,7 @@ class MeasuringSettings(Struct, frozen=True, kw_only=True):
 
         If it `is_stretched`, a slow model may exceed `max_seconds`.
         """
-        # Look it up first, to report a missing engine without the wait for scipy.
+        # Looked up first: a missing engine is then reported before the slow import of scipy.
         engine = extensions.engines.find(self.engine)
 
         from pytest_modelperf.profiler.sampling.policy import STRETCH_SECONDS, SamplingPolicy

@@ -47,7 +47,7 @@ def spec_by_table(spec: CaseSpec | None, model: Path, root: Path) -> CaseSpec:
 
 def read_spec(
     words: Mapping[str, object],
-    where: str,
+    place: str,
     find: Callable[[str], Path],
     known: Sequence[str] = tuple(CASE_WORDS),
     *,
@@ -55,28 +55,28 @@ def read_spec(
 ) -> CaseSpec:
     """Read the spec of a model from the arguments of a marker or a call.
 
-    A UsageError begins with `where` and lists the arguments in `known`. `find` resolves a relative
-    path. With `may_be_late`, a model that does not exist gets an origin.
+    A UsageError begins with `place` and lists the arguments in `known`. `find` resolves a relative
+    path. With `may_be_late`, a model that does not exist yet gets an origin.
     """
     for word in words:
         if word not in CASE_WORDS:
             raise UsageError(
-                f"{where}: there is no argument {printable(word)!r}.{suggestion(word, known)} "
+                f"{place}: there is no argument {printable(word)!r}.{suggestion(word, known)} "
                 f"There are: {', '.join(known)}."
             )
     named = [word for word in MODEL_WORDS if words.get(word) is not None]
     if len(named) > 1:
-        raise UsageError(f"{where} names a model by {' and by '.join(named)}: leave one out.")
+        raise UsageError(f"{place} names a model by {' and by '.join(named)}: leave one out.")
     spec = CaseSpec(
         **{
-            CASE_WORDS[word].field: read(CASE_WORDS[word], as_written(value), f"{where}: {word}")
+            CASE_WORDS[word].field: read(CASE_WORDS[word], as_written(value), f"{place}: {word}")
             for word, value in words.items()
             if value is not None
         }
     )
     if not named:
-        raise UsageError(f"{where}: which model? Give {THE_MODEL.word}='model.onnx'.")
-    spec = _with_model(spec, where, find, may_be_late=may_be_late)
+        raise UsageError(f"{place}: which model? Give {THE_MODEL.word}='model.onnx'.")
+    spec = _with_model(spec, place, find, may_be_late=may_be_late)
     if spec.input_file is not None:
         spec = replace(spec, input_file=find(os.fspath(spec.input_file)))
     if spec.workload is not None:
@@ -85,17 +85,17 @@ def read_spec(
 
 
 def _with_model(
-    spec: CaseSpec, where: str, find: Callable[[str], Path], *, may_be_late: bool
+    spec: CaseSpec, place: str, find: Callable[[str], Path], *, may_be_late: bool
 ) -> CaseSpec:
     model = spec.model
     if callable(model) and spec.baseline is not None and spec.engine != "callable":
         # A measured function cannot have a baseline, so this function returns a model.
-        return replace(spec, model=None, origin=read_function(model, where))
+        return replace(spec, model=None, origin=read_function(model, place))
     if not isinstance(model, str | os.PathLike) or is_function(spec, model):
         return spec
     text = os.fspath(model)
     if is_address(text):
-        return replace(spec, model=None, origin=read_address(text, where))
+        return replace(spec, model=None, origin=read_address(text, place))
     try:
         return _with_file(spec, find(text))
     except AbsentFileError:
@@ -112,7 +112,7 @@ def _with_file(spec: CaseSpec, model: Path) -> CaseSpec:
 
 
 def as_written(value: object) -> object:
-    """Return the value as TOML would have it: sequences as lists, NumPy numbers as Python's."""
+    """Return the value as TOML would have it: lists for sequences, Python's numbers for NumPy's."""
     if isinstance(value, tuple | range | list):
         return [as_written(each) for each in value]
     if isinstance(value, Mapping):
@@ -171,25 +171,25 @@ def matches(path: str, pattern: str) -> bool:
     return str(pure) == pattern or _matches(pure.parts, pattern.split("/"))
 
 
-def read_models(models: object, place: str) -> ModelTables:
-    """Read the tables of all models. `place` names them, without the closing bracket."""
+def read_models(models: object, tables: str) -> ModelTables:
+    """Read the tables of all models. `tables` names them, without the closing bracket."""
     if not isinstance(models, Mapping):
         raise UsageError(
-            f"{place}] takes a table for each model, such as "
+            f"{tables}] takes a table for each model, such as "
             f'[tool.{PREFIX}.{MODELS}."models/a.onnx"], not {shown(models)}.'
         )
     specs: dict[str, CaseSpec] = {}
     for written, table in models.items():
-        where = f'{place}."{printable(written)}"]'
-        pattern = _with_single_stars(read_inner_path(written, where))
+        place = f'{tables}."{printable(written)}"]'
+        pattern = _with_single_stars(read_inner_path(written, place))
         if pattern in specs:
             raise UsageError(
-                f"{where}: there is another table of {printable(pattern)}: make them one."
+                f"{place}: there is another table of {printable(pattern)}: make them one."
             )
-        specs[pattern] = spec = _read_spec(table, where)
+        specs[pattern] = spec = _read_spec(table, place)
         if spec.origin is not None and not _WILD.isdisjoint(pattern):
             raise UsageError(
-                f"{where} is a pattern, and {MAKE.table_key} and {URL.table_key} are about one "
+                f"{place} is a pattern, and {MAKE.table_key} and {URL.table_key} are about one "
                 "model: write its path."
             )
     return ModelTables(specs)
@@ -201,16 +201,16 @@ def _with_single_stars(pattern: str) -> str:
     return "/".join(part if part == "**" else re.sub(r"\*+", "*", part) for part in parts)
 
 
-def _read_spec(table: object, where: str) -> CaseSpec:
-    given = read_keys(table, MODEL_KEYS, where)
+def _read_spec(table: object, place: str) -> CaseSpec:
+    given = read_keys(table, MODEL_KEYS, place)
     if MAKE.table_key in given and URL.table_key in given:
         raise UsageError(
-            f"{where} has {MAKE.table_key} and {URL.table_key}, and a model comes from one place: "
+            f"{place} has {MAKE.table_key} and {URL.table_key}, and a model comes from one place: "
             "leave one out."
         )
     return CaseSpec(
         **{
-            setting.field: read(setting, given[key], f"{where}: {key}")
+            setting.field: read(setting, given[key], f"{place}: {key}")
             for key, setting in MODEL_KEYS.items()
             if key in given
         }

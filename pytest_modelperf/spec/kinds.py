@@ -22,19 +22,19 @@ _TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
 _FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
 
-def keep(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
+def keep(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
     """Return the value unchanged: text needs no parsing."""
     return value
 
 
-def parse_flag(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
+def parse_flag(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
     word = value.strip().lower() if isinstance(value, str) else None
     if word in _TRUE:
         return True
     return False if word in _FALSE else value
 
 
-def parse_number(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
+def parse_number(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
     if not isinstance(value, str):
         return value
     try:
@@ -43,14 +43,14 @@ def parse_number(value: object, where: str) -> object:  # noqa: ARG001  # as all
         return value
 
 
-def parse_numbers(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
+def parse_numbers(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
     """Parse whole numbers that are separated by commas."""
     if not isinstance(value, str):
         return value
     return [_whole_number(part.strip()) for part in value.split(",")]
 
 
-def parse_dims(value: object, where: str) -> object:
+def parse_dims(value: object, place: str) -> object:
     """Make a table of texts such as `seq=64,128`. `seq=64,past=0` are the sizes of one case."""
     if not isinstance(value, list | tuple):
         return value
@@ -59,21 +59,21 @@ def parse_dims(value: object, where: str) -> object:
 
     texts = [text for text in value if isinstance(text, str)]
     if any("=" in part for text in texts for part in text.split(",")[1:]):
-        return _parse_paired(texts, where)
+        return _parse_paired(texts, place)
     dims: dict[str, list[int]] = {}
     for text in texts:
         first, *more = text.split(",")
         name, size = parse_dim(first)
         if name in dims:
             raise UsageError(
-                f"{where} {printable(name)} is given twice. Give several sizes as "
+                f"{place} {printable(name)} is given twice. Give several sizes as "
                 f"{printable(name)}=64,128."
             )
         dims[name] = [size, *(parse_dim(f"{name}={part}")[1] for part in more)]
     return dims
 
 
-def parse_pairs(value: object, where: str) -> object:
+def parse_pairs(value: object, place: str) -> object:
     """Make a table of texts or lines such as `KEY=VALUE`."""
     lines = value
     if isinstance(value, str):
@@ -84,9 +84,9 @@ def parse_pairs(value: object, where: str) -> object:
     for line in lines:
         key, separator, text = line.partition("=") if isinstance(line, str) else ("", "", "")
         if not key.strip() or not separator:
-            raise UsageError(f"{where} takes KEY=VALUE, not {shown(line)}.")
+            raise UsageError(f"{place} takes KEY=VALUE, not {shown(line)}.")
         if key.strip() in pairs:
-            raise UsageError(f"{where}: {printable(key.strip())} is given twice: give it once.")
+            raise UsageError(f"{place}: {printable(key.strip())} is given twice: give it once.")
         pairs[key.strip()] = text.strip()
     return pairs
 
@@ -99,7 +99,7 @@ def _whole_number(text: str) -> int | str:
         return text
 
 
-def _parse_paired(texts: Sequence[str], where: str) -> list[dict[str, int]]:
+def _parse_paired(texts: Sequence[str], place: str) -> list[dict[str, int]]:
     from pytest_modelperf.graph.binding import parse_dim
 
     cases = [dict(parse_dim(part) for part in text.split(",")) for text in texts]
@@ -107,8 +107,8 @@ def _parse_paired(texts: Sequence[str], where: str) -> list[dict[str, int]]:
     is_whole = [len(case) for case in cases] == counts
     if not is_whole or any(case.keys() != cases[0].keys() for case in cases):
         raise UsageError(
-            f"each {where} with several names is one case, and takes all names once: "
-            f"{where} seq=64,past=0 {where} seq=1,past=128."
+            f"each {place} with several names is one case, and takes all names once: "
+            f"{place} seq=64,past=0 {place} seq=1,past=128."
         )
     return cases
 
@@ -161,14 +161,14 @@ _MEMBERS: Sequence[JsonSchema] = (
 )
 
 
-def read(setting: Setting, value: object, where: str) -> Any:  # noqa: ANN401  # as its kind
-    """Read a setting from a value in a table. A UsageError begins with `where`."""
-    return KINDS[setting.kind].read(value, where)
+def read(setting: Setting, value: object, place: str) -> Any:  # noqa: ANN401  # as its kind
+    """Read a setting from a value in a table. A UsageError begins with `place`."""
+    return KINDS[setting.kind].read(value, place)
 
 
-def read_typed(setting: Setting, text: object, where: str) -> Any:  # noqa: ANN401  # likewise
+def read_typed(setting: Setting, text: object, place: str) -> Any:  # noqa: ANN401  # likewise
     """Read a setting from typed text, or from the texts of a repeatable option."""
-    return read(setting, KINDS[setting.kind].parse(text, where), where)
+    return read(setting, KINDS[setting.kind].parse(text, place), place)
 
 
 def read_default(setting: Setting) -> Any:  # noqa: ANN401  # likewise

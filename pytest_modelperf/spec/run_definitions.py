@@ -1,4 +1,4 @@
-"""The definition of a setting, and the settings of a test run: each defined once for all faces.
+"""The definition of a setting, and the settings of a test run, each defined only here.
 
 The plugin imports this module in every pytest run, so it imports almost nothing.
 """
@@ -41,9 +41,9 @@ class Setting:
     `kind` names the entry of `kinds.KINDS` that reads its values. `help` is a clause without a
     full stop, with code between backticks. `typed_help` replaces it on the command line of
     `modelperf`, if values have another form there. `note` adds to the help of the pytest option,
-    mostly what happens without the setting. `usual` is what is used then, as text. `default` and
+    mostly what happens without the setting. `usual` is the value used then, as text. `default` and
     `example` are values of a table; `example` is written in TOML. `unit` is the unit of a number.
-    `guide` is the page of the docs with more.
+    `guide` is a page of the docs with details.
 
     A setting without a `metavar` is a flag. `implied` is the value of an option that is given
     without one. A setting that `has_result` asks for something that the user would miss if no
@@ -137,17 +137,17 @@ class Setting:
         text = f"{self.help}; {self.note}" if self.note else self.help
         return text.replace("`", "")
 
-    def refusal(self, where: str) -> UsageError:
+    def refusal(self, place: str) -> UsageError:
         """Make the error for a file with a setting that is only allowed on the command line."""
         from pytest_modelperf.errors import UsageError
 
         return UsageError(
-            f"{where} can only be given on the command line, so that no run changes baselines "
+            f"{place} can only be given on the command line, so that no run changes baselines "
             f"unasked: pytest --modelperf {self.flag}"
         )
 
 
-# The requirement that stands for the engine version that the baseline was recorded with.
+# The requirement that means the engine version of the baseline.
 RECORDED = "recorded"
 
 

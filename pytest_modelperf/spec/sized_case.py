@@ -82,7 +82,7 @@ class SizedCase(Struct, frozen=True):
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """Facts that the id lacks. Two cases with the same id and facts run alike.
+        """Facts that are not in the id. Two cases with the same id and facts run alike.
 
         The engine is left out, because a run may choose another.
         """
@@ -116,7 +116,7 @@ def cases_of(spec: CaseSpec) -> tuple[SizedCase, ...]:
                 "out, and have the function run on several inputs."
             )
     parts = _parts(spec, model, whole)
-    # Read once for all cases, because the model's file says what its batch size is.
+    # Read once for all cases, because the file of the model has its batch size.
     return _combined(spec, model, parts, _batch_sizes(spec, model, whole))
 
 

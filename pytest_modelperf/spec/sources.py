@@ -104,14 +104,14 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         for pattern, spec in self.models.items():
             self._spec_of(spec.gateway, f'{place}."{printable(pattern)}"]: gateway: ')
 
-    def _spec_of(self, name: str | None, where: str = "") -> str | None:
+    def _spec_of(self, name: str | None, place: str = "") -> str | None:
         if name is None or is_gateway(name):
             return name
         if name in self.gateways:
             return self.gateways[name]
         known = ", ".join(map(printable, self.gateways)) or "no machine"
         raise UsageError(
-            f"{where}there is no machine {printable(name)!r}.{suggestion(name, self.gateways)} "
+            f"{place}there is no machine {printable(name)!r}.{suggestion(name, self.gateways)} "
             f"[tool.{PREFIX}.{GATEWAYS}] of {PYPROJECT} has {known}. Add it "
             f'there, as in {printable(name)} = "ssh=pi@host//python=python3", or give a gateway '
             "itself."
@@ -181,7 +181,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
 # -- settings of a run that exclude each other
 
 
-# Each of them chooses the engine that the baseline's side runs on.
+# Each of them chooses the engine for the side of the baseline.
 _ENGINES_BEFORE = (run.BASELINE_PYTHON, run.BASELINE_REQUIREMENT, run.JUDGE_UPGRADES)
 
 
@@ -253,7 +253,7 @@ def _refuse(
             raise UsageError(f"{setting.flag} would have no effect: {reason}. {remedy}")
 
 
-# -- the settings of a run read
+# -- reading the settings of a run
 
 
 def read_settings(
@@ -284,7 +284,7 @@ def read_settings(
     settings = with_one_engine_before(settings)
     check_together(settings)
     if settings.update is run.UpdateMode.ALL:
-        # Only `against` in a file can be left here: a typed option to record all wins over it.
+        # Only `against` in a file remains here, and a typed option to record all overrides it.
         settings = replace(settings, against=None)
     settings.check_seconds(lambda setting: setting.key)
     settings.check_gateways(f"{place}.{MODELS}")
@@ -334,13 +334,13 @@ class _Given(NamedTuple):
         if _is_typed(typed):
             values.append(read_typed(setting, typed, setting.flag))
         if written is not None and written not in ("", []):
-            where = f"the ini key {setting.ini}"
+            place = f"the ini key {setting.ini}"
             if not setting.is_in_files:
-                raise setting.refusal(where)
-            values.append(read_typed(setting, written, where))
+                raise setting.refusal(place)
+            values.append(read_typed(setting, written, place))
         if setting.table_key in self.table:
-            where = f"{self.place}: {setting.table_key}"
-            values.append(read(setting, self.table[setting.table_key], where))
+            place = f"{self.place}: {setting.table_key}"
+            values.append(read(setting, self.table[setting.table_key], place))
         return values
 
     @property
@@ -366,21 +366,21 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
     return read_keys(table, (*known, MODELS, GATEWAYS), place, MODEL_KEYS)
 
 
-def _read_gateways(machines: object, place: str) -> Mapping[str, str]:
+def _read_gateways(machines: object, table: str) -> Mapping[str, str]:
     if not isinstance(machines, Mapping):
         raise UsageError(
-            f"{place} takes a gateway for each machine, such as "
+            f"{table} takes a gateway for each machine, such as "
             f'board = "ssh=pi@board//python=python3", not {shown(machines)}.'
         )
     found: dict[str, str] = {}
     for name, value in machines.items():
-        where = f"{place}: {printable(name)}"
+        place = f"{table}: {printable(name)}"
         if is_gateway(name) or not name.strip():
-            raise UsageError(f"{where} cannot name a machine: give a name such as board.")
-        found[name] = read_gateway(value, where)
+            raise UsageError(f"{place} cannot name a machine: give a name such as board.")
+        found[name] = read_gateway(value, place)
         if not is_gateway(found[name]):
             raise UsageError(
-                f"{where} takes a gateway such as ssh=pi@board//python=python3, not {shown(value)}."
+                f"{place} takes a gateway such as ssh=pi@board//python=python3, not {shown(value)}."
             )
     return found
 
