@@ -57,7 +57,7 @@ from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.text.escaping import printable
 
-# An unexplained change of a time is itself a reason from this share of the difference on.
+# An unexplained change of at least this share of the difference is itself a reason.
 _LEAST_SHARE = 0.05
 # Parts that take at least `_LEAST_PART` of the time are compared with the whole. Their factor is
 # the same as that of the whole if both differ by no more than `_SAME_FACTOR` of the change.
@@ -67,7 +67,7 @@ _LEAST_CHANGE = 0.02
 
 
 def proportional_reason(found: Differences, changes: Sequence[Reason]) -> Reason | None:
-    """Return the reason that everything became slower alike, unless there are `changes`."""
+    """Return the reason that all parts changed by the same factor, unless there are `changes`."""
     ratio = found.ratio
     if not found.is_real or ratio is None or abs(ratio - 1) < _LEAST_CHANGE:
         return None
@@ -111,18 +111,17 @@ def _is_other_graph(found: Differences) -> bool:
 def _common_factors(
     parts: Sequence[tuple[TimeChange, float]], whole: float, ratio: float, least: int
 ) -> list[float]:
-    """Return how many times as long each part takes if all agree with the whole, else nothing."""
+    """Return by which factor each part got longer, or nothing if they disagree with the whole."""
     large = [(time, ns) for time, ns in parts if ns >= _LEAST_PART * whole]
     bounds = sorted((1 + (ratio - 1) * (1 - _SAME_FACTOR), 1 + (ratio - 1) * (1 + _SAME_FACTOR)))
     factors = [1 + time.ns / ns for time, ns in large]
-    # Compare the factors and not their intervals, of which a wide one would overlap with any
-    # bounds.
+    # Compare the factors, not their intervals: a wide interval would overlap any bounds.
     is_common = all(bounds[0] <= factor <= bounds[1] for factor in factors)
     return factors if is_common and len(large) >= least else []
 
 
 def slower_reasons(found: Differences, changes: Sequence[Reason]) -> tuple[Reason, ...]:
-    """Return the layers and kernels with another time now that none of the `changes` explains."""
+    """Return the layers and kernels whose time changed without a reason in `changes`."""
     explained = {pair for reason in changes for pair in reason.pairs}
     left = [pair for pair in pairs_in_order(found) if pair not in explained]
     reasons = [
@@ -202,8 +201,8 @@ def find_reasons_of_parts(
 ) -> tuple[Reason, ...]:
     """Return the changes between two cases with measured parts, the one that explains most first.
 
-    A change that is in no part changed no kernel, so it is listed without a time. So is a gain in a
-    part that takes longer.
+    A change outside all parts changed no kernel, so it is listed without a time. A gain in a part
+    that takes longer also has no time.
     """
     facts = [find_parts_of(fact, parts) for fact in _changes(found, graphs)]
     reasons = [*part_reasons(found, facts, parts)]
@@ -294,7 +293,7 @@ class Explanation(Struct, frozen=True):
 
 
 def with_causes(metrics: Iterable[Metric], causes: Mapping[str, str]) -> tuple[Metric, ...]:
-    """Return the metrics, those that regressed with causes. A pass has those of the median."""
+    """Add causes to regressed metrics. The time of a pass has the causes of the median."""
     return tuple(
         replace(metric, reason=causes.get(MEDIAN if metric.name == TOTAL else metric.name))
         if metric.verdict is Verdict.REGRESSED and metric.limit is None

@@ -44,7 +44,7 @@ class Figure(Struct, frozen=True):
     `scale` is the number of units of the metric in one unit of the budget. With `is_least`, more is
     better, and the budget is the smallest allowed value. `percent` is the percentile of a latency.
     With `takes_share`, the budget is a share. A figure with a `phase` belongs only to that phase of
-    a generation. `companions` are further words, of which a budget needs exactly one.
+    a generation. A budget with `companions` needs exactly one of these words.
     """
 
     metric: str
@@ -84,7 +84,7 @@ class Figure(Struct, frozen=True):
 
     @property
     def is_of_code(self) -> bool:
-        """Whether Python code has the figure, too, and not only a model."""
+        """Whether Python code has the figure, not only models."""
         is_measured = self.is_latency or self.metric == "peak_rss_bytes"
         return is_measured or self.source is FigureSource.INSTALLED
 
@@ -181,74 +181,74 @@ class Budget(Struct, frozen=True):
         )
 
 
-def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]:
-    """Read the budgets of a marker or a table. A UsageError begins with `where`."""
+def read_budgets(values: Mapping[str, object], place: str) -> tuple[Budget, ...]:
+    """Read the budgets of a marker or a table. A UsageError begins with `place`."""
     for word in values:
         if word not in BUDGET_WORDS:
             raise UsageError(
-                f"{where}: there is no budget {printable(word)!r}."
+                f"{place}: there is no budget {printable(word)!r}."
                 f"{suggestion(word, BUDGET_WORDS)} There are: {', '.join(FIGURES)}."
             )
         if word in COMPANIONS and COMPANIONS[word] not in values:
             raise UsageError(
-                f"{where}: {word} belongs to a budget that is missing: add {COMPANIONS[word]}, or "
+                f"{place}: {word} belongs to a budget that is missing: add {COMPANIONS[word]}, or "
                 f"leave out {word}."
             )
-    budgets = tuple(_read_budget(word, values, where) for word in values if word not in COMPANIONS)
+    budgets = tuple(_read_budget(word, values, place) for word in values if word not in COMPANIONS)
     by_metric: dict[str, str] = {}
     for budget in budgets:
         other = by_metric.setdefault(budget.figure.metric, budget.word)
         if other != budget.word:
-            raise UsageError(f"{where}: {other} and {budget.word} are the same budget: give one.")
+            raise UsageError(f"{place}: {other} and {budget.word} are the same budget: give one.")
     return budgets
 
 
-def _read_budget(word: str, values: Mapping[str, object], where: str) -> Budget:
+def _read_budget(word: str, values: Mapping[str, object], place: str) -> Budget:
     figure = FIGURES[word]
-    companion = _read_companion(word, figure, values, where) if figure.companions else None
+    companion = _read_companion(word, figure, values, place) if figure.companions else None
     value = values[word]
     if not (isinstance(value, Mapping) and value):
-        return Budget(word, _read_limit(word, value, f"{where}: {word}"), companion)
+        return Budget(word, _read_limit(word, value, f"{place}: {word}"), companion)
     if not all(isinstance(pattern, str) and pattern for pattern in value):
         raise UsageError(
-            f"{where}: {word} takes limits by patterns of machines, such as "
+            f"{place}: {word} takes limits by patterns of machines, such as "
             f'{{"linux-aarch64*": 1800, "*": 70}}, not {value!r}.'
         )
     limits = tuple(
-        (pattern, _read_limit(word, limit, f"{where}: {word} of {printable(repr(pattern))}"))
+        (pattern, _read_limit(word, limit, f"{place}: {word} of {printable(repr(pattern))}"))
         for pattern, limit in value.items()
     )
     return Budget(word, limits[-1][1], companion, limits)
 
 
-def _read_limit(word: str, value: object, where: str) -> float:
+def _read_limit(word: str, value: object, place: str) -> float:
     figure = FIGURES[word]
     if figure.takes_share:
-        share = read_share(value, where)
+        share = read_share(value, place)
         if not figure.is_least:
             return 1.0 + share
         if not 0.0 < share < 1.0:
-            raise UsageError(f"{where} takes a share between 0 and 1 such as 0.2, not {value!r}.")
+            raise UsageError(f"{place} takes a share between 0 and 1 such as 0.2, not {value!r}.")
         return 1.0 - share
     number = _read_number(value, is_count=figure.is_count)
     if number is None or not 0 < number * figure.scale <= MOST_FIGURE:
         example = '4.1e9, or "4.1G"' if figure.is_count else "12.5"
-        raise UsageError(f"{where} takes a positive number such as {example}, not {value!r}.")
+        raise UsageError(f"{place} takes a positive number such as {example}, not {value!r}.")
     return number * figure.scale
 
 
 def _read_companion(
-    word: str, figure: Figure, values: Mapping[str, object], where: str
+    word: str, figure: Figure, values: Mapping[str, object], place: str
 ) -> float | str:
     """Return the value of a budget's companion. `frame_rate` becomes the seconds of a frame."""
     given = [each for each in figure.companions if each in values]
     if not given:
         wanted = " or ".join(f"{each}={_EXAMPLES[each]}" for each in figure.companions)
-        raise UsageError(f"{where}: {word} is not complete: add {wanted}.")
+        raise UsageError(f"{place}: {word} is not complete: add {wanted}.")
     if len(given) > 1:
-        raise UsageError(f"{where}: {' and '.join(given)} are the same length: give one of them.")
+        raise UsageError(f"{place}: {' and '.join(given)} are the same length: give one of them.")
     (name,) = given
-    value, place = values[name], f"{where}: {name}"
+    value, place = values[name], f"{place}: {name}"
     if name in _NAMES:
         if not isinstance(value, str) or not value.strip():
             raise UsageError(f"{place} takes a name such as {_NAMES[name]!r}, not {value!r}.")

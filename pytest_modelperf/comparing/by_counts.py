@@ -1,11 +1,11 @@
 """Compare two profiles by exact figures: counts, sizes and providers, with the graph's changes.
 
-The size of a file is exact. Names, notes and versions that exporters write differ by some KB and
-say nothing about a model, so it may always grow by a little, unless a tolerance names it.
+The size of a file is exact. But the names, notes and versions that exporters write
+differ by some KB, so the size may grow by a little, unless a tolerance names it.
 
 Static figures are exact. An increase of a gated figure beyond its tolerance, which is 0 by default,
 is a regression, and such a decrease is an improvement. A figure that is only a lower bound on
-either side decides nothing. Neither do parameters if only single-value tensors differ: some
+either side decides nothing. Parameters decide nothing if only single-value tensors differ: some
 exporters write an epsilon or an exponent that others leave out.
 """
 
@@ -41,8 +41,8 @@ def with_size(
 ) -> CaseComparison:
     """Return the comparison with the sizes of both models next to its counts.
 
-    The case stays as it is if a size is None, which means unknown, with a note if a tolerance names
-    the size. It also stays as it is if it has no metrics, because then there is no side before.
+    The case is unchanged if a size is unknown (None), except for a note if a tolerance names the
+    size. It is also unchanged without metrics, because then there is no side before.
     """
     if not case.metrics:
         return case
@@ -83,8 +83,8 @@ def _why_unknown(before: int | None) -> str:
 def provider_metrics(before: CaseProfile, after: CaseProfile) -> tuple[Metric, ...]:
     """Return the layers on each provider, if an engine has several and reports which ran.
 
-    A provider that cannot run a layer leaves it to the last one. So one layer more on the last is a
-    regression, whatever the latency shows. The numbers of the others are only shown.
+    A provider that cannot run a layer leaves it to the last one. So one more layer on the last is a
+    regression, even if the latency is the same. The numbers of the others are only shown.
     """
     old, new = _layers_by_provider(before), _layers_by_provider(after)
     listed = _several(before, after)
@@ -228,8 +228,8 @@ def compare_with_stored(
 ) -> CaseComparison:
     """Compare one case with its stored totals and layer types. No graph is stored.
 
-    `is_same` claims that exactly this case was recorded. The counts that a run completed then are
-    still valid.
+    If `is_same`, exactly this case was recorded, so the counts that a run completed then are still
+    valid.
     """
     new = SideCounts.of(now)
     if is_same and known.observed is not None:
@@ -247,8 +247,7 @@ def compare_with_stored(
 class _Change(Struct, frozen=True):
     """One figure on both sides, by one kind of counts.
 
-    `is_same_part` claims that the figure and the counted share of the layers are equal on both
-    sides.
+    If `is_same_part`, the figure and the counted share of the layers are equal on both sides.
     """
 
     before: int | None

@@ -78,7 +78,7 @@ from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
 from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
 
 _NAME = "memory_bytes"
-# The number of pairs for an open figure, and for one that is named.
+# The number of pairs for an open figure, and for a figure that a tolerance names.
 _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 
 
@@ -111,8 +111,8 @@ def judge_memory(
 ) -> Metric:
     """Measure pairs of processes until they decide the memory. `measure` takes a pair's number.
 
-    If they leave it open, a growth below the least allowed one passes, unless a tolerance names the
-    memory. In that case only a shown result passes.
+    If they leave it open, a growth below the least allowed one passes. If a tolerance names the
+    memory, only a decided result passes.
     """
     pairs: list[tuple[float, float]] = []
     is_named = gate.tolerances.names(MEMORY)
@@ -138,7 +138,7 @@ def judge_memory(
 
 
 def _rule(pairs: Sequence[tuple[float, float]], gate: Gate) -> DuetRule:
-    """Return the rule for memory. A small model may grow by what an allocator takes at once."""
+    """Return the rule for memory. A small model may grow by one step of an allocator."""
     rule = gate.figure_rule(MEMORY)
     before = max(median(old for old, _ in pairs), 1.0)
     return replace(rule, tolerance=max(rule.tolerance, LEAST_MEMORY_BYTES / before))
@@ -212,7 +212,7 @@ def with_outputs(
 
 
 class Details(enum.Enum):
-    """When to compare layers and outputs too, which takes as long as the verdict."""
+    """When to compare layers and outputs too. This takes as long as the verdict."""
 
     ALWAYS = "always"
     WHEN_WORSE = "when worse"
@@ -302,7 +302,7 @@ class RanCase(Struct, frozen=True):
     """A case whose sides ran, with what its rounds and counts show.
 
     `judged` is None if no round was needed, because the engine makes the same plan for both sides.
-    `memory` is None if it was not measured. `notes` say why, if it was asked for.
+    `memory` is None if it was not measured. If the user asked for it, `notes` say why.
     `first_difference` is where the outputs begin to differ, if that was found.
     """
 
@@ -387,9 +387,9 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
 def _search_outputs(
     asked: PairedCase, ran: PairRun, outputs: Sequence[OutputChange]
 ) -> SearchedOutputs:
-    """Search where outputs begin to differ that should be the same.
+    """Search for the first difference between outputs that should be the same.
 
-    They should be if the gate limits their difference, or if both sides run the same file.
+    This is so if the gate limits their difference, or if both sides run the same file.
     """
     pair, allowed = asked.pair, asked.gate.tolerances.outputs
     if not outputs:
@@ -408,7 +408,7 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
     pair = replace(asked.pair, before=run.before.model, after=run.after.model)
     counted = ran.counted
     if asked.before.baseline is not None:
-        # The stored counts are the accepted ones, whatever the twin counts.
+        # The stored counts are the accepted ones, even if those of the twin differ.
         stored = compare_counts(replace(asked, pair=pair))
         counted = replace(counted, metrics=stored.metrics)
     if judged is None:

@@ -51,7 +51,7 @@ def explain_by_parts(
     comparison: CaseComparison,
     before_ns: float,
 ) -> Explanation:
-    """Explain the judged difference by the parts and the rest of the undisturbed `before_ns`."""
+    """Explain the judged difference by the parts and the rest. `before_ns` is undisturbed."""
     p50 = next(metric for metric in comparison.metrics if metric.name == "latency_p50")
     total_ns = before_ns * ((p50.ratio or 1.0) - 1.0)
     doubts = [_doubt_of(part.time) for part in parts]
@@ -94,7 +94,7 @@ def _known_plans(changed: ChangedPlans, parts: Sequence[PartChange]) -> KnownPla
 
 
 def in_order(parts: Sequence[PartChange]) -> Sequence[int]:
-    """Return the indexes of the parts, the one that changed most first."""
+    """Return the indexes of the parts, from the largest change to the smallest."""
     return sorted(range(len(parts)), key=lambda number: -abs(parts[number].time.ns))
 
 

@@ -130,8 +130,8 @@ LAYER_CHANGE = JsonObject(
 class OutputChange(Struct, frozen=True, kw_only=True):
     """One output of both models on the same inputs.
 
-    `difference` is the reason why both cannot be compared. There are no figures then, and
-    `is_other` claims that they differ in more than their values. `largest` is the largest absolute
+    `difference` is the reason why both cannot be compared. Then there are no figures. If
+    `is_other`, they differ in more than their values. `largest` is the largest absolute
     value before. With `is_least`, the true difference is at least the one shown.
     """
 

@@ -78,7 +78,7 @@ class Differences(Struct, frozen=True, dict=True):
 
     `pairs` maps indexes of layers from before to after. `total` has no share if it is within the
     noise, and then no change has one. `doubts`, by the number of a changed part, are set if the
-    times follow from the parts. Whatever belongs to no part has then not changed.
+    times follow from the parts. Everything outside the parts is then unchanged.
     """
 
     before: CaseLayers
@@ -124,7 +124,7 @@ class Differences(Struct, frozen=True, dict=True):
     def _whole_ns(self) -> float:
         """The time that shares are parts of: the total, or more if some layers take less time now.
 
-        This keeps any layer from explaining more than the whole difference.
+        So a layer never explains more than the whole difference.
         """
         total = 0.0 if self.total is None else self.total.ns
         changes = [
@@ -219,8 +219,8 @@ class Differences(Struct, frozen=True, dict=True):
 def summing_to(profile: CaseProfile, ns: float) -> CaseProfile:
     """Return the profile with its layer times scaled to this sum.
 
-    Other processes disturb the two sides by different amounts, so their own times can show another
-    difference than the one that a duet judged.
+    Other processes disturb the two sides by different amounts, so the difference of their own times
+    can differ from the judged one.
     """
     measured = profile.measured
     times = () if measured is None else measured.layer_times or ()

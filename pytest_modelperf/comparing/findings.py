@@ -43,7 +43,7 @@ _UNDECIDED = "not decided"
 _MAX_PARTS = 3
 # The columns of these parts, of which the last ones may scroll on a phone.
 _KEPT = ("layer", "type", "layer type", "stage", "MACs change", "change", "explains", "interval")
-# The longest bar leaves room for the interval of a figure that is hardly known.
+# The longest bar leaves room for a very wide interval.
 _MOST_ROOM = 1.5
 
 
@@ -152,7 +152,7 @@ class CaseRemedy(enum.Enum):
         "there are no times to judge the latency by: record the baseline again with {record} on "
         "this kind of machine, or give the older model itself"
     )
-    # More time does not help: it does not change how far the recorded processes differ.
+    # More time does not change how much the recorded processes differ.
     RECORDING = (
         "stored times show little: give the older model itself, or record the baseline again with "
         "{record} when less else runs here, if noise is why its twin is not trusted"
@@ -173,7 +173,7 @@ class CaseAdvice(Struct, frozen=True):
 
 
 def advise(case: CaseComparison) -> CaseAdvice | None:
-    """Return the advice for a case, or None if it is decided or only exact figures are open."""
+    """Return the advice for a case. None: it is decided, or only exact figures are open."""
     unclear = _unclear(case)
     if not unclear:
         return None
@@ -184,8 +184,8 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
     known = [(seconds, m) for seconds, m in needs if seconds is not None]
     longest, hardest = max(known, key=lambda need: need[0], default=(0.0, unclear[0]))
     if longest <= MAX_ADVISED_S:
-        is_told = len(known) == len(needs)
-        return CaseAdvice(CaseRemedy.TIME, rounded_up(longest) if is_told else None)
+        is_known = len(known) == len(needs)
+        return CaseAdvice(CaseRemedy.TIME, rounded_up(longest) if is_known else None)
     if hardest.samples_needed is not None:
         return CaseAdvice(CaseRemedy.SAMPLES)
     distance = _distance(hardest)
@@ -269,7 +269,7 @@ def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
     if metric.rounds_needed is not None and rounds:
         return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
     if metric.limit is None:
-        # A known ratio without a number of rounds to make means that no number would decide it.
+        # If the ratio is known but the number of rounds is not, no number of rounds decides it.
         return None if metric.ratio is None or metric.detectable is None else math.inf
     reach, distance = _reach(metric), _distance(metric)
     if reach is None or distance is None:

@@ -226,7 +226,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         return judge_mixture(pairs, self.rule(_MEDIAN), is_last=is_last)
 
     def fits(self, rounds: Sequence[Round]) -> bool:
-        """Whether each limit is known to be kept, or one is known to be exceeded."""
+        """Whether all limits are surely kept, or one is surely exceeded."""
         if self.limits and len(rounds) not in LIMIT_LOOKS:
             return False
         limited = self._limited_percents
@@ -254,7 +254,7 @@ def side_latencies(rounds: Sequence[DuetRound]) -> tuple[Latency, Latency]:
 
 
 def answer_by_parts(rounds: Sequence[DuetRound], gate: Gate) -> PartsAnswer | None:
-    """Return the answer of the parts that ran in each round, or None if none ran."""
+    """Return the answer of the parts that ran in each round, or None without parts."""
     return judge_last(part_rounds(rounds), gate.rule(_MEDIAN)) if has_parts(rounds) else None
 
 
@@ -279,7 +279,7 @@ def percentile_metrics(
     }
     mixture = gate.judge_members(pairs, is_last=True)
     if members_of([before for before, _ in pairs]) is not None:
-        # Its median belongs to one member or to none, so the change is shown but not judged.
+        # The median of a workload is that of one member or of none, so its change is only shown.
         of_all = decisions[_MEDIAN]
         decisions[_MEDIAN] = Decision(confidence=of_all.confidence, rounds=of_all.rounds)
     shown = _shown_percentiles(sides, decisions)
@@ -329,7 +329,7 @@ def _mixture_metrics(
 def _shown_percentiles(
     sides: tuple[Latency, Latency], decisions: Mapping[float, Decision]
 ) -> dict[float, RatioOfSides]:
-    """Return the percentiles known on both sides. Empty if a clock measured a time of 0."""
+    """Return the percentiles known on both sides, or nothing if a clock measured a time of 0."""
     found = {}
     for percent, decision in decisions.items():
         old_ns, new_ns = (side.percentile(percent).value_ns for side in sides)
@@ -421,7 +421,7 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
 
 
 def unjudged_metrics(now: Latency, gate: Gate) -> tuple[Metric, ...]:
-    """Return the percentiles of the gate now, all left open because no recorded times exist."""
+    """Return the percentiles of the gate now, all undecided because no recorded times exist."""
     return tuple(
         Metric(
             f"latency_{latest.name}",
@@ -441,8 +441,8 @@ def stored_start_metrics(
 ) -> tuple[Metric, ...]:
     """Return the times to load and of the first inference, now and in the recorded processes.
 
-    A process counts with the median of its rounds without the cold one, so processes of one round
-    do not count.
+    Each process gives the median of its rounds without the cold one, so a process of one round
+    gives nothing.
     """
     metrics = []
     for name, start in STARTS.items():

@@ -1,4 +1,4 @@
-"""One case of two models, what judges it, what the rounds of its duet decide, and notes on them."""
+"""Judge one case of two models by the rounds of its duet, with notes on them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def without_gains(failed: CaseComparison) -> CaseComparison:
 
 
 def left_open(metrics: Sequence[Metric], verdict: Verdict) -> tuple[Metric, ...]:
-    """Return the metrics, those with this verdict made inconclusive."""
+    """Make the metrics with this verdict inconclusive."""
     return tuple(
         replace(each, verdict=Verdict.INCONCLUSIVE) if each.verdict is verdict else each
         for each in metrics
@@ -80,7 +80,7 @@ def left_open(metrics: Sequence[Metric], verdict: Verdict) -> tuple[Metric, ...]
 def side_run(
     measured: Measurement | None, metrics: Sequence[Metric] = (), *, is_before: bool = False
 ) -> SideRun | None:
-    """Return the profile of a side that ran, whose percentiles are those of the metrics."""
+    """Return the profile of a side that ran, with the percentiles of the metrics."""
     if measured is None:
         return None
     shown_ms = {m.name: m.before if is_before else m.after for m in metrics if m.limit is None}
@@ -98,7 +98,7 @@ def side_run(
 
 
 def _moved(percentile: Percentile, shown_ms: float | None) -> Percentile:
-    """Return the percentile at another value, with its interval around it."""
+    """Move the percentile to the shown value, and scale its interval."""
     if not percentile.value_ns or shown_ms is None:
         return percentile
     return percentile.scaled(shown_ms * 1e6 / percentile.value_ns)
@@ -239,7 +239,7 @@ def _machine_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> li
 
 
 def find_baseline_factor(asked: PairedCase, ran: PairRun, judged: JudgedRounds) -> float | None:
-    """Return the baseline's time here by its recorded one, or None if that is of another engine."""
+    """Return the baseline's time here divided by its recorded one, or None if unknown."""
     stored, now = asked.recorded, ran.before.profile.measured
     if stored is None or now is None or not stored.is_of(now.engine):
         return None
@@ -271,7 +271,7 @@ def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[st
 
 
 def describe_stretch(seconds: float, usual_seconds: float) -> str | None:
-    """Return a note if measuring took longer than usual, or None if both would look the same."""
+    """Return a note if measuring took visibly longer than usual."""
     # The last round can begin slightly late, however fast a model is.
     shown = f"{seconds:.0f}" if seconds >= _WHOLE_SECONDS else f"{seconds:.1f}"
     if float(shown) <= usual_seconds:

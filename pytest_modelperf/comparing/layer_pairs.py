@@ -2,7 +2,7 @@
 
 A name that a person chose identifies a layer anywhere, if the operator is the same. A name that an
 exporter numbered does not: an inserted node shifts all numbers after it. Layers without a chosen
-name are aligned by operator and shapes in graph order, between their neighbours that have one.
+name are aligned by operator and shapes in graph order, between neighbours with a chosen name.
 """
 
 from __future__ import annotations
@@ -194,15 +194,15 @@ def _of_families(layers: Sequence[StaticLayer], read: _Read, taken: set[int]) ->
 
 
 def _begun_with(longer: _Named, shorter: _Named) -> Iterator[tuple[int, int]]:
-    """Yield each layer whose name begins with that of one on the other side, and that layer."""
+    """Yield pairs of layers in which the name of the first begins with that of the second."""
     for (family, name), index in longer.items():
         begins = [(family, name[: match.start()]) for match in _SEPARATOR.finditer(name)]
-        # The longest match is the nearest.
+        # The longest of these names is the nearest.
         mates = [shorter[begin] for begin in begins if begin in shorter][-1:]
         yield from ((index, mate) for mate in mates)
 
 
-# -- by what they do, in graph order
+# -- by operator and shapes, in graph order
 
 
 def _gaps(pairs: dict[int, int], before: int, after: int) -> Iterator[tuple[range, range]]:
@@ -258,7 +258,7 @@ def _align(sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int])
 def _align_between_equals(
     sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]
 ) -> None:
-    """Pair layers if there are too many to align. Only those between equal ones are aligned."""
+    """Pair equal layers, and align only those between them, because aligning all costs too much."""
     for read in (_likeness, _operator):
         left, right = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
         equal = in_common(left.tolist(), right.tolist(), sides.limits.differences)

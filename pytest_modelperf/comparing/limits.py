@@ -103,12 +103,12 @@ class Tolerances(Struct, frozen=True):
         return replace(self, shares=tuple(sorted(shares.items())), phases=())
 
     def without(self, name: str) -> Tolerances:
-        """Return the tolerances in which this figure is not named."""
+        """Return the tolerances without this figure."""
         return replace(self, figures=tuple(each for each in self.figures if each[0] != name))
 
     @property
     def outputs(self) -> float | None:
-        """How far outputs may differ, as a share of their largest value. None if not judged."""
+        """How far outputs may differ, as a share of their largest value. None: not judged."""
         return dict(self.figures).get(OUTPUTS)
 
     def names(self, figure: str) -> bool:
@@ -117,7 +117,7 @@ class Tolerances(Struct, frozen=True):
 
 
 def check_static(tolerances: Tolerances) -> None:
-    """Raise a UsageError if a tolerance names a figure that needs a run, because nothing runs."""
+    """Raise UsageError for a tolerance of a figure that needs a run, because nothing runs."""
     words = [name for name, percent in PERCENT_NAMES.items() if percent in tolerances.named]
     words += [name for name, _ in (*tolerances.figures, *tolerances.phases) if name != SIZE]
     if words:
@@ -127,41 +127,41 @@ def check_static(tolerances: Tolerances) -> None:
         )
 
 
-def read_tolerances(value: object, where: str) -> Tolerances:
+def read_tolerances(value: object, place: str) -> Tolerances:
     """Read tolerances from one share for the median, or from one share for each figure.
 
     `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "macs": 0.01}`. Figures that are not
     named keep their default, and the tolerance of a default tail is at least that of the median.
     """
     if isinstance(value, str) and "=" in value:
-        value = _split_pairs(value, where)
+        value = _split_pairs(value, place)
     if not isinstance(value, Mapping):
-        return _with_default_tail({_MEDIAN: read_share(value, where)}, {})
+        return _with_default_tail({_MEDIAN: read_share(value, place)}, {})
     given: dict[float, float] = {}
     others: dict[str, float] = {}
     for name, share in value.items():
         if name in {*_COUNTS, *_NAMED, *PHASE_WORDS}:
-            others[name] = read_share(share, f"{where}: {name}")
+            others[name] = read_share(share, f"{place}: {name}")
             continue
-        percent = _read_percent(str(name), where)
+        percent = _read_percent(str(name), place)
         if percent in given:
-            raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
-        given[percent] = read_share(share, f"{where}: {name}")
+            raise UsageError(f"{place}: p{percent:g} is given twice: give it once.")
+        given[percent] = read_share(share, f"{place}: {name}")
     if not (given or others):
-        raise UsageError(f"{where} names no figure: give a share such as 0.03, which is 3 %.")
+        raise UsageError(f"{place} names no figure: give a share such as 0.03, which is 3 %.")
     return _with_default_tail(given, others)
 
 
-def read_median_tolerance(value: str, where: str) -> float:
+def read_median_tolerance(value: str, place: str) -> float:
     """Read the tolerance of the median, which may be named: `0.03`, `"3 %"` or `p50=0.03`."""
     if "=" not in value:
-        return read_share(value, where)
-    given = _split_pairs(value, where)
-    found = read_tolerances(given, where)
+        return read_share(value, place)
+    given = _split_pairs(value, place)
+    found = read_tolerances(given, place)
     others = [name for name in given if PERCENT_NAMES.get(name) != _MEDIAN]
     if others:
         raise UsageError(
-            f"{where}: the median alone is judged, not {others[0]}: give p50 or a share."
+            f"{place}: the median alone is judged, not {others[0]}: give p50 or a share."
         )
     return found.of(_MEDIAN)
 
@@ -178,23 +178,23 @@ def _with_default_tail(given: Mapping[float, float], others: Mapping[str, float]
     return Tolerances(tuple(sorted(shares.items())), named, counts, figures, phases)
 
 
-def _read_percent(name: str, where: str) -> float:
+def _read_percent(name: str, place: str) -> float:
     percent = PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
         raise UsageError(
-            f"{where}: {printable(name)!r} is not a figure with a tolerance."
+            f"{place}: {printable(name)!r} is not a figure with a tolerance."
             f"{suggestion(name, TOLERANCE_WORDS)} There are: {', '.join(TOLERANCE_WORDS)}."
         )
     return percent
 
 
-def _split_pairs(text: str, where: str) -> dict[str, str]:
+def _split_pairs(text: str, place: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for part in text.split(","):
         name, _, share = part.partition("=")
         if name.strip() in pairs:
             name = printable(name.strip())
-            raise UsageError(f"{where}: {name} is given twice: give it once.")
+            raise UsageError(f"{place}: {name} is given twice: give it once.")
         pairs[name.strip()] = share
     return pairs
 
@@ -205,7 +205,7 @@ def allowed_growth(count: int, share: float) -> float:
     return share * count * (1.0 + _ROUNDING)
 
 
-def read_share(value: object, where: str) -> float:
+def read_share(value: object, place: str) -> float:
     is_percent = False
     if isinstance(value, str):
         match = _NUMBER.fullmatch(value)
@@ -216,13 +216,13 @@ def read_share(value: object, where: str) -> float:
     if share is None or not 0 <= share < math.inf:
         # In TOML, the dot of p99.9 separates two keys.
         hint = " Write p99.9 as p99_9." if isinstance(value, Mapping) else ""
-        raise UsageError(f"{where} takes a share such as 0.03, which is 3 %; not {value!r}.{hint}")
+        raise UsageError(f"{place} takes a share such as 0.03, which is 3 %; not {value!r}.{hint}")
     if is_percent:
         return share / 100
     if share >= 1:
         # A user who types 3 means 3 %. Read as 300 %, it would let everything pass silently.
         raise UsageError(
-            f"{where} takes a share such as 0.03, which is 3 %; {share:g} would be "
+            f"{place} takes a share such as 0.03, which is 3 %; {share:g} would be "
             f'{100 * share:g} %. If that is meant, write "{100 * share:g} %".'
         )
     return share

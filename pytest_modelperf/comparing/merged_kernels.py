@@ -1,4 +1,4 @@
-"""Merge the kernels of two plans into one graph, in which a kernel that both have is one."""
+"""Merge the kernels of two plans into one graph, which has a common kernel only once."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def merge_kernels(
 ) -> tuple[KernelChange, ...]:
     """Return all kernels of both sides: those of the plan now, then those that are gone.
 
-    Kernels that the plans do not pair are one if they run the same layer, or if they were inserted
-    between the same kernels.
+    Kernels that the plans do not pair are merged if they run the same layer, or if they were
+    inserted between the same kernels.
     """
     if not before or not after:
         return ()
@@ -110,7 +110,7 @@ def _readers(kernels: Kernels) -> Sequence[Sequence[int]]:
 
 
 def _untangle(before: Kernels, after: Kernels, pairs: dict[int, int]) -> None:
-    """Separate pairs whose order differs between the sides: merged, they would feed themselves."""
+    """Separate pairs whose order differs between the sides. Merged, they would form a cycle."""
     while True:
         places = _Places(before, after, pairs)
         feeders = [
@@ -204,7 +204,7 @@ def _merge(
 
 
 def _lean(kernel: GraphKernel) -> GraphKernel:
-    """Return the kernel without its inputs, which the merged one has."""
+    """Return the kernel without its inputs, because the merged kernel has them."""
     return replace(kernel, inputs=())
 
 

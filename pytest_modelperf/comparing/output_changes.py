@@ -1,4 +1,4 @@
-"""How far the outputs of two models differ on the same inputs, where they begin to, and why."""
+"""Find how far the outputs of two models differ on the same inputs, and where this begins."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _compare_with_sketch(name: str, before: TensorSketch, after: Sent | None) ->
     if least is not None:
         return OutputChange(name=name, max_absolute=least, largest=before.largest, is_least=True)
     # Outputs that differ in more than their values are described as if both sides were known.
-    told = _compare(name, (before.dtype, before.shape, None), after)
-    if told.is_other or after is None or after[2] is None:
-        return told
+    change = _compare(name, (before.dtype, before.shape, None), after)
+    if change.is_other or after is None or after[2] is None:
+        return change
     return OutputChange(name=name, difference="other counts of NaN and infinity", is_other=True)
 
 
@@ -102,7 +102,7 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
     kind = np.complex128 if before.dtype.kind == "c" else np.float64
     old, new = before.astype(kind), after.astype(kind)
     finite = np.isfinite(old) & np.isfinite(new)
-    # The same infinity on both sides is not a difference, and neither is NaN on both sides.
+    # The same infinity or NaN on both sides is not a difference.
     same = (old == new) | (np.isnan(old) & np.isnan(new))
     if not bool(np.all(finite | same)):
         count = int(np.count_nonzero(~(finite | same)))
@@ -155,7 +155,7 @@ def pair_tensors(before: Graph, after: Graph) -> Mapping[str, str]:
 
 
 class Sight(Struct, frozen=True):
-    """A view into two models: its `look`, the tensors that it can see, and the bytes at once."""
+    """A view into two models: its `look`, the visible tensors, and the most bytes per look."""
 
     look: Look
     tensors: Sequence[Tensor]
@@ -281,7 +281,7 @@ class _Search(Struct):
         )
 
     def _fused(self, output: str, high: str, watched: Sequence[str]) -> FirstDifference:
-        """Find which of these tensors ends the difference if it is an output, or take the first."""
+        """Find the tensor that ends the difference if it is an output, or return the first one."""
         seen: Mapping[str, OutputChange] = {}
         while len(watched) > 1 and self.runs < MOST_RUNS:
             middle = len(watched) // 2
@@ -306,7 +306,7 @@ class _Search(Struct):
         )
 
     def _see(self, names: Sequence[str]) -> Mapping[str, OutputChange]:
-        """Return the differences of these tensors in a run. Those left out cannot be compared."""
+        """Return the differences of these tensors in a run, if they can be compared."""
         self.runs += 1
         found = self.sight.look(names)
         seen = {

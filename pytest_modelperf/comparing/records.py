@@ -44,9 +44,9 @@ _UNKNOWN = "unknown"
 class Speedup(Struct, frozen=True, eq=False):
     """How many times as fast the second side is: the time before divided by the time now.
 
-    A comparison is true if it is true for the whole interval: `speedup > 2` is about its lower end,
-    and `speedup < 2` about its upper end. So both are false while the interval contains 2, and all
-    are false if a bound is unknown.
+    A comparison is true if it is true for the whole interval: `speedup > 2` compares its lower end,
+    and `speedup < 2` its upper end. Both are false while the interval contains 2. Each comparison
+    with an unknown bound is false.
     """
 
     value: float | None = None
@@ -141,14 +141,14 @@ class Measure(str, Enum):
     ALWAYS = "always"
 
 
-# The verdict of several together is the first of these that is among them.
+# The verdict of several cases is the first of these that one of them has.
 VERDICT_ORDER = (
     Verdict.REGRESSED, Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.NEW,
     Verdict.PASSED, Verdict.UNCHANGED,
 )  # fmt: skip
 # The figure that limits how much better than its baseline a case may be.
 IMPROVEMENT = "improvement"
-# A case that could not be measured may still show one of these, but no other verdict.
+# The only verdicts that are possible for a case that could not be measured.
 _WORSE = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 
 
@@ -285,7 +285,7 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether the latency was to be judged, but there are no times to judge it by."""
+        """Whether the latency cannot be judged, because there are no times to compare."""
         median = self.metric(MEDIAN)
         return (
             self.how is None
@@ -434,7 +434,7 @@ COMPARISON = JsonDocument(
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict of several together: the first of them in `VERDICT_ORDER`."""
+    """Return the worst of several verdicts, by `VERDICT_ORDER`."""
     return min(verdicts, key=VERDICT_ORDER.index, default=Verdict.PASSED)
 
 

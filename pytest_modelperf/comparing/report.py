@@ -254,15 +254,15 @@ def _layer_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBloc
 
 
 def _reason_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:
-    most, where = _MAX_REASONS, "as the table shows"
+    most, source = _MAX_REASONS, "as the table shows"
     if tables.has_times(case):
-        most, where = _MAX_TIMED_REASONS, f"{wording.names['json']} has them"
+        most, source = _MAX_TIMED_REASONS, f"{wording.names['json']} has them"
     word = word_of_reasons(case)
-    for place, reason in enumerate(case.reasons):
-        yield Line(word=word, text=reason, on=On.ALL if place < most else On.PAGE)
+    for number, reason in enumerate(case.reasons):
+        yield Line(word=word, text=reason, on=On.ALL if number < most else On.PAGE)
     more = len(case.reasons) - most
     if more > 0:
-        yield Line(text=f"and {count_of(more, 'more reason')}, {where}", on=On.TEXT)
+        yield Line(text=f"and {count_of(more, 'more reason')}, {source}", on=On.TEXT)
 
 
 def _fact_lines(case: CaseComparison, wording: Wording) -> Iterator[Line]:

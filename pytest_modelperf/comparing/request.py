@@ -46,8 +46,8 @@ from pytest_modelperf.text.escaping import printable
 class CompareRequest(Struct, frozen=True, kw_only=True):
     """A request to compare every case of two models by one gate.
 
-    `baseline` is what is stored of the model before. Its twin then runs in place of `before`, which
-    has only the setup. With `names_machine`, each case has a note of the machine that it ran on,
+    `baseline` is what is stored of the model before. Then its twin runs, and `before` has only the
+    setup. With `names_machine`, each case has a note of the machine that it ran on,
     because it is a part of a larger request.
     """
 
@@ -97,8 +97,8 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
         """
         after = self.after.source
         if self.baseline is not None and self.baseline.twin is not None:
-            # An error that concerns several cases is not found in any part, so the twin is counted
-            # here, too.
+            # No single part finds an error that concerns several cases, so the twin is also counted
+            # here.
             with working_folder("twin") as folder:
                 twin = folder / "stored.onnx"
                 write_twin_bytes(self.baseline.twin, twin)

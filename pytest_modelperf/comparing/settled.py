@@ -70,9 +70,9 @@ def settle(
 ) -> JudgedCase | None:
     """Return the verdict if the baseline and the current model are enough, or None.
 
-    Rebuilding a twin takes longer than all the rest, so this works without it. Raise a
-    BaselineError if the digest matches the model but the structure or the counts do not, or if
-    those of the twin do not match.
+    Rebuilding a twin takes most of the time, so this works without it. Raise a
+    BaselineError if the digest matches the model, but the structure or the counts of the model or
+    of the twin do not.
     """
     if before.baseline is None:
         return None
@@ -89,7 +89,7 @@ def settle(
         return None
     require_recorded_counts(before.baseline.model.name, stored, after.static.from_graph)
     if has_lost_its_twin(before.baseline, before.twin, stored):
-        # A digest alone is the word of a single file.
+        # A digest alone could be wrong, because a single file contains it.
         return None
     known = SideCounts(stored.static, stored.observed)
     static = compare_with_stored(place.case, known, after.static, gate.tolerances, is_same=True)
@@ -112,7 +112,7 @@ def settle_equal(pair: PairOf[Model], gate: Gate, place: CasePlace) -> JudgedCas
 
 
 def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedCase | None:
-    """Return a new case with the reason why no stored case fits it, or None if one does."""
+    """Return a new case with the reason why no stored case fits, or None if one fits."""
     reason = _missing(case.id, stored, model)
     if not reason:
         return None
@@ -120,7 +120,7 @@ def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedC
 
 
 def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str | None:
-    """Return why a baseline cannot run in another way than the model now, or None if it can."""
+    """Return why a baseline cannot run in a Python of its own, or None if it can."""
     if before.baseline is None or before.setup == setup:
         return None
     if _missing(case.id, before.baseline.case(case.id), now):
@@ -389,7 +389,7 @@ def describe_same_plan(kernels: int) -> str:
     return f"same plan: the engine runs the same {runs} on the same shapes"
 
 
-# -- a case held against the processes that were recorded
+# -- a case compared with the recorded processes
 
 
 def compare_with_samples(asked: PairedCase, refusal: str) -> JudgedCase:

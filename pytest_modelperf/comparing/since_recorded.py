@@ -1,7 +1,7 @@
 """What changed since a case was recorded: the version of its engine, and the times of short runs.
 
-The same plan settles a case without a comparison of times. If the model then takes longer than it
-took when it was recorded, and longer than drift explains, the plan may hide a difference.
+The same plan settles a case without a comparison of times. If the model takes longer than when it
+was recorded, and longer than drift explains, the plan may hide a difference.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def requirement_of(engine: str, version: str) -> str:
     return f"{package}=={version}"
 
 
-# The machine and the number of cores: neighbours delay several threads more than one.
+# The machine and the number of cores: other processes delay several threads more than one.
 DriftPlace: TypeAlias = tuple[str, int]
 
-# From here on a ratio is easier to read than a percentage.
+# Above this, a ratio is easier to read than a percentage.
 _MANY_TIMES = 2
 
 
@@ -90,7 +90,7 @@ class Slowdowns(Struct):
         self._found.setdefault(place, defaultdict(list))[model].append(slowdown)
 
     def of_others(self, place: DriftPlace, model: str) -> tuple[float, ...]:
-        """Return the slowdown of each other model there: what slows only one model is not drift."""
+        """Return the slowdowns of the other models there. Drift slows all models, not only one."""
         models = self._found.get(place, {})
         # Another thread may add a model in the meantime.
         return tuple(median(own) for name, own in list(models.items()) if name != model)

@@ -29,7 +29,7 @@ LIMIT_PASS_LEVEL = PASS_LEVEL / (len(LIMIT_LOOKS) + 1)
 
 
 class StartFigure(Struct, frozen=True):
-    """A time that each side has once a round: its metric, and how a round and a file give it."""
+    """A time that each side has once a round: its metric, and its value in a round or a file."""
 
     metric: str
     of: Callable[[Round], int]

@@ -72,14 +72,14 @@ def is_equal(output: OutputChange) -> bool:
 
 def describe_first_difference(found: FirstDifference) -> str:
     """Return `y differs first at /layer3/Softmax (Softmax): its 'p' differs by 3 %, ...`."""
-    where = f"{printable(found.tensor.layer)} ({printable(found.tensor.op_type)})"
+    place = f"{printable(found.tensor.layer)} ({printable(found.tensor.op_type)})"
     output, name = printable(found.output), _quoted(found.tensor.name)
     if found.is_fused:
         return (
-            f"{output} no longer differs if {name} of {where} is an output, too: the difference "
+            f"{output} no longer differs if {name} of {place} is an output, too: the difference "
             f"comes from how the engine fuses that layer with {_names(found.readers)}"
         )
-    text = f"{output} differs first at {where}: its {name} differs {_by(found.tensor)}"
+    text = f"{output} differs first at {place}: its {name} differs {_by(found.tensor)}"
     known = [each for each in found.inputs if each.values.share is not None]
     if known:
         largest = max(known, key=lambda each: each.values.share or 0.0)
@@ -197,7 +197,7 @@ def titles(metrics: Sequence[Metric]) -> str:
 def decided_by(case: CaseComparison) -> str:
     """Return the figure that decided, without what is allowed: `load +260.0 %`, `p95 14.21 ms`.
 
-    It is empty if that is the change of the median, which overviews show in any case.
+    It is empty if the median decided, because overviews always show the median.
     """
     deciding = case.deciding
     if case.has_failed or case.verdict not in _SHOWS_FIGURE or not deciding:
@@ -308,8 +308,8 @@ def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str
 def naming(case: CaseComparison, metrics: Sequence[Metric], wording: Wording) -> str:
     """Return the text that names these figures in the tolerance: `--tolerance p50=0.05,load=0.15`.
 
-    A tolerance on the command line replaces the one that was set as a whole, so the text includes
-    the latter.
+    A tolerance on the command line replaces all tolerances that were set, so the text repeats
+    them.
     """
     named = [m for m in case.metrics if _is_named(m) or any(m is each for each in metrics)]
     return wording.value("tolerance", ",".join(dict.fromkeys(map(_as_tolerance, named))))
@@ -430,7 +430,7 @@ SEVERITY = (
 
 
 def rank_case(word: str, case: CaseComparison) -> tuple[int, float]:
-    """Return a sort key: the worst verdict first, and of those with a problem the worst figure."""
+    """Return a sort key: by verdict, and for verdicts with a problem by the worst figure."""
     if word not in _IN_ORDER_OF_EXCESS:
         return SEVERITY.index(word), 0.0
     excess = [

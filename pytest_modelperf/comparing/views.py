@@ -157,7 +157,7 @@ def _sides(change: LayerTypeChange) -> tuple[LayerType | None, LayerType | None]
 
 
 def _moved(change: LayerChange) -> float:
-    """Return the negative size of a change, so that the largest comes first."""
+    """Return a sort key: the largest change first."""
     if change.time is not None:
         return -abs(change.time.ns)
     return -abs((_ms(change.after) or 0.0) - (_ms(change.before) or 0.0)) * 1e6

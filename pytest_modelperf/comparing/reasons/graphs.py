@@ -36,7 +36,7 @@ _OTHER_TYPE = 1.25
 
 
 def weight_reasons(found: Differences, after_plan: PlanGraph | None) -> tuple[Reason, ...]:
-    """Return one reason for each operator whose layers do the same with weights of another type."""
+    """Return one reason for each operator whose layers only have weights of another type."""
     before, after = found.before.layers, found.after.layers
     dequantized = _dequantized_weights(after_plan)
     changes: dict[tuple[str, str], list[LayerPair]] = {}
@@ -154,7 +154,7 @@ def _size_change(old: StaticLayer, new: StaticLayer) -> str:
 
 
 def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
-    """Return which operators could not be counted on a side, so that a verdict may be unclear."""
+    """Return which operators could not be counted on a side. They may leave a verdict open."""
     ops = dict.fromkeys(op for side in uncounted_ops for op in side)
     if not ops:
         return ()

@@ -55,7 +55,7 @@ def fusion_reasons(
 
 
 def _reasons(found: Differences, *, is_lost: bool) -> Iterator[Reason]:
-    """Yield the fusions of the side before that were lost, or those now that were won."""
+    """Yield the lost fusions of the side before, or the new fusions of the side now."""
     one, other = (found.before, found.after) if is_lost else (found.after, found.before)
     index = found.pairs if is_lost else {new: old for old, new in found.pairs.items()}
     for pattern, kernels in _split_kernels(one, other, index).items():
@@ -105,7 +105,7 @@ def _pattern(layers: Sequence[StaticLayer]) -> str:
 
 
 def _describe_fusion(pattern: str, kernels: list[_SplitKernel], side: CaseLayers, word: str) -> str:
-    """Return `2 Conv+Relu fusions lost (first: conv1)`, or without a pattern, what was folded."""
+    """Return `2 Conv+Relu fusions lost (first: conv1)`. Without a pattern, say what was folded."""
     if not pattern:
         members = [m for kernel in kernels for m in kernel.members if m != kernel.head]
         count = count_of(len(members), "layer")
@@ -338,7 +338,7 @@ def elsewhere_reasons(found: Differences) -> tuple[Reason, ...]:
 
 
 def _joined(parts: Iterable[int], links: Iterable[Collection[int]]) -> list[list[int]]:
-    """Return the parts in groups. Two parts are in the same group if a link has both."""
+    """Return groups of parts. Two parts are in the same group if a link contains both."""
     group_of = {part: {part} for part in parts}
     for link in links:
         known = [part for part in link if part in group_of]
@@ -350,8 +350,7 @@ def _joined(parts: Iterable[int], links: Iterable[Collection[int]]) -> list[list
 def _describe_part(texts: Sequence[str], facts: Sequence[Reason]) -> str:
     """Describe parts and facts: `2 x 1 Relu became 3 kernels (Abs, Add, Mul); 2 Conv+Relu ...`.
 
-    A fact that says the same as a part's text replaces the text, because the fact also names a
-    layer.
+    A fact replaces a part's text with the same meaning, because the fact also names a layer.
     """
     named_facts = facts[:_MOST_FACTS]
     repeated = {fact.headline for fact in named_facts}

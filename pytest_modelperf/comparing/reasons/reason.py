@@ -33,8 +33,8 @@ class Reason(Struct, frozen=True):
     both sides that it explains, and `kernel` is a kind of kernels that belong to no layer. `parts`
     are the numbers of the parts that it is about. `measured` says how its time was measured, if not
     by profiled layers. `outputs` are the names of outputs of a model that it is about.
-    `is_of_whole` claims that it is about the whole run, rather than some layers. `is_gain` claims
-    that it makes a model faster, or with False slower. With None it may do both. `of_plans` is the
+    `is_of_whole` means that it is about the whole run, rather than some layers. `is_gain` is True
+    if it makes a model faster, False if slower, and None if both are possible. `of_plans` is the
     text of a part whose plans show one place of the same change.
     """
 

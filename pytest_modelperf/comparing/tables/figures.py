@@ -66,7 +66,7 @@ def layer_counts(change: LayerTypeChange) -> str:
 # -- the figures of a comparison as a table
 
 
-# A metric's title is cut to no less than this.
+# The least width to which a metric's title is cut.
 _LEAST_TITLE = 11
 _LEAST_VERDICT = 12
 # The word for a judged figure that is open but not awaited by the verdict.
@@ -75,8 +75,8 @@ _LEGEND = f"{_NOT_DECIDED}: it may be worse or not, and the verdict does not wai
 
 
 def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]:
-    # A figure that is only compared with a limit has no side before. Neither has a time of a model
-    # that ran alone because its plan is the recorded one.
+    # A figure that is only compared with a limit has no side before. A model that ran alone because
+    # its plan is the recorded one has no time before.
     ran_alone = is_time(metric.name) and metric.after is not None
     is_alone = metric.limit is not None or ran_alone or not has_before
     return (
@@ -89,9 +89,9 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]
 def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) -> Table:
     """Return all figures before and now, or these `metrics`, with the verdicts of judged ones.
 
-    If something ran, an exact figure that did not change is left out, unless the verdict waits for
-    it, and so is a tail that was not asked for and has too few samples. Columns without content are
-    left out, too.
+    If something ran, an unchanged exact figure is left out, unless the verdict waits for it. A tail
+    that the user did not name is left out if it has too few samples. Empty columns are left out,
+    too.
     """
     shown = shown_metrics(case) if metrics is None else metrics
     has_before = any(metric.before is not None for metric in shown)
@@ -237,7 +237,7 @@ TONES = {
     RECORDED: Tone.PLAIN,
     XFAILED: Tone.PLAIN,
 }
-# A shorter name of a case is hardly recognizable.
+# The least width to which the name of a case is cut.
 _LEAST_NAME = 24
 _LEAST_FIGURE = 16
 _P50, _P95 = f"{LATENCY}p50", f"{LATENCY}p95"
@@ -342,7 +342,7 @@ def cases_rows(views: Sequence[CaseView], *, on: On = On.ALL) -> Rows:
 
 
 def worst_view(views: Sequence[CaseView]) -> CaseView | None:
-    """Return the worst case that needs attention, or None if all are as they should be."""
+    """Return the worst case that needs attention, or None if no case does."""
     worst = min(views, key=lambda view: view.rank, default=None)
     return None if worst is None or is_quiet(worst.compared) else worst
 

@@ -22,7 +22,7 @@ from pytest_modelperf.text.words import count_of
 # A row that explains at least this share of the difference is marked.
 _MARKED = 0.1
 # A type with less than this share of the difference and of the whole time has no row of its own. A
-# change of less than `_LEAST_OF_WHOLE` of the whole time counts as no part of the difference.
+# change of less than `_LEAST_OF_WHOLE` of the whole time does not count as a difference.
 _SHOWN = 0.01
 _LEAST_OF_WHOLE = 0.001
 _MAX_TYPES = 12
@@ -215,7 +215,7 @@ def layer_change_name(change: LayerChange) -> str:
     return kernel or "(no kernel)"
 
 
-# -- cells of both
+# -- the cells of both tables
 
 
 def _time_cells(change: LayerTypeChange | LayerChange, decimals: int) -> tuple[str, ...]:
@@ -256,7 +256,7 @@ def _mark(change: LayerTypeChange | LayerChange) -> str:
 
 
 def _news(change: LayerTypeChange | LayerChange) -> str:
-    """Return the word for a layer, or its time, that is on one side only."""
+    """Return the word for a layer or a time that only one side has."""
     before, after = change.before, change.after
     if _is_elsewhere(change):
         return ""
@@ -285,7 +285,7 @@ def _decimals(case: CaseComparison) -> int:
 # -- the table of what the stages of a program take on both sides
 
 
-# What a row says before the name of a stage of each kind.
+# The text before the name of a stage in its row, by kind.
 _WORDS = {"session": "", "rest": "", "label": "label ", "input": "input "}
 
 
