@@ -104,12 +104,12 @@ def _settle_group(
 ) -> Mapping[str, tuple[CaseCheck, SettledCheck]]:
     settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
 
-    def tell(done: int, step: str) -> None:
+    def show(done: int, step: str) -> None:
         watch(Progress(case_id="plans", case_number=done, cases=len(checks), step=step))
 
     available = OWN_PROCESS.available_bytes()
     time = SharedTime(None if available is None else round(_MEMORY_SHARE * available))
-    with measuring_alone(lambda holder: tell(0, f"{WAITING} {holder}")), ExitStack() as stack:
+    with measuring_alone(lambda holder: show(0, f"{WAITING} {holder}")), ExitStack() as stack:
         # While all workers are busy, one thread reads the next model.
         pool = ThreadPoolExecutor(places + 1, "modelperf-plan")
         stack.callback(pool.shutdown, cancel_futures=True)
@@ -130,7 +130,7 @@ def _settle_group(
             if found is not None:
                 settled[check.test] = (check, found)
             with time.turn():
-                tell(done, "comparing")
+                show(done, "comparing")
     return settled
 
 

@@ -217,7 +217,7 @@ def _timed(
         elif decision is not None:
             found = (decision.value, decision.low, decision.high)
             metric = _metric(budget, decision.answer, found, decision.confidence)
-            # Each round gives one of these, and the first round is cold.
+            # Each round has one such time, and the first round does not count, because it is cold.
             needed = decision.samples_needed
             yield replace(metric, rounds_needed=None if needed is None else needed + 1)
 

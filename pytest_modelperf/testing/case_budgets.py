@@ -185,7 +185,7 @@ _ORDER = (Verdict.OVER_BUDGET, Verdict.INCONCLUSIVE, Verdict.PASSED)
 
 
 def improvement_metric(budgets: Sequence[Budget], compared: CaseComparison) -> Metric | None:
-    """Return the figure that improved by more than a budget allows, or is nearest to that.
+    """Return the figure that improved by more than a budget allows, or the nearest to that.
 
     Return None without such a budget, or if nothing was compared.
     """
@@ -206,7 +206,7 @@ def _judge_improvement(metric: Metric, least: float, *, is_exact: bool) -> Metri
     ratio = metric.ratio
     low, high = (ratio, ratio) if is_exact else metric.interval or (None, None)
     verdict = Verdict.INCONCLUSIVE
-    # Unless a figure is shown to be better, its interval has the error level of passes.
+    # The interval of a figure with another verdict has the error level of a pass.
     is_sure = is_exact or metric.verdict is Verdict.IMPROVED
     if is_sure and high is not None and high < least:
         verdict = Verdict.OVER_BUDGET
@@ -221,12 +221,12 @@ def _judge_improvement(metric: Metric, least: float, *, is_exact: bool) -> Metri
         after_interval=None if is_exact else metric.interval,
         confidence=metric.confidence,
         detail=metric_title(metric.name),
-        # The duet ends when the model is not worse. It does not run on to decide this.
+        # The duet ends as soon as the model is surely not worse, even if this is undecided.
         awaited=False,
     )
 
 
-# -- the budgets of a case judged, and added to its result
+# -- judging the budgets of a case, and adding them to its result
 
 
 NO_PLAN = "the engine shows no plan of this model, so its kernels are not counted"
@@ -387,7 +387,7 @@ def growth_for_budgets(bound: BoundCheck) -> Growth | None:
 
 
 def kernels_for_budgets(bound: BoundCheck) -> int | None:
-    """Count the kernels of the plan if a budget limits them. None: the engine shows no plan."""
+    """Count the kernels of the plan if a budget limits them. None: the plan is unknown."""
     is_limited = any(b.figure.source is FigureSource.PLAN for b in bound.check.budgets)
     if bound.context.is_static or not is_limited:
         return None
@@ -420,8 +420,8 @@ def require_measured(profile: CaseProfile) -> CaseProfile:
 def judge_speedup(bound: BoundCheck) -> Metric | None:
     """Judge the speedup over another model or function, if a budget limits it.
 
-    Both run in turn until the limit is decided. If the model has to be faster, it is the first
-    side and the other may take longer, because a tolerance is never negative.
+    Both run in turn until the limit is decided. A tolerance is never negative, so a model that has
+    to be faster is the first side, and the other one may take longer.
     """
     budget = next(
         (b for b in bound.check.budgets if b.figure.source is FigureSource.OTHER_MODEL), None

@@ -62,15 +62,15 @@ _OtherModel = TypeVar("_OtherModel")
 class CheckOf(Struct, Generic[_Model], frozen=True, kw_only=True):
     """One case to check, on this machine or on another one, to which it is sent.
 
-    On this machine, `model` is the model itself, as in the type `CaseCheck`. A check that is sent
-    has no model, which travels by its digest. `request` makes exactly one case, which has the id
-    `case_id` in the baseline. `gate` has the error level of one judged figure. `baseline` names the
-    folder of the model's baseline, or is None for a case that has only budgets.
+    On this machine, `model` is the model itself, as in the type `CaseCheck`. A check for another
+    machine has no model, because that is sent by its digest. `request` makes exactly one case,
+    which has the id `case_id` in the baseline. `gate` has the error level of one judged figure.
+    `baseline` names the folder of the model's baseline, or is None for a case with only budgets.
 
     `measure` says whether the case runs in turn with its baseline even if the engine runs the same
     kernels. With `sketches_outputs`, the baseline has a sketch of the outputs, and the current
     outputs are compared with it. `accept` is the command that records the case. `machine` is the
-    key or tag of the machine that has to run it. `keeps_profile` says whether the profile is used.
+    key or tag of the machine that has to run it. `keeps_profile` means that the profile is used.
     """
 
     test: str
@@ -201,7 +201,7 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     @cached_property
     def _read_baseline(self) -> Callable[[str, Sequence[str] | None], Baseline | None]:
-        # One is enough, as the cases of a model run in succession and share one file.
+        # One is enough, because the cases of a model run in succession and share one file.
         return lru_cache(maxsize=1)(self.store.read)
 
     @cached_property
@@ -234,7 +234,7 @@ class BoundCheck(Struct, frozen=True):
     def bind(
         cls, context: CheckContext, check: CaseCheck, watch: Watch, file: ModelFile | None = None
     ) -> BoundCheck:
-        """Bind the model of a check, which is read unless its `file` was opened before."""
+        """Bind the model of a check. Read it unless its `file` was opened before."""
         file = file or open_model(check.graph)
         facts = model_facts(file)
         (binding,), (cores,) = check.request.bindings(), check.request.cores

@@ -98,7 +98,7 @@ def _merge(profiles: Sequence[CaseProfile]) -> CaseProfile:
     return replace(first, measured=replace(first.measured, rounds=rounds, latency=latency))
 
 
-# -- one case checked
+# -- checking one case
 
 
 class Checked(Struct, frozen=True):
@@ -259,7 +259,7 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
     except MeasureError as error:
         failure = error.worded(bound.check.setup.wording)
         return CaseResult(CaseComparison(bound.case, (), (), failure=failure), bound.counted)
-    # Read even if it will be replaced, so that a broken one is not overwritten by mistake.
+    # Read even if it will be replaced, so that a broken file is not overwritten by mistake.
     stored = None if name is None else context.baseline(name, machine.key)
     case = None if stored is None else stored.model.case(bound.case.id)
     is_recorded = context.update is UpdateMode.ALL or (
@@ -310,7 +310,7 @@ _MEMORY = "peak_memory_mb"
 def check_function(
     context: CheckContext, check: CaseCheck, watch: Watch
 ) -> tuple[ModelFacts, CaseResult]:
-    """Judge a function by its budgets alone, and return its known facts as a model too."""
+    """Judge a function by its budgets, and return the known facts about it with the result."""
     is_static = context.is_static
     _require_times(check)
     found = _not_run(check) if is_static else _run(context, check, watch)

@@ -100,7 +100,7 @@ class KnownTests(Struct):
             if case is not None:
                 self.tests.add(item.nodeid)
             if case is not None and case.origin is not None:
-                # Only the model decides which cases of its baseline these are.
+                # Which cases of its baseline the test uses is unknown until the model exists.
                 self.open.add(item.nodeid)
             elif case is not None and not case.is_function:
                 # If the model has no name for its baseline, its test reports that.
@@ -208,7 +208,7 @@ class RunEnding(Struct):
             seconds=sum(outcome.seconds for outcome in outcomes),
             is_strict=settings.strict,
             tolerance=settings.tolerances.of(50.0),
-            # A plan that could not be written is among the problems.
+            # The problems contain each plan that could not be written.
             plans=tuple(written or plans),
             is_written=bool(written),
             unused=unused,
@@ -222,7 +222,7 @@ class RunEnding(Struct):
     def _left_out(
         self, outcomes: Sequence[CaseOutcome], known: KnownTests, exit_code: int
     ) -> list[str]:
-        """Return the unread tables, or why no model was judged: strict fails for both."""
+        """Return the unread tables, or why no model was judged. A strict run fails for both."""
         settings, config = self.run.settings, self.run.config
         found = list(unread_tables(map(Path, known.projects), settings, config))
         if found or outcomes or exit_code not in _WITHOUT_FAILURE:
@@ -458,7 +458,7 @@ def _not_reached(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator
         count = count_of(len(tests), "test")
         yield f"the run ended early: {left:,} of {count} of models did not end"
     elif outcomes and not tests:
-        # After an interrupt, pytest-xdist workers do not report which tests there were.
+        # After an interrupt, pytest-xdist workers do not report their tests.
         yield "the run ended early: tests of models may be missing"
 
 

@@ -323,7 +323,7 @@ class PerfProfile:
         self._run = run
         self._check = check
         self._profile = profile
-        # After one run alone, a missing figure stays missing.
+        # One run is enough: a second one would not measure a missing figure either.
         self._has_run_alone = False
 
     def __repr__(self) -> str:

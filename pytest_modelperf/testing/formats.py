@@ -105,7 +105,7 @@ def dump_benchmarks(report: RunReport, version: str) -> str:
 
 
 def _machine(machine: MachineFacts | None) -> dict[str, object]:
-    """Return facts that show if two runs are comparable. The name of the host is left out."""
+    """Return facts that show if two runs are comparable, without the name of the host."""
     if machine is None:
         return {}
     return {
@@ -327,10 +327,10 @@ def _annotate(kind: str, outcome: CaseOutcome, name: str, folder: str) -> str:
         ways = (outcome.advice, outcome.accept)
         lines = [*lines, *(f"accept: {printable(way)}" for way in ways if way is not None)]
     file = outcome.source.path
-    where = {"file": file if folder == _TOP else normpath(join(folder, file))}
+    place = {"file": file if folder == _TOP else normpath(join(folder, file))}
     if outcome.source.line is not None:
-        where["line"] = str(outcome.source.line)
-    return _command(kind, {**where, "title": f"{name} {outcome.word}"}, "\n".join(lines))
+        place["line"] = str(outcome.source.line)
+    return _command(kind, {**place, "title": f"{name} {outcome.word}"}, "\n".join(lines))
 
 
 def _command(kind: str, properties: dict[str, str], message: str) -> str:

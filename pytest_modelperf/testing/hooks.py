@@ -80,13 +80,13 @@ if TYPE_CHECKING:
 _WIDTH = "modelperf_width"
 _ENCODING = "modelperf_encoding"
 _KNOWN = "modelperf_known"
-# The attribute of a test's report with the outcomes. They are text, because other plugins send
-# reports to other processes, each in its own way.
+# The attribute of a test's report with the outcomes as text. Other plugins send reports to other
+# processes, each in its own way, and all can send text.
 _ATTACHED = "modelperf_outcomes"
-# The attribute with the word shown after a test, preceded by the outcome that it belongs to.
+# The attribute with the word shown after a test, and before it the outcome of the test.
 _WORD = "modelperf_word"
 # The number of outcomes of a test that are already in its reports.
-_TOLD = pytest.StashKey[int]()
+_REPORTED = pytest.StashKey[int]()
 # pytest's own words.
 _PLAIN_WORDS = ("PASSED", "FAILED", "ERROR")
 _INTERRUPTED = "interrupted at the end of the run: all its files were written"
@@ -222,7 +222,7 @@ class RunHooks:
                 if not is_unread:
                     judged.append(item)
                 if is_unread or isinstance(item, UnreadableItem):
-                    # This test represents cases that are not known.
+                    # This test represents unknown cases.
                     self.known.tests.add(item.nodeid)
                     self.known.deselected += 1
             self.known.add(self.run, items)
@@ -323,7 +323,7 @@ class RunHooks:
             pytest.fail(self.refusal, pytrace=False)
         # A test may run several times.
         item.stash[OUTCOMES] = []
-        item.stash[_TOLD] = 0
+        item.stash[_REPORTED] = 0
         self.run.begin(item)
 
     # Last, so that the fixtures of the test have their values.
@@ -362,24 +362,24 @@ class RunHooks:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         self.live.clear()
         outcomes = item.stash.get(OUTCOMES, [])
-        told = item.stash.get(_TOLD, 0)
+        reported = item.stash.get(_REPORTED, 0)
         # Fixtures may also check models, before and after the test itself.
-        is_told = len(outcomes) > told and (call.when != "setup" or call.excinfo is not None)
+        is_new = len(outcomes) > reported and (call.when != "setup" or call.excinfo is not None)
         report = yield
-        if is_told:
+        if is_new:
             from pytest_modelperf.testing.formats import add_properties
             from pytest_modelperf.testing.wording import rank_outcome
 
-            new = outcomes[told:]
+            new = outcomes[reported:]
             has_bad = any(map(self.run.is_failure, new))
             if has_bad and not report.failed:
                 # A marker expected the failure, or the test caught it.
                 new = [replace(each, is_xfailed=self.run.is_failure(each)) for each in new]
-                outcomes[told:] = new
+                outcomes[reported:] = new
             for properties in (item.user_properties, report.user_properties):
                 add_properties(properties, outcomes)
             setattr(report, _ATTACHED, pack(outcomes))
-            item.stash[_TOLD] = len(outcomes)
+            item.stash[_REPORTED] = len(outcomes)
             worst = min(new, key=rank_outcome)
             # The test may have failed for another reason, or have expected the failure.
             if report.failed is has_bad:
@@ -541,7 +541,7 @@ def check_sendable(sent: Iterable[object]) -> None:
 
 
 def _is_of_user(error: pytest.ExceptionInfo[BaseException]) -> bool:
-    """Whether an error has frames of the user. Otherwise, pytest would say that all are hidden."""
+    """Whether an error has frames of the user. If not, pytest would say that all are hidden."""
     return not error.errisinstance(pytest.fail.Exception)
 
 

@@ -72,10 +72,10 @@ class _ModelItem(pytest.Item):
     """A test of a model, which may be in a package but does not need its code."""
 
     def listchain(self) -> list[Node]:
-        """Return the collectors above it, without packages, because pytest would import those."""
+        """Return its collectors without packages, which pytest would import."""
         chain = super().listchain()
         if self.config.getoption("collectonly"):
-            # pytest only shows the tree of the tests then.
+            # Here, pytest only shows the tree of the tests.
             return chain
         return [node for node in chain if not isinstance(node, pytest.Package)]
 
@@ -150,7 +150,7 @@ class UnreadableItem(_ModelItem):
 
 
 def find_late_case(run: Run, item: pytest.Item) -> None:
-    """Find the model of a test that did not exist at collection. Fail the setup if that fails."""
+    """Find a model that did not exist at collection. If this fails, so does the setup."""
     __tracebackhide__ = True
     case = case_of(item)
     if case is None or case.origin is None:

@@ -1,8 +1,8 @@
 """Comparing a case with its baseline or an older version, or with a baseline that it replaces.
 
-The outputs of a model are compared with the sketch of them in its baseline. This finds a model that
-is faster but wrong when there is no older model to run, such as after an upgrade of the engine or
-an optimization of the graph. The sketch belongs to the trained weights, so it cannot be used after
+The outputs of a model are compared with their sketch in its baseline. This finds a model that is
+faster but wrong even without an older model to run, such as after an upgrade of the engine or an
+optimization of the graph. The sketch belongs to the trained weights, so it cannot be used after
 training.
 """
 
@@ -210,14 +210,14 @@ def _noted(comparison: CaseComparison, *notes: str) -> CaseComparison:
 def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
     """Compare a case, and measure it alone if budgets or a new case need that."""
     arrives = bound.check.request.arrivals is not None
-    # A comparison runs inferences back to back, but these budgets are for inferences that arrive.
+    # These budgets are for inferences with arrival times, but a comparison runs them back to back.
     unlimited = replace(bound, check=replace(bound.check, budgets=())) if arrives else bound
     compared = _compare(unlimited, stored)
     comparison, profile = compared.comparison, compared.profile
     is_new = comparison.outcome is Verdict.NEW
     takes_longer = comparison.how is How.PLAN and bool(bound.timed_budgets) and not arrives
     if takes_longer or (arrives and bound.timed_budgets):
-        # The run of a comparison is too short for budgets, or has no arrivals.
+        # The run of a comparison is too short for budgets, or has no arrival times.
         profile = None
     if profile is None and comparison.failure is None and (is_new or bound.timed_budgets):
         try:
@@ -421,7 +421,7 @@ def older_model(context: CheckContext, against: str, file: ModelFile) -> Iterato
         yield path
 
 
-# -- a recorded model compared with the baseline that it replaces
+# -- comparing a recorded model with the baseline that it replaces
 
 
 # The smallest step that a history shows.

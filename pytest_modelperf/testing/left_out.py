@@ -31,8 +31,8 @@ _MOST_NAMED = 3
 def files_above(folder: Path, root: Path) -> Iterator[Path]:
     """Yield each pyproject.toml from a folder up to the root, without the one of the root.
 
-    For a folder above the root, yield only its own. This happens if pytest settings further down
-    moved the root.
+    For a folder above the root, yield only its own file. The root may be below it because of
+    settings of pytest.
     """
     below = [each for each in (folder, *folder.parents) if root in each.parents]
     for place in [folder] if folder in root.parents else below:
@@ -41,7 +41,7 @@ def files_above(folder: Path, root: Path) -> Iterator[Path]:
 
 
 def file_above(root: Path) -> Path | None:
-    """Return the next pyproject.toml with a table above the root, if the root itself has none."""
+    """Return the nearest pyproject.toml with a table above the root, if the root has no table."""
     for place in (root, *root.parents):
         if _has_table(place / PYPROJECT):
             return None if place == root else place / PYPROJECT
@@ -73,7 +73,7 @@ def unread_tables(
 
 
 def unused_tables(settings: RunSettings, config: pytest.Config) -> str | None:
-    """Explain why the tables of the root made no tests. None: no tables, or tests were named."""
+    """Explain why the tables of the root made no tests, unless tests were named."""
     reason = _unused(settings, config)
     return None if reason is None else f"no model is tested here: {reason}"
 
@@ -131,9 +131,9 @@ def _omitted(
 
 def _not_found(settings: RunSettings, config: pytest.Config) -> str:
     file = printable(str(settings.root / PYPROJECT))
-    where = shorten_list([*map(printable, config.args)], _MOST_NAMED)
+    place = shorten_list([*map(printable, config.args)], _MOST_NAMED)
     looked = (
-        f"no .onnx file was named, and no test in {where} has the marker perf_case or uses the "
+        f"no .onnx file was named, and no test in {place} has the marker perf_case or uses the "
         "fixture modelperf"
     )
     if not list(settings.models):
@@ -181,7 +181,7 @@ def names_of_kinds(
 
 
 def _with_each(names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Combine names so that a machine needs one of each side. An empty side has no demands."""
+    """Return each pair of names as one, which matches machines with both. Either may be empty."""
     if not names or not others:
         return tuple(names or others)
     return tuple(a if a == b else f"{a}+{b}" for a in names for b in others)

@@ -52,43 +52,43 @@ class _Mark(Struct, frozen=True):
 def read_cases(node: pytest.Item, find: FindModel) -> tuple[SizedCase, ...]:
     """Read the cases of a test in the order of its markers. A UsageError names the test.
 
-    Each `perf_case` with a model makes cases. Only those of the innermost level with a model count.
-    A marker without a model applies to all of them, and an inner level overrides an outer one.
+    Each `perf_case` with a model makes cases, but only those of the innermost level with a model
+    count. A marker without a model applies to all cases, and an inner level overrides an outer one.
     """
-    where = f"{printable(node.nodeid)}: @pytest.mark.{CASE}"
-    marks = [_Mark(depth, _words(mark, where)) for depth, mark in _marks(node, CASE)]
+    place = f"{printable(node.nodeid)}: @pytest.mark.{CASE}"
+    marks = [_Mark(depth, _words(mark, place)) for depth, mark in _marks(node, CASE)]
     if not marks:
         return ()
     depth_of_models = min((m.depth for m in marks if m.names_model), default=None)
     if depth_of_models is None:
-        raise UsageError(f"{where} names no model: give model='model.onnx'.")
+        raise UsageError(f"{place} names no model: give model='model.onnx'.")
     groups = [m for m in marks if m.names_model and m.depth == depth_of_models]
     shared = [m for m in marks if not m.names_model]
     budgets = read_mark_budgets(node)
     cases: list[SizedCase] = []
     for group in reversed(groups):
-        words = _merge([group, *shared], where)
-        # The model is taken from its own marker: merging would compare values, and an array cannot.
+        words = _merge([group, *shared], place)
+        # The model is not merged, because merging compares values, which an array does not allow.
         own = {word: group.words[word] for word in MODEL_WORDS if word in group.words}
-        spec = read_spec({**words, **own}, where, find, may_be_late=True)
+        spec = read_spec({**words, **own}, place, find, may_be_late=True)
         cases += cases_of(replace(spec, budgets=budgets))
     return tuple(cases)
 
 
 def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
     """Read the budgets of a test. An inner level overrides an outer one."""
-    where = f"{printable(node.nodeid)}: @pytest.mark.{BUDGET}"
+    place = f"{printable(node.nodeid)}: @pytest.mark.{BUDGET}"
     marks = []
     for depth, mark in _marks(node, BUDGET):
         if mark.args:
-            raise UsageError(f"{where} takes budgets by name, such as latency_ms=12.")
+            raise UsageError(f"{place} takes budgets by name, such as latency_ms=12.")
         if not mark.kwargs:
-            raise UsageError(f"{where} is empty: give a budget, such as latency_ms=12.")
+            raise UsageError(f"{place} is empty: give a budget, such as latency_ms=12.")
         # Check each marker alone, so that an inner one does not hide a mistake in an outer one.
         written = {word: as_written(value) for word, value in mark.kwargs.items()}
-        read_budgets(written, where)
+        read_budgets(written, place)
         marks.append(_Mark(depth, written))
-    return read_budgets(_merge(marks, where), where)
+    return read_budgets(_merge(marks, place), place)
 
 
 def use_fixtures_named(collector: pytest.Collector, function: object) -> None:
@@ -115,7 +115,7 @@ def _fixtures_named(marks: Sequence[pytest.Mark]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for n in named if isinstance(n, str) and n not in used))
 
 
-def case_ids(cases: Iterable[SizedCase], where: str) -> list[str]:
+def case_ids(cases: Iterable[SizedCase], place: str) -> list[str]:
     """Return the id of each case in its test, or raise UsageError if two are the same.
 
     If there are several models, the ids begin with their names.
@@ -123,16 +123,16 @@ def case_ids(cases: Iterable[SizedCase], where: str) -> list[str]:
     cases = list(cases)
     names = [_name(case.model) for case in cases]
     has_several = len({id(case.spec) for case in cases}) > 1
-    is_told = len(set(names)) > 1
+    is_needed = len(set(names)) > 1
     ids = [
-        f"{name}-{case.name}" if has_several and is_told else case.name
+        f"{name}-{case.name}" if has_several and is_needed else case.name
         for name, case in zip(names, cases, strict=True)
     ]
     known: set[str] = set()
     for case_id in ids:
         if case_id in known:
             raise UsageError(
-                f"{where}: two markers make the same case {printable(case_id)}: remove one, "
+                f"{place}: two markers make the same case {printable(case_id)}: remove one, "
                 "or give their models other names."
             )
         known.add(case_id)
@@ -163,7 +163,7 @@ class FindModel:
 
 
 def path_below(path: Path, root: Path) -> str | None:
-    """Return the path of a file as tables name it, or None if it is not below the root.
+    """Return the path of a file as in table keys, or None if it is not below the root.
 
     The root may be a link while the file is given by its real path.
     """
@@ -180,21 +180,21 @@ def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
         yield chain.index(owner), mark
 
 
-def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
+def _words(mark: pytest.Mark, place: str) -> Mapping[str, Any]:
     """Return the arguments of a marker by name. A positional argument is the model."""
     if len(mark.args) > 1:
-        raise UsageError(f"{where} takes one argument without a name, the model.")
+        raise UsageError(f"{place} takes one argument without a name, the model.")
     words = {word: as_written(value) for word, value in mark.kwargs.items()}
     if mark.args:
         if "model" in words:
-            raise UsageError(f"{where} names its model twice: name it once.")
+            raise UsageError(f"{place} names its model twice: name it once.")
         words["model"] = mark.args[0]
     if not words:
-        raise UsageError(f"{where} is empty: give a model, such as model='model.onnx'.")
+        raise UsageError(f"{place} is empty: give a model, such as model='model.onnx'.")
     return words
 
 
-def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
+def _merge(marks: Iterable[_Mark], place: str) -> dict[str, Any]:
     """Merge the arguments of markers. Raise UsageError if two on the same level contradict."""
     merged: dict[str, Any] = {}
     depth_of: dict[str, int] = {}
@@ -205,7 +205,7 @@ def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
                 merged[word], depth_of[word] = value, mark.depth
             elif known == mark.depth and merged[word] != value:
                 raise UsageError(
-                    f"{where} gives two values for {printable(word)}: {merged[word]!r} and "
+                    f"{place} gives two values for {printable(word)}: {merged[word]!r} and "
                     f"{value!r}. Give one of them."
                 )
     return merged
@@ -317,7 +317,7 @@ class LateModels:
         return self._found[key].path
 
     def _find(self, item: pytest.Item, origin: ModelOrigin, name: str) -> FoundModel:
-        """Return the model of any origin except a fixture. `name` is for the file of a new one."""
+        """Return the model of any origin except a fixture. `name` names the file of a new model."""
         __tracebackhide__ = True
         if origin.kind is OriginKind.FILE:
             return FoundModel(FindModel(item.path, self._settings.root)(origin.name))

@@ -32,8 +32,8 @@ class ModelCollection:
         self.config = config
         self.settings = settings
         self.known = known
-        # `reached` has the models of tables and the folders above them. `opened` has those of them
-        # that pytest would skip.
+        # `reached` has the models of tables and the folders above them. `opened` has the ones among
+        # these that pytest would skip.
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
         # The folders that pytest collects in place of models whose paths it cannot parse.
@@ -145,7 +145,7 @@ class ModelCollection:
         kept = {item for meant in found.values() for item in meant}
         items[:] = [item for item in items if item in kept]
 
-    def _is_beside(self, path: Path) -> bool:
+    def _is_on_detour(self, path: Path) -> bool:
         """Whether pytest reaches a path only by a detour, and the user did not name it."""
         if self.detours.isdisjoint(path.parents):
             return False
@@ -155,7 +155,7 @@ class ModelCollection:
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Collect only the models of tables from folders that pytest would skip."""
-        if self._is_beside(collection_path):
+        if self._is_on_detour(collection_path):
             return True
         if collection_path.name == PYPROJECT and collection_path.parent != self.settings.root:
             # pytest asks about every file that it finds.
@@ -170,7 +170,7 @@ class ModelCollection:
     ) -> Generator[None, bool | None, bool | None]:
         """Count ignored paths that may contain tests, as with `collect_ignore` and `--ignore`."""
         is_ignored = yield
-        is_counted = is_ignored and not self._is_beside(collection_path)
+        is_counted = is_ignored and not self._is_on_detour(collection_path)
         if is_counted and self._may_hold_tests(collection_path):
             self.known.deselected += 1
         return is_ignored
@@ -229,8 +229,8 @@ class ModelCollection:
 def find_models(settings: RunSettings, skipped: Sequence[str]) -> Iterator[Path]:
     """Yield the files that the tables name, without models that are made or fetched.
 
-    A glob does not match twins. It matches files in folders that pytest skips, whose names match
-    `skipped`, only if it has the name of the folder itself.
+    A glob does not match twins. Folders whose names match `skipped` are skipped by pytest, so a
+    glob matches files there only if it contains the name of the folder.
     """
     for pattern in settings.models:
         yield from _files_of(pattern, settings, skipped)

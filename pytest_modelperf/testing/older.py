@@ -144,8 +144,8 @@ def _ref_hint(text: str) -> str:
 
 def _namesakes(name: str, top: Path, but: Path) -> Iterator[Path]:
     """Yield the files of that name below `top`, except in `but` and in folders of tools."""
-    for where, folders, files in os.walk(top):
-        here = Path(where)
+    for folder, folders, files in os.walk(top):
+        here = Path(folder)
         folders[:] = [
             each
             for each in folders
@@ -202,7 +202,7 @@ def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> Judge
         with baseline_side(stored, key, now, bound.check.request, extensions) as before:
             return _compare_engines(bound, before.source, change)
     if case is not None and case.model_sha256 == bound.file.sha256(bound.place.tell):
-        # The unchanged model itself is better than a twin.
+        # If the model is unchanged, it is used in place of a twin.
         return _compare_engines(bound, bound.check.graph, change)
     reason = f"the model changed, and the recorded one cannot be run: {refusal}"
     open_case = CaseComparison(bound.case, (), (), (reason,), outcome=Verdict.INCONCLUSIVE)
@@ -235,7 +235,7 @@ def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) ->
         return found
     comparison = with_outputs(comparison, compared, is_judged=limit is not None)
     if limit is not None and compared.metric.verdict is Verdict.REGRESSED:
-        # Wrong outputs are an answer even if nothing could be timed.
+        # Wrong outputs are a result even if nothing could be timed.
         comparison = replace(comparison, outcome=None)
     return replace(found, comparison=comparison)
 

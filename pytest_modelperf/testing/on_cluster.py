@@ -150,7 +150,7 @@ def check_request(
 
 
 def _has_layers(checked: Checked) -> bool:
-    """Whether its layers were timed, or are not needed because the case failed."""
+    """Whether layers were timed, or are not needed because the case failed."""
     profile = checked.profile
     return checked.outcome.has_failed or (profile is not None and profile.has_layer_times)
 
@@ -216,7 +216,7 @@ class ClusterChecker(Struct, frozen=True):
         for check in checks:
             if not check.is_bound_here:
                 by_engine.setdefault(check.setup.engine.name, set()).add(self._allowed(check))
-        # A run needs a machine even if its tests name models only while they run.
+        # A run needs a machine even if no case is known before its tests run.
         for engine, wanted in (by_engine or {None: {self.terms.machines}}).items():
             self.cluster.require(sorted(wanted), engine, self.terms.plugins)
 
@@ -384,7 +384,7 @@ def _measured_here(checked: Checked, check: CaseCheck) -> Checked:
     return replace(checked, outcome=replace(outcome, comparison=comparison))
 
 
-# Draws a text, which is a function of the number of columns.
+# Draws a text, given as a function of the number of columns.
 Draw = Callable[[Callable[[int], str]], None]
 _CONFTEST = "conftest.py"
 _MOST_NAMED = 4
@@ -414,8 +414,8 @@ class ClusterRun:
         counts = Counter(printable(machine.label) for machine in machines)
         labels = [f"{label} ({n})" if n > 1 else label for label, n in sorted(counts.items())]
         cases, found = count_of(self._cases, "case"), count_of(len(machines), "machine")
-        where = printable(self._cluster.name)
-        return f"modelperf: {cases} for {found} of {where}: {shorten_list(labels, _MOST_NAMED)}"
+        place = printable(self._cluster.name)
+        return f"modelperf: {cases} for {found} of {place}: {shorten_list(labels, _MOST_NAMED)}"
 
     def end_test(self, item: pytest.Item) -> None:
         """Cancel the job that a test did not wait for, and end the run if the scheduler is gone."""
@@ -495,9 +495,9 @@ def _module_of(plugin: object, name: str) -> str:
         file = Path(getattr(module, "__file__", None) or "")
         if file.name != _CONFTEST:
             return module.__name__
-    where = getattr(plugin, "__file__", None) or type(plugin).__name__
+    origin = getattr(plugin, "__file__", None) or type(plugin).__name__
     raise UsageError(
-        f"{name} in {printable(str(where))} is only here, and the machines of a cluster need it "
+        f"{name} in {printable(str(origin))} is only here, and the machines of a cluster need it "
         "too: move it into a module that is installed there, and import it from that module, or "
         f"load that module with `pytest -p MODULE`. Or leave out {CLUSTER.flag}."
     )

@@ -27,15 +27,15 @@ def name_outcomes(outcomes: Sequence[CaseOutcome]) -> tuple[str, ...]:
     """Return a unique name for each: the end of its test's id, and more if needed.
 
     `encoder.onnx::b8-c2`, or `b/encoder.onnx::b8-c2` if there is another file with that name. If
-    the id of the test does not have the case, the case follows, and the model if needed.
+    the id of the test lacks the case, the case follows, and the model if needed.
     """
     file_of = {outcome.test: _file_of(outcome) for outcome in outcomes}
     named = zip(file_of, file_of.values(), name_paths([*file_of.values()]), strict=True)
     endings = {test: _endings(test, file, name) for test, file, name in named}
     shared = Counter(ending for found in endings.values() for ending in found)
     names = [_shortest(outcome, endings[outcome.test], shared) for outcome in outcomes]
-    names = _told_apart(names, name_models([outcome.model for outcome in outcomes]))
-    names = _told_apart(names, [outcome.engine for outcome in outcomes])
+    names = _distinguished(names, name_models([outcome.model for outcome in outcomes]))
+    names = _distinguished(names, [outcome.engine for outcome in outcomes])
     return tuple(map(printable, names))
 
 
@@ -46,8 +46,8 @@ def _file_of(outcome: CaseOutcome) -> str:
     return next((file for file in starts if path.endswith(f"/{file}")), parts[0])
 
 
-def _told_apart(names: Sequence[str], parts: Sequence[str]) -> list[str]:
-    """Append its part to each name that has several different parts."""
+def _distinguished(names: Sequence[str], parts: Sequence[str]) -> list[str]:
+    """Append the part to each name that occurs with several parts."""
     found: dict[str, set[str]] = {}
     for name, part in zip(names, parts, strict=True):
         found.setdefault(name, set()).add(part)
@@ -118,7 +118,7 @@ def failed_outcome(
     case: Case | None = None,
     baseline: str | None = None,
 ) -> CaseOutcome:
-    """Return the outcome of a test whose case failed before anything of it was known.
+    """Return the outcome of a test whose case failed before any result.
 
     A model that cannot be read has no `case`, and is shown at the smallest sizes.
     """

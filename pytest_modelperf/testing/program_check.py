@@ -1,4 +1,4 @@
-"""Checking the program of a test, and finding that of a test that a command names.
+"""Checking the program of a test, and finding the program that a command names by its test.
 
 Most programs are unchanged, so the code that runs and judges one is imported only if needed.
 """

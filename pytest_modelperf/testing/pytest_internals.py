@@ -87,14 +87,13 @@ def leaves_tests_out(config: pytest.Config) -> bool:
 def is_stop(error: BaseException) -> bool:
     """Whether an error stops a run between two tests, as `--stepwise` does after a failure.
 
-    pytest-xdist does so for `-x`, with its own class, which it also raises if an interrupt ended a
-    worker.
+    pytest-xdist has its own class for `-x`, which it also raises if an interrupt ended a worker.
     """
     return type(error).__name__ == "Interrupted" and "keyboard-interrupt" not in str(error)
 
 
 def is_skipped(item: pytest.Item) -> bool:
-    """Whether its markers skip a test, as far as this is known before it runs."""
+    """Whether markers skip a test, as far as this is known before it runs."""
     try:
         return evaluate_skip_marks(item) is not None
     except pytest.fail.Exception:

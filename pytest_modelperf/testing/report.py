@@ -69,8 +69,8 @@ from pytest_modelperf.testing.wording import (
     profile_alone,
     rank_outcome,
     recording_with,
-    untold,
     view_of,
+    without_shown_reason,
 )
 from pytest_modelperf.text.words import join_words, list_names
 
@@ -133,7 +133,7 @@ MAX_BYTES = 1 << 20
 # Markdown folds the other cases, and a page has no sections for them.
 MAX_LINES = 40
 MAX_PLANS = 20
-# If there are many cases, the line of counts is enough for these.
+# If there are many cases, these are only counted.
 _SUMMED_UP = frozenset(
     {
         Verdict.PASSED.value,
@@ -152,11 +152,11 @@ _QUIET, _VERBOSE = -1, 1
 
 
 def outcome_report(outcome: CaseOutcome) -> Report:
-    """Report the failure of one test: what happened, how sure it is, why, and what to type.
+    """Report the failure of one test: what happened, with which confidence, why, and what to type.
 
     The details are all figures, layers, reasons and notes.
     """
-    case, shown = outcome.comparison, untold(outcome)
+    case, shown = outcome.comparison, without_shown_reason(outcome)
     failing = failing_metrics(case)
     headline = describe_outcome(outcome)
     if len(failing) == 1:

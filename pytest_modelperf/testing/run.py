@@ -140,7 +140,7 @@ class Run(Struct):
         run = getattr(self.config, "workerinput", {}).get("testrunuid")
         cache = None if self.settings.no_cache else SettledCache.of_user(run)
         checker = self.checker
-        # A pytest-xdist worker collects all tests, and learns only later which of them it runs.
+        # A pytest-xdist worker collects all tests, and does not know yet which of them it runs.
         if not isinstance(checker, Checker) or (cache is None and run is not None):
             return
         try:

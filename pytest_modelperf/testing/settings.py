@@ -57,7 +57,7 @@ def describe_settings(settings: RunSettings) -> str:
 
 
 def options_of(config: pytest.Config) -> Mapping[str, object]:
-    """Return the options that JSON can represent. A station has defaults for the others."""
+    """Return the options that JSON can represent. A station uses defaults for the others."""
     return {name: value for name, value in vars(config.option).items() if _is_plain(value)}
 
 

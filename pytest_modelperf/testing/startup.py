@@ -27,7 +27,7 @@ CASE_ARGUMENT = "_modelperf_case"
 SUFFIX = ".onnx"
 # The suffixes of model files. The second is ONNX Runtime's own format.
 SUFFIXES = (SUFFIX, ".ort")
-# The name of the test that stands for all cases of a model.
+# The name of the test that represents all cases of a model.
 ALL_CASES = "cases"
 # As `pytest --markers` shows them.
 MARKERS = (
@@ -138,8 +138,8 @@ def missed_line(config: pytest.Config) -> str | None:
 def _add_update(group: pytest.OptionGroup, setting: Setting) -> None:
     """Add an option with an optional value, as one option for each value.
 
-    With nargs="?", argparse would take the path of a test after the option for its value. With
-    one option for each `--flag=value`, it finds the whole word first.
+    With nargs="?", argparse would read the path of a test after the option as its value. With one
+    option for each `--flag=value`, it finds the whole word first.
     """
     for mode in UpdateMode:
         group.addoption(

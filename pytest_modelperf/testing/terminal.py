@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # VT100 codes: save the cursor, go back to it, and clear to the end of the line.
 _KEEP, _BACK, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
-# A shorter line is unreadable.
+# The least width of a readable line.
 _LEAST_WIDTH = 20
 # The least time between two redraws.
 _EVERY_S = 0.1
@@ -34,7 +34,7 @@ class LiveLine:
         self._is_drawing = _is_wanted(reporter, config)
         # pytest-xdist workers are silent, because they wait for one another all the time.
         self._log = None if hasattr(config, "workerinput") else reporter
-        self._told_waits: set[str] = set()
+        self._announced_waits: set[str] = set()
         self._drawn_at = 0.0
         self._is_drawn = False
 
@@ -69,10 +69,10 @@ class LiveLine:
     def _announce(self, progress: Progress) -> None:
         """Write a line of its own, but only once for each process that is waited for."""
         text = progress.announcement
-        if self._log is None or text is None or text in self._told_waits:
+        if self._log is None or text is None or text in self._announced_waits:
             return
         if progress.is_waiting:
-            self._told_waits.add(text)
+            self._announced_waits.add(text)
         with uncaptured(self._config):
             self._log.ensure_newline()
             self._log.write_line(f"{progress.case_id}: {text}")

@@ -1,6 +1,6 @@
 """The words of a run: names of settings in errors and advice, and lines about the run.
 
-The lines say where it ran, how it ended, and what to type next.
+The lines name the machine, the outcome, and what to type next.
 """
 
 from __future__ import annotations
@@ -221,18 +221,18 @@ def view_of(outcome: CaseOutcome, name: str, choice: Choice | None = None) -> Ca
     return CaseView(
         name=name,
         word=outcome.word,
-        compared=untold(outcome),
+        compared=without_shown_reason(outcome),
         latency=outcome.latency,
         static=outcome.static,
         choice=choice,
     )
 
 
-def untold(outcome: CaseOutcome) -> CaseComparison:
-    """Remove the first reason of a new case, which its verdict line already has."""
+def without_shown_reason(outcome: CaseOutcome) -> CaseComparison:
+    """Remove the first reason of a new case, which its verdict line already shows."""
     case = outcome.comparison
-    is_told = case.verdict is Verdict.NEW and not case.has_failed
-    return replace(case, reasons=case.reasons[1:]) if is_told else case
+    is_shown = case.verdict is Verdict.NEW and not case.has_failed
+    return replace(case, reasons=case.reasons[1:]) if is_shown else case
 
 
 def describe_counts(outcomes: Sequence[CaseOutcome]) -> str:
@@ -285,7 +285,7 @@ def describe_alarms(report: RunReport) -> str:
 
 
 def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield the next steps: the word that each is about, and its text."""
+    """Yield the next steps, each as a word and a text."""
     strictly = "; --modelperf-strict fails such a case" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
