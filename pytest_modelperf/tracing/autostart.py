@@ -158,7 +158,7 @@ def _end(recorded: Trace) -> None:
 
 def _is_ended_by_interrupt() -> bool:
     """Whether this process ends because of an uncaught interrupt that Python has printed."""
-    # An interactive session goes on after one.
+    # After an interrupt, an interactive session goes on.
     return getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
 
 

@@ -49,8 +49,8 @@ class TextSink(Protocol):
 class TraceWriter:
     """A writer of one event at a time, so that a trace may be larger than memory.
 
-    Viewers sort events by their start. If two start together, they take the first as the outer one:
-    write a span before the spans inside it.
+    Viewers sort events by their start. If two start together, they show the first as the outer one,
+    so write a span before the spans inside it.
     """
 
     def __init__(self, stream: TextSink) -> None:

@@ -1,4 +1,4 @@
-"""Sessions of other engines than ONNX Runtime: recorded if they are run through this module."""
+"""Sessions of engines other than ONNX Runtime, recorded if they run through this module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Model(Struct, frozen=True):
 
 
 class EngineSession:
-    """A model on one of our engines. Threads that share it run it one at a time."""
+    """A model on one of our engines. Threads that share it take turns."""
 
     def __init__(self, session: Any, watched: WatchedSession, recorder: Recorder) -> None:  # noqa: ANN401  # the modules of engines have no types
         self._session = session

@@ -1,4 +1,4 @@
-"""The hook: a `.pth` file in an environment, with which `MODELPERF_TRACE` alone traces a program.
+"""The hook: a `.pth` file in an environment, so that setting `MODELPERF_TRACE` traces a program.
 
 Python runs the line of a `.pth` file that begins with `import` at every start, so the hook is
 installed only at the user's request. Its line does nothing if the variable or this package is

@@ -63,7 +63,7 @@ class Launch(Struct, frozen=True):
 
     @property
     def has_ended_well(self) -> bool:
-        """Whether it succeeded, or the user ended it with Ctrl-C, as one ends a server."""
+        """Whether it succeeded, or the user ended it with Ctrl-C, as is usual for a server."""
         return self.exit_code in {0, SIGNAL_BASE + signal.SIGINT}
 
 
@@ -111,7 +111,7 @@ def run_traced(command: Sequence[str], file: str) -> TracedLaunch:
 
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's variables, and those that make each Python of the program watched."""
+    """Return this process's variables, changed so that each Python of the program is watched."""
     made = {**os.environ, **variables}
     made.pop(OWNER, None)
     made["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), made.get("PYTHONPATH"))))
@@ -121,7 +121,7 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
 def _run(command: Sequence[str], environment: Mapping[str, str], example: str) -> int:
     with _forwarded_signals() as forwarder:
         try:
-            # Files that are open for it, such as the /dev/fd/63 of a shell, stay open.
+            # Files that a shell opened for the program, such as /dev/fd/63, stay open.
             process = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603  # what the user typed
         except OSError as error:
             raise _cannot_start(command[0], error, example) from error

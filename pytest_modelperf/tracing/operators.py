@@ -217,13 +217,13 @@ def join_facts(
     """
     joined = {**model, **{name: value for name, value in kernel.items() if name not in model}}
     for name in ("input_shape", "output_shape"):
-        told, own = kernel.get(name), model.get(name)
-        if told is None:
+        measured, own = kernel.get(name), model.get(name)
+        if measured is None:
             continue
-        if is_filled_up(str(told), str(own)):
-            joined[f"kernel_{name}"] = told
+        if is_filled_up(str(measured), str(own)):
+            joined[f"kernel_{name}"] = measured
         else:
-            joined[name] = told
+            joined[name] = measured
     return joined
 
 
@@ -290,7 +290,7 @@ class LayerFacts:
     """The layers of a session's model, at each set of shapes that it ran at."""
 
     def __init__(self, model: Path, plan: bytes | None) -> None:
-        # Which facts of the model some operators lack, and why.
+        # Notes on missing facts of the model, with the reasons.
         self.note: str | None = None
         self._model = model
         self._plan = plan
@@ -305,8 +305,8 @@ class LayerFacts:
     ) -> list[Mapping[str, Argument]]:
         """Return the model's facts of each operator of an inference, empty if they are unknown.
 
-        If the shapes are unknown or too many came before, return only facts that are the same at
-        any shapes.
+        If the shapes are unknown, or too many sets of shapes came before, return only facts that
+        are the same at any shapes.
         """
         bound = None if shapes is None else self._at(shapes)
         if bound is not None:

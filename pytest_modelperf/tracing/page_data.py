@@ -1,4 +1,4 @@
-"""The data of the page of a trace: its spans in rows of threads, with what they have in common."""
+"""The data of the page of a trace: its spans in rows of threads, and their common contents."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TracePage:
         return " · ".join(filter(None, (self._names.get((process, None)), name)))
 
     def contents(self) -> list[Mapping[str, Any]]:
-        """Return what spans have in common: a label, the kind of operator, and facts."""
+        """Return the common contents of spans: a label, the kind of operator, and facts."""
         return self._contents.entries
 
 
@@ -132,7 +132,7 @@ def _text(value: Argument) -> str:
 
 
 def _columns(spans: Sequence[tuple[Span, int]]) -> Mapping[str, list[int]]:
-    """Return the spans of a row by start: where each is, how deep, and its own time.
+    """Return the spans of a row by start: the position and depth of each, and its own time.
 
     Its own time is without the spans inside it.
     """

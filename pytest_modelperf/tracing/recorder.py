@@ -83,7 +83,7 @@ class _Label:
 
 
 def _set_apart(labels: Sequence[_Label], label: _Label | None) -> None:
-    """Mark as overlapping the open labels that are not around this one: other tasks opened them."""
+    """Mark the open labels that do not contain this one as overlapping: other tasks opened them."""
     for other in tuple(labels):
         if label is None or not label.is_inside(other):
             other.overlaps = True
@@ -227,7 +227,7 @@ class Recorder:
         return label
 
     def _parent_on(self, thread: int) -> int | None:
-        """Return the id of the innermost label around what the running thread does."""
+        """Return the id of the innermost label that is open on this thread."""
         label, labels = self._label_on(thread), self._thread.labels
         if labels and labels[-1] is not label:
             _set_apart(labels, label)

@@ -41,7 +41,7 @@ _MAX_SHARED = 20_000
 _MAX_MODELS = 8
 _NS_PER_US = 1000
 _FACTS = "MACs and layers"
-# The model's facts of an unknown operator: always this object, so that the cache finds it.
+# The model's facts of an unknown operator: always the same object, so that it is cached.
 _NOTHING: Mapping[str, Argument] = {}
 
 
@@ -73,7 +73,7 @@ def add_operators(recorder: Recorder) -> list[Note]:
 
 
 def _calls(recorder: Recorder, wanted: set[int]) -> dict[int, dict[int, Calls]]:
-    """Return the calls of each session by thread, with hidden ones: the profile has these too."""
+    """Return the calls of each session by thread, with hidden ones, as in the profile."""
     found: dict[int, dict[int, Calls]] = {number: {} for number in wanted}
     if not wanted:
         return found

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
-# The start of a trace file. Perfetto parses the file in order: it needs the unit before the events,
-# and some versions stop at `otherData`, so that comes last.
+# The start of a trace file. Perfetto parses the file in order and needs the unit before the events.
+# Some versions stop at `otherData`, so that comes last.
 TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 
 # The first inference of each session of a profile, which is kept apart from the others.
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     and unique in the trace; `parent` is the `id` of the span that this one ran inside. `self_ns`
     excludes the operators inside; None: the same as the duration. `operator_index` is the position
     of an operator in its inference, from 0. `pool` has arguments too: how a thread pool ran this
-    operator this time. They are apart, so that all runs of an operator share their other arguments.
+    operator this time. All runs of an operator share their other arguments.
     """
 
     name: str

@@ -19,7 +19,7 @@ def _run_own_sitecustomize() -> None:
     import importlib.util
     from pathlib import Path
 
-    # The program sees the path that it would have without us.
+    # The program gets the path that it would have without this module.
     sys.path[:] = [path for path in sys.path if path != str(Path(__file__).absolute().parent)]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:

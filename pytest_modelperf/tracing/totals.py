@@ -79,7 +79,7 @@ OPERATOR = JsonObject(
 
 
 class InferenceTimes(Struct, frozen=True, kw_only=True):
-    """The times of all inferences of one name; the median is known for any number of them."""
+    """The times of all inferences of one name. The median is known for any number of them."""
 
     name: str
     latency: Latency
@@ -145,7 +145,7 @@ _TIMED = (Category.OPERATOR, Category.OVERHEAD)
 _SUMMED = (*_TIMED, Category.INFERENCE)
 # The facts that operators of one name usually share.
 _FACTS = ("op_type", "provider", "precision", "layer", "fused")
-# With fewer inferences, a row without the first one would show nothing new.
+# The fewest inferences for which a row without the first one shows something new.
 _FEWEST = 3
 _KEYS: Mapping[Order, Callable[[OperatorTime], Any]] = {
     Order.TOTAL: lambda time: -time.total_ns,

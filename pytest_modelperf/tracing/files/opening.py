@@ -219,16 +219,16 @@ class _Process:
         return span
 
     def _close(self, span: Span) -> bool:
-        """Close the spans that ended on its thread. Return whether it is inside all open ones."""
+        """Close the ended spans of its thread. Return whether it is inside the spans still open."""
         row = self._rows[span.thread]
         if span.start_ns < row.begun_ns:
-            # In a trace made from a profile, the session comes last and is around all others: the
-            # reader of a profile knows its end last.
+            # In a trace made from a profile, the session comes last and contains all other spans,
+            # because the reader of a profile finds its end last.
             is_around = span.start_ns < row.first_ns and row.last_ns <= span.end_ns
             if not is_around or span.category is not Category.SESSION:
                 return False
             row.open.clear()
-            # A second session around it would have to begin earlier still.
+            # A second session that contains this one would begin even earlier.
             row.first_ns = span.start_ns
             row.begun_ns = row.last_ns = span.end_ns
             return True
@@ -242,7 +242,7 @@ class _Process:
         return True
 
     def _around(self, span: Span) -> Span | None:
-        """Return the span around it, or the only running inference for an operator alone."""
+        """Return the span around it, or for an operator without one the only running inference."""
         own = self._rows[span.thread].open
         if own:
             return own[-1]
@@ -418,7 +418,7 @@ def read_stored_profile(path: str | Path) -> StoredProfile:
         raise file.error(error.problem, error.place) from None
 
 
-# -- opens any file of what ran; the start of the file tells its kind
+# -- opens any file of what ran; the start of the file shows its kind
 
 
 _HEAD_CHARACTERS = 4096

@@ -22,12 +22,12 @@ from pytest_modelperf.tracing.files.ort_profile_file import (
     MAX_EVENTS,
     Interval,
     KernelFacts,
-    MemoryTold,
     ProfileFile,
     RawEvent,
-    memory_told,
+    RawMemory,
     memory_values,
-    pool_told,
+    pool_facts,
+    raw_memory,
     whole,
 )
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName
@@ -118,10 +118,10 @@ class _Ended(msgspec.Struct):
     name: str = ""
     facts: Mapping[str, Argument] | None = None
     pool: Mapping[str, Argument] | None = None
-    memory: MemoryTold | None = None
+    memory: RawMemory | None = None
     # Its direct children, the last first.
     inside: list[_Ended] | None = None
-    # The one before it on its thread, outside it.
+    # The previous event on its thread, outside it.
     before: _Ended | None = None
     # The list in which it waits for its inference to end; None once it is written or has a parent.
     waiting: list[_Ended] | None = None
@@ -158,13 +158,13 @@ class _Reading:
         self._running: dict[int, dict[int, list[_Ended]]] = {
             caller: defaultdict(list) for caller in self._callers
         }
-        # By thread: what belongs to no known inference, and what belongs to one of several.
+        # By thread: events of no known inference, and events of one of several inferences.
         self._without: dict[int, list[_Ended]] = defaultdict(list)
         self._shared: dict[int, list[_Ended]] = defaultdict(list)
-        # The last to end on each thread.
+        # The event that ended last on each thread.
         self._last: dict[int, _Ended] = {}
         self._facts = KernelFacts()
-        self._memory: MemoryTold | None = None
+        self._memory: RawMemory | None = None
         self._without_count = self._shared_count = 0
         self._left_out: dict[str, int] = {}
 
@@ -232,8 +232,8 @@ class _Reading:
         ended = _ended(event)
         ended.name = name
         ended.facts = self._facts.of(name, event.args)
-        ended.pool = pool_told(event.args)
-        ended.memory = memory_told(event.args)
+        ended.pool = pool_facts(event.args)
+        ended.memory = raw_memory(event.args)
         self._keep(ended)
 
     def _keep(self, ended: _Ended) -> None:
@@ -249,7 +249,7 @@ class _Reading:
         waiting.append(ended)
 
     def _group(self, ended: _Ended) -> dict[int, list[_Ended]]:
-        """Return the waiting lists of its inference by thread, or others if that is unknown."""
+        """Return the waiting lists by thread of its inference, or others if that is unknown."""
         own = self._coming.get(ended.thread)
         if own and own[-1].start <= ended.start_us:
             return self._running[ended.thread]
@@ -354,7 +354,7 @@ class _Reading:
         self, operators: Sequence[_Ended], parent: int, *, has_index: bool
     ) -> Iterator[Event]:
         process = self._process
-        # The sort is stable: an outer one stays before those that start with it.
+        # The sort is stable: an outer span stays before inner spans with the same start.
         for index, operator in enumerate(sorted(operators, key=_START)):
             operator.id = self._new_id()
             if operator.thread not in self._named:
@@ -376,11 +376,14 @@ class _Reading:
                 pool=operator.pool,
             )
         for operator in sorted(operators, key=_END):
-            told = operator.memory
-            if told is not None and told != self._memory:
-                self._memory = told
+            memory = operator.memory
+            if memory is not None and memory != self._memory:
+                self._memory = memory
                 yield Counter(
-                    name=_MEMORY, at_ns=operator.end_ns, values=memory_values(told), process=process
+                    name=_MEMORY,
+                    at_ns=operator.end_ns,
+                    values=memory_values(memory),
+                    process=process,
                 )
 
 
@@ -395,7 +398,7 @@ def _ended(event: RawEvent) -> _Ended:
 
 
 def _hold(outer: _Ended, last: _Ended) -> _Ended | None:
-    """Make what began no earlier on its thread its children, and return the one before them.
+    """Make the events inside it its children, and return the event before them.
 
     A kernel only contains graphs: two short kernels can begin in the same microsecond.
     """
@@ -416,7 +419,7 @@ def _hold(outer: _Ended, last: _Ended) -> _Ended | None:
 
 
 def _follow(ended: _Ended, last: _Ended | None) -> None:
-    """Let it begin after `last`, which ended before it."""
+    """Move its start after the end of `last`."""
     if last is None:
         return
     ended.before = last
@@ -424,7 +427,7 @@ def _follow(ended: _Ended, last: _Ended | None) -> None:
         ended.start_ns = max(ended.start_ns, last.free_from_ns)
         return
     ended.start_ns = max(ended.start_ns, last.start_ns)
-    # There may be no room for the half microsecond that durations are extended by.
+    # Half a microsecond was added to durations, and there may be no room for it.
     last.end_ns = min(last.end_ns, ended.start_ns)
 
 

@@ -5,9 +5,9 @@ not, 1.31.1 does): a quote, a backslash or a line break in a name makes invalid 
 is read by the runtime's own layout. A file that another program saved is read as plain JSON.
 
 A profile has hundreds of thousands of events, nearly all well formed. These are decoded straight
-into records; the others take a second, slower attempt.
+into records. The others take a second, slower attempt.
 
-They are the same in each inference, so they are kept once for each kernel.
+The facts of a kernel are the same in each inference, so they are kept once for each kernel.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _AROUND = 512
 _Decode: TypeAlias = "Callable[[str, int], tuple[object, int]]"
 _Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WHOLE)]
 # A number as an event has it, usually as text.
-Told: TypeAlias = str | int | float | None
+RawNumber: TypeAlias = str | int | float | None
 
 
 class KernelTold(msgspec.Struct, gc=False):
@@ -76,9 +76,9 @@ class KernelTold(msgspec.Struct, gc=False):
     activation_size: Any = None
     output_size: Any = None
     thread_scheduling_stats: Any = None
-    mem_bytes_in_use: Told = None
-    mem_in_use_peak: Told = None
-    mem_arena_held: Told = None
+    mem_bytes_in_use: RawNumber = None
+    mem_in_use_peak: RawNumber = None
+    mem_arena_held: RawNumber = None
 
 
 class RawEvent(msgspec.Struct, gc=False):
@@ -269,7 +269,7 @@ def _is_endless(begun: list[str]) -> bool:
 
 
 def _event_in(line: bytes) -> RawEvent | None:
-    """Return the event of a whole line, or None if the line takes the slower attempt."""
+    """Return the event of a whole line, or None if the line needs the slower attempt."""
     try:
         return _decode_event(line[:-2] if line.endswith(b",\n") else line)
     except (RecursionError, ValueError):
@@ -277,23 +277,23 @@ def _event_in(line: bytes) -> RawEvent | None:
 
 
 def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
-    name, told, at = value.get("name"), value.get("args"), _interval(value)
+    name, facts, at = value.get("name"), value.get("args"), _interval(value)
     if type(name) is not str or at is None:
         return None
-    args = _kernel_told(told if isinstance(told, dict) else {})
+    args = _kernel_facts(facts if isinstance(facts, dict) else {})
     return RawEvent(
         name, at.start, at.duration, at.thread, args, value.get("cat"), value.get("pid")
     )
 
 
-def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
+def _kernel_facts(value: Mapping[str, Any]) -> KernelTold:
     """Return the facts in a JSON object. Memory figures must be numbers or texts."""
-    told = KernelTold(**{key: value[key] for key in KernelTold.__struct_fields__ if key in value})
+    facts = KernelTold(**{key: value[key] for key in KernelTold.__struct_fields__ if key in value})
     for key in ("mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held"):
-        known = getattr(told, key)
-        if isinstance(known, bool) or not isinstance(known, Told):
-            setattr(told, key, None)
-    return told
+        known = getattr(facts, key)
+        if isinstance(known, bool) or not isinstance(known, RawNumber):
+            setattr(facts, key, None)
+    return facts
 
 
 def _decoded(decode: _Decode, text: str, at: int = 0) -> tuple[object | None, int]:
@@ -311,7 +311,7 @@ def _skipped(text: str, at: int) -> int:
 
 def _own_event(text: str) -> dict[str, Any] | None:
     """Return the event in lines that the runtime wrote, whose name may be invalid JSON."""
-    # Without an end, the pattern would try every place that looks like arguments.
+    # Without an end, the pattern would try each text that looks like arguments.
     if not text.rstrip(", \r\n").endswith("}}"):
         return None
     found = _OWN_EVENT.fullmatch(text)
@@ -385,7 +385,7 @@ _OF_KERNEL = attrgetter("op_name", "provider", "node_index", "input_type_shape",
                         "output_type_shape", "parameter_size", "activation_size",
                         "output_size")  # fmt: skip
 
-MemoryTold: TypeAlias = tuple[Told, Told, Told]
+RawMemory: TypeAlias = tuple[RawNumber, RawNumber, RawNumber]
 
 
 class _Known(Struct, frozen=True):
@@ -402,29 +402,29 @@ class KernelFacts:
         self._known: dict[str, _Known] = {}
 
     def of(self, name: str, said: KernelTold) -> Mapping[str, Argument]:
-        told = _OF_KERNEL(said)
+        facts = _OF_KERNEL(said)
         known = self._known.get(name)
-        if known is None or known.told != told:
-            known = self._known[name] = _Known(told, dict(_arguments(said)))
+        if known is None or known.told != facts:
+            known = self._known[name] = _Known(facts, dict(_arguments(said)))
         return known.arguments
 
 
-def pool_told(said: KernelTold) -> Mapping[str, Argument] | None:
+def pool_facts(said: KernelTold) -> Mapping[str, Argument] | None:
     """Return how the session's thread pool ran a kernel, or None if that is unknown."""
     stats = said.thread_scheduling_stats
     return dict(_pool(stats)) if isinstance(stats, dict) else None
 
 
-def memory_told(said: KernelTold) -> MemoryTold | None:
+def raw_memory(said: KernelTold) -> RawMemory | None:
     """Return the runtime's memory figures, unconverted, or None if there are none."""
     peak = said.mem_in_use_peak
     return None if peak is None else (said.mem_bytes_in_use, peak, said.mem_arena_held)
 
 
 @lru_cache
-def memory_values(told: MemoryTold) -> Mapping[str, float]:
+def memory_values(memory: RawMemory) -> Mapping[str, float]:
     """Return the runtime's bytes of memory by kind."""
-    values = zip(("in_use_bytes", "peak_bytes", "held_bytes"), map(_number, told), strict=True)
+    values = zip(("in_use_bytes", "peak_bytes", "held_bytes"), map(_number, memory), strict=True)
     return {key: value for key, value in values if value is not None}
 
 
@@ -487,9 +487,9 @@ def _pool(stats: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
                 yield ours, value
     others = stats.get("sub_threads")
     if isinstance(others, dict):
-        told = [_other(thread) for thread in others.values() if isinstance(thread, dict)]
-        if told:
-            yield "other_threads", tuple(told)
+        texts = [_other(thread) for thread in others.values() if isinstance(thread, dict)]
+        if texts:
+            yield "other_threads", tuple(texts)
 
 
 def _other(thread: Mapping[str, Any]) -> str:

@@ -56,17 +56,17 @@ COLUMNS: Mapping[str, str] = {
     "operator_index": OPTIONAL_INT,
     "dur": INT,
     "self": INT,
-    # The innermost inference, session and label that the span ran inside, or the span itself.
+    # The innermost inference, session and label that contain the span, or the span itself.
     "inference_id": OPTIONAL_INT,
     "session": TEXT,
     "label": TEXT,
-    # The type of the error that ended it, or that ended the inference around it.
+    # The type of the error that ended it or the inference that contains it.
     "error": TEXT,
     **dict.fromkeys(TEXT_ARGUMENTS, TEXT),
     **dict.fromkeys(COUNT_ARGUMENTS, OPTIONAL_INT),
 }
 
-_TOLD = (SESSION, LABEL, ERROR, *TEXT_ARGUMENTS)
+_TEXTS = (SESSION, LABEL, ERROR, *TEXT_ARGUMENTS)
 _LARGEST = 2**63 - 1
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -99,7 +99,7 @@ class _Spans:
             name: _OptionalCounts()
             for name in ("parent_span_id", "operator_index", *COUNT_ARGUMENTS)
         }
-        self._texts: dict[str, list[str | None]] = {name: [] for name in ("cat", "name", *_TOLD)}
+        self._texts: dict[str, list[str | None]] = {name: [] for name in ("cat", "name", *_TEXTS)}
         # A name that occurs a million times is stored once.
         self._known: dict[str, str] = {}
 
@@ -116,11 +116,11 @@ class _Spans:
         counts["operator_index"].append(span.operator_index)
         texts["cat"].append(span.category.value)
         texts["name"].append(self._same(span.name))
-        told = span.arguments
-        for name in _TOLD:
-            texts[name].append(self._same(told.get(name)))
+        arguments = span.arguments
+        for name in _TEXTS:
+            texts[name].append(self._same(arguments.get(name)))
         for name in COUNT_ARGUMENTS:
-            counts[name].append(told.get(name))
+            counts[name].append(arguments.get(name))
 
     def frame(self) -> pd.DataFrame:
         import pandas as pd
@@ -172,7 +172,7 @@ def events_of(rows: pd.DataFrame) -> Iterator[Event]:
     threads = rows[["process.id", "thread.id", "thread.name"]].drop_duplicates().dropna()
     for process, thread, name in threads.itertuples(index=False):
         yield ThreadName(name=name, process=process, thread=thread)
-    told = (*_TOLD, *COUNT_ARGUMENTS)
+    names = (*_TEXTS, *COUNT_ARGUMENTS)
     values = rows.astype(object).where(rows.notna(), None)
     for cells in values.itertuples(index=False, name=None):
         row = dict(zip(values.columns, cells, strict=True))
@@ -185,14 +185,14 @@ def events_of(rows: pd.DataFrame) -> Iterator[Event]:
             thread=row["thread.id"],
             id=row["span_id"],
             parent=row["parent_span_id"],
-            # Where both are equal, what ran inside may be unknown.
+            # If both are equal, the spans inside may be unknown.
             self_ns=None if row["self"] == row["dur"] else row["self"],
             operator_index=row["operator_index"],
-            arguments={name: row[name] for name in told if row[name] is not None},
+            arguments={name: row[name] for name in names if row[name] is not None},
         )
 
 
-# -- what a span ran inside of
+# -- the outer spans of a span
 
 
 def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
@@ -200,10 +200,10 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
     parents = _rows_of(frame["parent_span_id"].fillna(0).to_numpy(np.int64), ids)
     inference = _nearest(frame, parents, Category.INFERENCE)
     session = _nearest(frame, parents, Category.SESSION)
-    told, label = frame[SESSION], frame[LABEL]
+    own, label = frame[SESSION], frame[LABEL]
     around = _taken(frame["name"], _nearest(frame, parents, Category.LABEL))
-    # A session's span may be only its creation: then its inferences name it.
-    named = told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session))
+    # A session's span may cover only its creation. Then its inferences name the session.
+    named = own.fillna(_taken(own, inference)).fillna(_taken(frame["name"], session))
     columns = {
         "inference_id": _taken(frame["span_id"].astype(OPTIONAL_INT), inference),
         SESSION: named.fillna(_only_sessions(frame)),
@@ -216,7 +216,7 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
 def _only_sessions(frame: pd.DataFrame) -> pd.Series:
     """Return for each operator the session of its process, if the process has only one.
 
-    A file does not store the parent of an operator on another thread than its session.
+    A file does not store the parent of an operator that ran on another thread than its session.
     """
     found = frame[frame["cat"] == Category.SESSION.value].set_index("process.id")["name"]
     only = found[~found.index.duplicated(keep=False)]
@@ -235,7 +235,7 @@ def _rows_of(wanted: Rows, ids: Rows) -> Rows:
 
 
 def _nearest(frame: pd.DataFrame, parents: Rows, category: Category) -> Rows:
-    """Find for each row its innermost span of a category: the row itself, or one around it.
+    """Find for each row its innermost span of a category: the row itself, or a span outside it.
 
     Each step doubles the distance, so the search ends even on a cycle in a foreign file.
     """

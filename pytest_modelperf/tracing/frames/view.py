@@ -109,7 +109,7 @@ def _caption(rows: int, hidden: int) -> str:
 
 def _column(values: pd.Series, name: str) -> Column:
     is_text = values.dtype == "string"
-    # A column is never cut to less than its title.
+    # A column is never narrower than its title.
     return Column(name, is_text=is_text, is_name=is_text, least=max(MIN_NAME, len(name)))
 
 
@@ -142,7 +142,7 @@ def _times(values: pd.Series) -> Formatter:
 
 _BY = ("session", "name")
 _TOP = 20
-# Longer lines are hard to follow, shorter ones hold no table.
+# Longer lines are hard to read, and a table does not fit into shorter ones.
 _WIDEST, _NARROWEST = 160, 60
 
 
