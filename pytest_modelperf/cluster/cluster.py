@@ -1,4 +1,4 @@
-"""A cluster as the rest of the program uses it: its machines, and the jobs and requests it runs.
+"""A cluster for the rest of the package: its machines, and the jobs and requests that it runs.
 
 Requests are sent with digests in place of models.
 """

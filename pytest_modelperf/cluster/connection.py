@@ -131,8 +131,8 @@ def _local_workers(count: int) -> Iterator[Any]:
 def _client(
     scheduler: dict[str, object], place: ClusterPlace, timeout_s: float | None
 ) -> Iterator[Any]:
-    # Made without __init__ to close it here if it cannot connect: the garbage collector would close
-    # it without its loop.
+    # Made without __init__, to close it here if it cannot connect. The garbage collector would
+    # close it without its loop.
     client = distributed.Client.__new__(distributed.Client)
     try:
         with warnings.catch_warnings():
@@ -151,7 +151,7 @@ def _client(
 
 def no_scheduler(place: str, error: Exception) -> ClusterError:
     """Make the error for a place where no scheduler answers."""
-    # Dask raises one error for many tries. The first in the chain has their common cause.
+    # Dask raises one error for many tries. The first error in the chain has the common cause.
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -181,9 +181,9 @@ def require_our_python(theirs: str, place: ClusterPlace) -> None:
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     found = ".".join(theirs.split(".")[:2])
     if found != ours:
-        where = printable(str(place.address or place.scheduler_file))
+        shown = printable(str(place.address or place.scheduler_file))
         raise ClusterError(
-            f"the scheduler at {where} runs Python {printable(found)}, and this is Python {ours}: "
+            f"the scheduler at {shown} runs Python {printable(found)}, and this is Python {ours}: "
             "start it with the same version, as in a virtual environment of its own."
         )
 
@@ -269,9 +269,9 @@ async def _serve(
     scheduler: str, tags: Sequence[str], host: str, on_start: Callable[[str], None]
 ) -> bool:
     loop = asyncio.get_running_loop()
-    is_told = asyncio.Event()
+    is_signalled = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, is_told.set)
+        loop.add_signal_handler(number, is_signalled.set)
     with none_set():
         nanny = Nanny(
             scheduler,
@@ -290,9 +290,9 @@ async def _serve(
         await nanny.close(timeout=_CLOSE_S)
         raise no_scheduler(scheduler, error) from error
     on_start(str(nanny.worker_address))
-    ends = [asyncio.ensure_future(nanny.finished()), asyncio.ensure_future(is_told.wait())]
+    ends = [asyncio.ensure_future(nanny.finished()), asyncio.ensure_future(is_signalled.wait())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         end.cancel()
     await nanny.close(timeout=_CLOSE_S)
-    return is_told.is_set()
+    return is_signalled.is_set()

@@ -124,7 +124,7 @@ def require_equal_versions(
             )
 
 
-# -- one line on where the jobs of a cluster stand
+# -- one line on the progress of the jobs of a cluster
 
 
 _MOST_SHOWN = 3
@@ -140,13 +140,13 @@ def status_line(status: ClusterStatus, width: int) -> str:
     """
     counts = f"{status.ended} ended, {len(status.running)} running, {status.waiting} waiting"
     places = [f"{printable(job.name)} on {printable(job.machine.host)}" for job in status.running]
-    where = shorten_list(places, _MOST_SHOWN)
-    line = f"{counts}: {where}" if where else counts
+    running = shorten_list(places, _MOST_SHOWN)
+    line = f"{counts}: {running}" if running else counts
     if len(status.running) == 1 and not status.ended + status.waiting:
         progress = status.running[0].progress
-        left = width - len(where) - len(_BETWEEN)
+        left = width - len(running) - len(_BETWEEN)
         if progress is not None and left >= _LEAST_PROGRESS:
-            return f"{where}{_BETWEEN}{progress_line(progress, left)}"
+            return f"{running}{_BETWEEN}{progress_line(progress, left)}"
     return line if len(line) <= width else counts[:width]
 
 
@@ -162,7 +162,7 @@ class _Need(Struct, frozen=True):
 
 
 class _Queue(Struct):
-    """The jobs that the same machines may run: those that wait, and the number let go."""
+    """The jobs that the same machines may run: the waiting ones, and the number released."""
 
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
     running: int = 0
@@ -170,7 +170,7 @@ class _Queue(Struct):
 
 
 class JobTurns:
-    """The queues that let jobs go in order, one for each machine that may run them.
+    """The queues that release jobs in order, one for each set of machines that may run them.
 
     One more job waits at each machine, so that the machine is not idle while messages travel. Near
     the end there are no such extra jobs, so that no job waits behind another while a machine is
@@ -184,7 +184,7 @@ class JobTurns:
         self._queues: dict[_Need, _Queue] = {}
 
     def set_machines(self, machines: Sequence[Machine]) -> None:
-        """Update the machines after some have joined or left, and let jobs go."""
+        """Update the machines after some have joined or left, and release jobs."""
         self._machines = machines
         for need in self._queues:
             self._let_go(need)

@@ -177,7 +177,7 @@ def _size_of(entry: Path) -> int:
 
 @contextlib.contextmanager
 def _held(file: Path, *, is_shared: bool) -> Iterator[bool]:
-    """Lock a file, and yield False if another process has it, or if it is gone or replaced."""
+    """Lock a file. Yield False if another process has locked, removed or replaced it."""
     try:
         descriptor = FILES.open(file, os.O_RDWR)
     except OSError:
@@ -218,10 +218,10 @@ def read_content(source: ModelSource) -> ModelContent:
         raise UsageError(
             f"{printable(file.name)} is not a file, and a cluster needs files: save it."
         )
-    beside = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
+    external = [SentFile(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
     graph = SentFile(file.path.name, file.size_bytes)
     # Links are not resolved, because the external data is next to the link.
-    return ModelContent(str(file.path.absolute()), file.sha256(), (graph, *beside))
+    return ModelContent(str(file.path.absolute()), file.sha256(), (graph, *external))
 
 
 def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:

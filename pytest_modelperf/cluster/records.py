@@ -52,7 +52,7 @@ def fitting_machines(
 
 
 class NeededSoftware(Struct, frozen=True, kw_only=True):
-    """The software that machines with one of these sets of names need: an engine, and hook modules.
+    """The engine and the hook modules that the machines with one of these sets of names need.
 
     The versions of the engine and of this package must be those of the client.
     """
@@ -178,7 +178,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 class Message(Struct, frozen=True, kw_only=True):
     """A message from a worker about a job that it is running.
 
-    `needs` is the digest of a model that it waits for. A message with neither that nor progress
+    `needs` is the digest of a model that it waits for. A message without `needs` and `progress`
     means that the job has begun.
     """
 

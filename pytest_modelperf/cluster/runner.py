@@ -55,7 +55,7 @@ from pytest_modelperf.text.words import shorten_list
 
 # A job runs on a second machine if the first is lost, but not on a third.
 _MOST_LOSSES = 2
-# A machine may also be lost while a job waits there, which is not the fault of the job.
+# A machine may also be lost while a job only waits there, and the job is not the cause.
 _MOST_TRIES = 6
 # How often a machine that joined is asked for its description.
 _MOST_ASKED = 3
@@ -168,9 +168,9 @@ class Runner:
     async def _hear_scheduler(self) -> None:
         """Wait until the scheduler reports new machines to this client.
 
-        It never reports those that joined before. Subscriptions reach it in the order in which they
-        were made, and it does not confirm them. So when an event of our own comes back, all of them
-        are active. After two seconds without one, the wait ends.
+        It never reports machines that joined before. It receives subscriptions in order, without
+        confirming them. So when an event of our own comes back, all of them are active. After two
+        seconds without one, the wait ends.
         """
         is_heard, own = asyncio.Event(), f"{self._topic}-heard"
         self._client.subscribe_topic(own, lambda _: is_heard.set())
@@ -206,8 +206,8 @@ class Runner:
         self._turns.end(ClusterError("the cluster was closed."))
         for topic in (_SCHEDULER_TOPIC, self._topic):
             self._client.unsubscribe_topic(topic)
-        for beside in self._background:
-            beside.cancel()
+        for task in self._background:
+            task.cancel()
 
     async def carry_out(self, job: Job) -> str:
         """Run a job and return its text, or raise MeasureError if its machines are lost."""
@@ -219,7 +219,7 @@ class Runner:
         finally:
             self._jobs.discard(task)
             self._ended += 1
-            self._tell()
+            self._report_status()
 
     async def _carry_out(self, job: Job) -> str:
         lost: list[str] = []
@@ -296,10 +296,10 @@ class Runner:
             future.release()
         if answer.text is not None:
             return answer.text
-        told = error_of(answer)
-        if isinstance(told, EngineError | EngineOptionError) and running.address in self._known:
-            raise _RefusedError(running.address, told)
-        raise told
+        failure = error_of(answer)
+        if isinstance(failure, EngineError | EngineOptionError) and running.address in self._known:
+            raise _RefusedError(running.address, failure)
+        raise failure
 
     def _allowed(self, job: Job, lost: Sequence[str]) -> list[str]:
         """Return the addresses where a job may run.
@@ -320,13 +320,13 @@ class Runner:
             # Dask cannot stop a thread, so the job ends itself when it next reports progress.
             await self._sender.ask(address, "modelperf_cancel", key=key)
 
-    # -- what is heard
+    # -- messages from machines and the scheduler
 
     def _on_message(self, event: tuple[float, str]) -> None:
         message = from_text(event[1], Message)
         running = self._running.get(message.key)
         if running is None:
-            # It began before the message that it is cancelled arrived.
+            # It began before it received the message that cancels it.
             self._begin(self._sender.ask(message.address, "modelperf_cancel", key=message.key))
             return
         running.address = message.address
@@ -335,47 +335,47 @@ class Runner:
             self._begin(self._sender.send(model, message.address, message.key))
         elif message.progress is not None:
             running.progress = message.progress
-        self._tell()
+        self._report_status()
 
     def _on_scheduler_event(self, event: tuple[float, Any]) -> None:
-        told = event[1]
-        action = told.get("action") if isinstance(told, dict) else None
+        news = event[1]
+        action = news.get("action") if isinstance(news, dict) else None
         if action == "add-worker":
-            self._left.discard(told["worker"])
-            self._begin(self._find_machines([told["worker"]]))
-        elif action == "remove-worker" and "worker" in told:
-            self._left.add(told["worker"])
-            self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
+            self._left.discard(news["worker"])
+            self._begin(self._find_machines([news["worker"]]))
+        elif action == "remove-worker" and "worker" in news:
+            self._left.add(news["worker"])
+            self._forget_machine(news["worker"], has_left=bool(news.get("expected")))
 
     async def _find_machines(self, addresses: list[str] | None, tries: int = _MOST_ASKED) -> None:
         loop = asyncio.get_running_loop()
-        told = loop.call_later(_QUIET_S, self._warn, _SILENT.format(printable(self._cluster)))
+        warning = loop.call_later(_QUIET_S, self._warn, _SILENT.format(printable(self._cluster)))
         try:
             answers = await self._client.run(describe_station, workers=addresses, on_error="return")
         finally:
-            told.cancel()
+            warning.cancel()
         # A busy network may lose an answer, so ask that machine again.
         silent = [each for each, answer in answers.items() if isinstance(answer, OSError)]
         for address in silent if tries > 1 else ():
             self._begin(self._find_machines([address], tries - 1))
         for machine in read_machines(answers):
-            # There are demands only when machines join later, not when all are asked at the start.
+            # At the start there are no demands yet, so this concerns only machines that join later.
             for demand in self._demands:
                 await self._require(demand, [machine])
             if machine.address not in self._left:
                 self._machines[machine.address] = self._known[machine.address] = machine
         self._turns.set_machines(self.machines)
-        self._tell()
+        self._report_status()
 
     def _forget_machine(self, address: str, *, has_left: bool = False) -> None:
-        """Forget a lost machine. Dask ends its jobs, unless it has left in order."""
+        """Forget a lost machine. Dask ends its jobs, unless the machine was closed properly."""
         self._machines.pop(address, None)
         for running in self._running.values():
             # A job that has not begun may have reached Dask after the machine was gone.
             if has_left or running.address != address:
                 self._free_if_stranded(running)
         self._turns.set_machines(self.machines)
-        self._tell()
+        self._report_status()
 
     def _free_if_stranded(self, running: _Running) -> None:
         """Take back a job that Dask would keep until a machine with the same address joins."""
@@ -395,7 +395,7 @@ class Runner:
         except ClusterError as error:
             self._warn(f"a machine that joined gets no jobs: {error} Then start its worker again.")
 
-    # -- what is told
+    # -- what is reported
 
     def _warn(self, text: str) -> None:
         """Warn the user once per text, because a crashing worker joins again and again."""
@@ -414,7 +414,7 @@ class Runner:
             self._turns.end(error)
         return error
 
-    def _tell(self) -> None:
+    def _report_status(self) -> None:
         self._on_change(self.status)
 
     def _describe_lack(self, names: Sequence[str]) -> ModelPerfError:
@@ -439,9 +439,9 @@ class Runner:
 
     def _describe_loss(self, job: Job, lost: Sequence[str]) -> str:
         labels = " and then ".join(map(self._label_of, lost))
-        where = labels or "each machine that it waited on"
+        names = labels or "each machine that it waited on"
         return (
-            f"{printable(job.name)} was not measured: {where} was lost while it ran. A model that "
+            f"{printable(job.name)} was not measured: {names} was lost while it ran. A model that "
             "takes all memory of a machine can do that; look at the log of the Dask worker there."
         )
 
@@ -450,8 +450,8 @@ def task_of(order: JobOrder) -> tuple[Callable[..., Any], str, dict[str, str]]:
     """Return the function that Dask runs on a machine, and its arguments.
 
     The scheduler reads the tasks that pass through it, and may lack this package, so a task must
-    not refer to it. It must not contain code either, because code of another version of Python can
-    crash a machine.
+    not refer to this package. A task must not contain code, because code of another version of
+    Python can crash a machine.
     """
     module = run_job.__module__
     return eval, f"__import__({module!r}, fromlist=['']).run_job(order)", {"order": to_text(order)}
@@ -463,6 +463,6 @@ async def _answer_of(future: Any) -> str:  # noqa: ANN401  # a Dask future
 
 
 async def _unless_gone(coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
-    """Await a coroutine whose receiver may be gone. The jobs learn of that themselves."""
+    """Await a coroutine, and ignore that its receiver is gone, because the jobs notice that."""
     with suppress(OSError):
         await coroutine

@@ -91,7 +91,7 @@ class _Arrival(Struct):
 
 
 class Station:
-    """The state of this package in a Dask worker: its machine, its models, and arriving ones."""
+    """The state of this package in a Dask worker: its machine, and stored and arriving models."""
 
     def __init__(self, worker: Any, machine: Machine, cache: ModelCache) -> None:  # noqa: ANN401  # a Dask worker, which has no types
         self.machine = machine
@@ -130,7 +130,7 @@ class Station:
 
     @contextmanager
     def having(self, content: ModelContent, key: str, topic: str) -> Iterator[Path]:
-        """Yield the path of a model on this machine: the client's own path, or one in the cache."""
+        """Yield the path of a model on this machine, either the client's own or in the cache."""
         path = Path(content.path)
         if has_content(path, content):
             yield path
@@ -227,7 +227,7 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
         )
     facts = describe_machine()
     machine = Machine(
-        # Behind a router, its public address differs from the one where it listens.
+        # Behind a router, its public address differs from the one that it listens at.
         address=worker.contact_address or worker.address,
         host=platform.node() or worker.address,
         key=facts.key,
@@ -268,12 +268,12 @@ class _Cancelled(Exception):  # noqa: N818  # not an error: the client no longer
 
 def run_job(order: str) -> str:
     """Run an order and return the answer, both as JSON. Errors are returned as answers too."""
-    told = from_text(order, JobOrder)
+    job = from_text(order, JobOrder)
     station = station_of(get_worker())
     if station is None:
         return _failed(ClusterError("a Dask worker without our preload module was given a job."))
     try:
-        return to_text(JobAnswer(text=_carry_out(told, station)))
+        return to_text(JobAnswer(text=_carry_out(job, station)))
     except ModelPerfError as error:
         return _failed(error)
     except _Cancelled:
@@ -283,7 +283,7 @@ def run_job(order: str) -> str:
             MeasureError(f"a fault on {station.machine.label}:\n{traceback.format_exc()}")
         )
     finally:
-        station.forget(told.key)
+        station.forget(job.key)
 
 
 def name_of_work(work: Work) -> str:
@@ -348,8 +348,8 @@ def _failed(error: ModelPerfError) -> str:
 
 def error_of(answer: JobAnswer) -> ModelPerfError:
     """Return the error in an answer, with the class that it had on the machine."""
-    told = answer.remedy
-    remedy = None if told is None else Remedy(told.text, dims=told.dims, **told.values)
+    given = answer.remedy
+    remedy = None if given is None else Remedy(given.text, dims=given.dims, **given.values)
     error = _KINDS.get(answer.error, MeasureError)(answer.message, remedy)
     error.details = answer.details
     return error

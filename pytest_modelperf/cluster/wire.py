@@ -38,8 +38,8 @@ def from_text(text: str, kind: type[T]) -> T:
         return msgspec.convert(json.loads(text), type=kind, str_keys=True, dec_hook=_from_plain)
     except msgspec.ValidationError as error:
         misfit = describe_misfit(str(error))
-        where = f", {misfit.place}" if misfit.place else ""
-        raise _unreadable(kind, f"{where}: {misfit.problem}") from error
+        place = f", {misfit.place}" if misfit.place else ""
+        raise _unreadable(kind, f"{place}: {misfit.problem}") from error
     except RecursionError as error:
         raise _unreadable(kind, ": it nests too deep") from error
     # The text is not JSON, or a key in it has half of a surrogate pair.
