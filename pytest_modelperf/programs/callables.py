@@ -1,6 +1,6 @@
 """Compare two callables, or one and an ONNX model, which run in turn in this process.
 
-State that a callable has loaded stays, so a round is a warm-up and a timed block, without a fresh
+A callable keeps its loaded state, so a round is a warm-up and a timed block, without a fresh
 state.
 """
 

@@ -1,4 +1,4 @@
-"""Find what changed of all that a program read since it was recorded, without a run."""
+"""Find the changes in what a program read since it was recorded, without a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_modelperf.text.escaping import printable
 # The home folder in the stored path of a model.
 HOME = "~"
 _PIECE_BYTES = 1 << 20
-# Only files up to this size are read whole, because only text files need a look at their line ends.
+# Larger files are not read whole, because only text files are checked for converted line ends.
 _MAX_TEXT_BYTES = 16 << 20
 
 

@@ -249,7 +249,7 @@ def _with_reason(metric: Metric, reasons: Sequence[str]) -> Metric:
 def _time(
     asked: ProgramCheck, sides: BothSides, seen: _Seen, first: OpenSides, stack: ExitStack
 ) -> _Timed:
-    """Time both sides round by round, from the stations that were already started on."""
+    """Time both sides round by round, beginning with the stations that were already started."""
     number = 0
     causes = _Causes()
 
@@ -305,7 +305,7 @@ def _output_metrics(asked: ProgramCheck, first: OpenSides) -> Iterator[Metric]:
 
 
 def _unjudged_start(first: OpenSides) -> Metric:
-    """Return the time until the call, which one round is too little to judge by."""
+    """Return the time until the call, not judged because one round is not enough."""
     old, new = (reached.start_ns / _NS_PER_MS for reached in first.reached)
     return Metric("start_ms", old, new, Verdict.PASSED, gated=False)
 

@@ -88,7 +88,7 @@ def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
 
 
 def uncommitted(seen: ProgramSources, top: Path) -> tuple[str, ...]:
-    """Return the files that the program read and that no commit holds, but not ignored ones."""
+    """Return the files that the program read and no commit has, without ignored ones."""
     changed = _listed(top, "diff", "--name-only", "--no-renames", "-z", "HEAD")
     untracked = _listed(top, "ls-files", "--others", "--exclude-standard", "-z")
     found = {*changed, *untracked}
@@ -130,7 +130,7 @@ def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
 def _is_in_history(commit: str, top: Path) -> bool:
     if not _FULL_ID.fullmatch(commit):
         return False
-    # For a commit that does not exist git fails, and it counts as not contained, too.
+    # If the commit does not exist, git fails. Then the commit is not contained either.
     return ask_git(top, "merge-base", "--is-ancestor", commit, "HEAD").code == 0
 
 
@@ -149,8 +149,8 @@ def _commits_of_file(file: Path, top: Path) -> tuple[str, ...]:
 def _differing(commit: str, seen: ProgramSources, top: Path) -> tuple[str, ...]:
     """Return the files that differ between a commit and what the program read.
 
-    If a commit has none of the files, it is not one of this program, and all files differ. The list
-    may end early, because the first few are enough.
+    If a commit has none of the files, it does not have this program, so all files differ. The list
+    may end early, because the first few files are enough.
     """
     blobs = _blobs(commit, top)
     known = {place: blobs[place] for place in seen.files if place in blobs}

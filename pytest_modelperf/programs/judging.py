@@ -1,8 +1,8 @@
 """Judge the rounds of a program by all that changed, without sessions that do the same work.
 
 The rest of a program and each session with different work are parts in the sense of `stats.parts`:
-how much longer all of them take is divided by the time of the whole call. The time of the whole
-call is judged as well, and decides if it contradicts the parts.
+the sum of their differences is divided by the time of the whole call. The time of the whole call is
+judged as well, and decides if it contradicts the parts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pytest_modelperf.stats.processes import FEWEST_PAIRS, judge_processes
 from pytest_modelperf.stats.records import PartTurns, Turns, spread_of_round
 
 REST = "rest of the program"
-# Code that runs on a processor for this share of its time does not wait for anything else.
+# Code that runs on a processor for this share of its time only computes.
 _CPU_BOUND = 0.9
 
 
@@ -131,7 +131,7 @@ def _session_ns(turn: Turn, name: str | None) -> int:
 
 
 def _running_session_ns(turn: Turn, name: str | None) -> int | None:
-    """Return the time of a session less its share of the waits, in proportion to its time."""
+    """Return the time of a session without its share of the waits, in proportion to its time."""
     if turn.waited_ns is None or turn.rest_waited_ns is None:
         return None
     ns, whole_ns = _session_ns(turn, name), sum(each.ns for each in turn.sessions.values())

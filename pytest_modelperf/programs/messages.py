@@ -87,7 +87,7 @@ class Reached(Struct, frozen=True, kw_only=True):
 
     `source` is the file that defines the function, as this side imported it. `start_ns` is the time
     from the start of the process to the call. `of_worktree` are files of the work tree that the
-    side of an older commit has read, although it should read its own.
+    side of an older commit has read in place of its own.
     """
 
     source: str | None

@@ -15,8 +15,8 @@ from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.programs.messages import CallProfile, Reached, Turn
 
 _NS_PER_S = 1_000_000_000
-# The time of one side's calls before the other side's turn. It is this long because a message takes
-# as long as a call of 0.1 ms.
+# The time of one side's calls before the other side's turn. A message takes as long as a call of
+# 0.1 ms, so a turn is much longer.
 _ORDER_NS = 20_000_000
 # Times differ more between processes than within one, so the calls of a round take only this share
 # of the time of its start, within the limits below.
@@ -84,8 +84,8 @@ def take_rounds(
 ) -> tuple[ProgramRound, ...]:
     """Take rounds until they are enough or the time is over.
 
-    After each round `look` returns whether the rounds are enough. It gets the rounds, the pair,
-    which is still open, and whether this was the last round in any case.
+    After each round `look` returns whether the rounds are enough. It gets the rounds, the open
+    pair, and whether no other round can follow.
     """
     order = random.Random(0)  # noqa: S311  # an order, not a secret
     begun = clock()
@@ -112,7 +112,7 @@ def _is_over(lengths: Sequence[int], spent_ns: int, pace: Pace) -> bool:
 
 
 def _take_round(pair: OpenPair, started_ns: int, order: random.Random) -> ProgramRound:
-    """Take the turns of one round. Which side is first is drawn for each turn."""
+    """Take the turns of one round. The first side of each turn is random."""
     sides = (pair.before, pair.after)
     probes = [_call(sides, side, _PROBES, _SLOW_NS) for side in (0, 1)]
     one_ns = max(min(turn.wall_ns for turn in found) for found in probes)

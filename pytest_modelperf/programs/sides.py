@@ -138,8 +138,8 @@ class SideStation:
         """Time up to `count` calls, at least one.
 
         No call begins after `max_ns`. Then the process is paused until the next order, because
-        threads of a session that wait for work spin for a while, and would take a processor from
-        the other side.
+        waiting threads of a session spin for a while, and would take a processor from the other
+        side.
         """
         timed = self._ask(messages.TimeCalls(count, max_ns), messages.TimedTurns)
         self._tree.pause()
@@ -204,7 +204,7 @@ class SideStation:
         """End the process and all processes that it started, and remove its temporary files."""
         self._tree.kill()
         self._process.wait()
-        # Closing would flush an order that was not sent into a pipe without a reader.
+        # Closing would flush an unsent order into a pipe without a reader.
         with suppress(OSError):
             _stream(self._process.stdin).close()
         _stream(self._process.stdout).close()
@@ -223,7 +223,7 @@ class SideStation:
 
     def _receive(self, kind: type[_Kind]) -> _Kind:
         answer = messages.read_message(_stream(self._process.stdout), messages.ANSWERS)
-        side, where = self.place.side, self._where
+        side, described = self.place.side, self._description
         test = self.place.test
         if isinstance(answer, kind):
             return answer
@@ -231,12 +231,12 @@ class SideStation:
             case None:
                 raise self._died()
             case messages.IsMissing(reason=reason):
-                raise TestMissingError(f"{test} does not exist {where}: {reason}", side)
+                raise TestMissingError(f"{test} does not exist {described}: {reason}", side)
             case messages.NotReached(reason=reason):
-                raise self._error(f"{test} did not reach modelperf.check {where}: {reason}")
+                raise self._error(f"{test} did not reach modelperf.check {described}: {reason}")
             case messages.Failed(reason=reason):
-                raise self._error(f"{test} failed {where}:\n{reason}")
-        raise self._error(f"{test} {where}: the station sent an unexpected answer")
+                raise self._error(f"{test} failed {described}:\n{reason}")
+        raise self._error(f"{test} {described}: the station sent an unexpected answer")
 
     def _died(self) -> MeasureError:
         self._process.wait()
@@ -244,11 +244,11 @@ class SideStation:
         shown = f". Its last output:\n{text}" if text else ""
         code = self._process.returncode
         return self._error(
-            f"the process of {self.place.test} {self._where} ended with {code}{shown}"
+            f"the process of {self.place.test} {self._description} ended with {code}{shown}"
         )
 
     @property
-    def _where(self) -> str:
+    def _description(self) -> str:
         return _OLDER if self.place.side == "before" else self.place.at
 
     def _error(self, message: str) -> MeasureError:

@@ -37,7 +37,7 @@ _PACKAGES = frozenset({"site-packages", "dist-packages"})
 class SideTree:
     """The tree of a side, and the work tree that it replaces.
 
-    Paths below an environment belong to neither, even if the environment is in the work tree.
+    Paths in an environment belong to no tree, even if the environment is in the work tree.
     """
 
     def __init__(self, tree: str, worktree: str, prefixes: Iterable[str] | None = None) -> None:
@@ -79,7 +79,7 @@ class SideTree:
         if place is not None or is_temporary or _PACKAGES & set(PurePath(real).parts):
             return place
         home = os.path.expanduser(HOME)  # noqa: PTH111  # a user may have none
-        # The links of a cache may lead to another file tomorrow.
+        # A link in a cache may point to another file later.
         plain = os.path.abspath(path)  # noqa: PTH100  # the same
         if home != HOME and _is_below(plain, home):
             plain = f"{HOME}/{os.path.relpath(plain, home)}"
@@ -138,7 +138,7 @@ def _is_below(path: str, top: str) -> bool:
 # -- the Python of the older side
 
 
-# The station imports this package from where this process has it.
+# The station imports this package from the same folder as this process.
 _THIS = "pytest-modelperf"
 _ENGINE = "onnxruntime"
 _DIRECT_URL = "direct_url.json"
@@ -232,7 +232,7 @@ def _name_of(requirement: str) -> str:
     return name
 
 
-# -- files in the tree of a commit that its checkout does not bring
+# -- adding files to the tree of a commit that its checkout lacks
 
 
 _MOST_NAMED = 3
@@ -301,7 +301,7 @@ def _link(source: Path, target: Path, place: str) -> None:
 
 
 def _is_ours(source: Path, target: Path) -> bool:
-    """Whether an earlier run made the file, as a link or as a copy, which is untracked there."""
+    """Whether an earlier run made the file, as a link or as an untracked copy."""
     if target.is_symlink():
         return True
     found = ask_git(target.parent, "ls-files", "--error-unmatch", "--", target.name)

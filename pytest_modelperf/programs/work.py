@@ -150,8 +150,7 @@ def _pair_sessions(
                 partner[place] = match
                 old.remove(match)
                 new.remove(session)
-    # The first session that is left is taken for the successor of the first one left on the other
-    # side.
+    # The first remaining sessions of both sides are assumed to correspond.
     for place in range(len(after)):
         if place not in partner and old:
             partner[place] = old.pop(0)

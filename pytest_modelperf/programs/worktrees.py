@@ -240,7 +240,7 @@ def _trees_in(place: Path) -> list[Path]:
 
 
 def _used(tree: Path) -> float:
-    """Return the time of the last use, or 0 for a tree without a note, which no process uses."""
+    """Return the time of the last use, or 0 for an unused tree, which has no note."""
     try:
         return _note_of(tree).stat().st_mtime
     except FileNotFoundError:
@@ -265,7 +265,7 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _locked(place: Path, on_wait: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Hold the lock of a repository's trees, which one process at a time makes or removes."""
+    """Hold the lock of a repository's trees, so that one process at a time changes them."""
     hangs = MeasureError(
         f"another process checks out commits in {_shown(place)} for more than "
         f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."

@@ -230,7 +230,7 @@ def _is_array(value: Any) -> bool:  # noqa: ANN401
 
 
 def _has_fields(value: object) -> bool:
-    """Whether this is an object that compares by identity, so that no copy of it is equal."""
+    """Whether this object compares by identity, so that a copy is never equal."""
     return type(value).__eq__ is object.__eq__ and hasattr(value, "__dict__")
 
 

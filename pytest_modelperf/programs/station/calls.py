@@ -43,7 +43,7 @@ class CallSpan(NamedTuple):
 
 
 class ProcessorWait:
-    """The time that the thread which made it has waited for a processor, if that is known."""
+    """The time that its thread has waited for a processor, if that is known."""
 
     def __init__(self) -> None:
         self._file: int | None = None

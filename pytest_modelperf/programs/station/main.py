@@ -35,7 +35,7 @@ def main() -> None:
     _set_import_paths(begin, tree)
     reads = Reads(tree, place.scratch)
     reads.begin()
-    # A station may be paused, and has to end with its parent even then.
+    # Even a paused station has to end with its parent.
     OWN_PROCESS.settle()
     if place.cores is not None:
         OWN_PROCESS.use_processors(place.cores)
@@ -117,7 +117,7 @@ def run_test(test: ServedTest, tree: SideTree) -> None:
 
 
 class StationHooks:
-    """The plugin of a station: it keeps one test, and reports why that did not reach the call."""
+    """The plugin of a station, which keeps one test and reports if it did not reach the call."""
 
     def __init__(self, test: ServedTest) -> None:
         self._test = test
@@ -127,7 +127,7 @@ class StationHooks:
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
-        """Keep the one test: a name without parameters would select all of its parameter sets."""
+        """Keep one test: a name without parameters would select all of its parameter sets."""
         wanted = self._test.place.test.partition("::")[2]
         named = [item for item in items if name_in_file(item) == wanted]
         if items and not named and not self.collect_failure:

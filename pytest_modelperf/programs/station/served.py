@@ -60,7 +60,7 @@ class Reads:
         return dict(sorted(found.items()))
 
     def of_worktree(self) -> tuple[str, ...]:
-        """Return the files of the work tree that were read although this is the other side."""
+        """Return the files of the work tree that this side of another commit has read."""
         if not self._tree.is_other:
             return ()
         places = ((path, self._tree.place_in_worktree(path)) for path in self._all())
@@ -80,7 +80,7 @@ class Reads:
         return is_scratch or bool(_OTHERS & set(PurePath(place).parts))
 
 
-# Compares a result of the side before with one of now. True or None means that they are equal.
+# Compares results of the side before and the side now. True and None mean that they are equal.
 OutputsEqual: TypeAlias = Callable[[Any, Any], object]
 
 
@@ -99,7 +99,7 @@ class Pipe(Struct, frozen=True):
 
 
 class Server(Struct, frozen=True):
-    """The server of orders for one function, in the thread of its test, which makes it."""
+    """The server of orders for one function. It runs in the thread of the test that made it."""
 
     pipe: Pipe
     callee: Callee
