@@ -22,19 +22,19 @@ _TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
 _FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
 
-def keep(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
+def keep(value: object, place: str) -> object:  # noqa: ARG001  # like all parsers
     """Return the value unchanged: text needs no parsing."""
     return value
 
 
-def parse_flag(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
+def parse_flag(value: object, place: str) -> object:  # noqa: ARG001  # like all parsers
     word = value.strip().lower() if isinstance(value, str) else None
     if word in _TRUE:
         return True
     return False if word in _FALSE else value
 
 
-def parse_number(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
+def parse_number(value: object, place: str) -> object:  # noqa: ARG001  # like all parsers
     if not isinstance(value, str):
         return value
     try:
@@ -43,7 +43,7 @@ def parse_number(value: object, place: str) -> object:  # noqa: ARG001  # as all
         return value
 
 
-def parse_numbers(value: object, place: str) -> object:  # noqa: ARG001  # as all parsers
+def parse_numbers(value: object, place: str) -> object:  # noqa: ARG001  # like all parsers
     """Parse whole numbers that are separated by commas."""
     if not isinstance(value, str):
         return value

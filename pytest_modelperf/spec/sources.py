@@ -131,7 +131,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
     def spec_for(self, path: str) -> CaseSpec | None:
         """Return the spec in the table of the model at this path.
 
-        The path is relative to the root, with slashes. A table with exactly this path wins over
+        The path is relative to the root, with slashes. A table with exactly this path overrides
         globs. Two matching globs are a UsageError.
         """
         own = self.models.own(path)
@@ -148,7 +148,7 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
         return next(iter(found.values()), None)
 
     def for_model(self, spec: CaseSpec) -> RunSettings:
-        """Apply the spec of a model to the settings. Only typed settings win over it."""
+        """Apply the spec of a model to the settings. Only typed settings override it."""
         engine, options = self.engine_for(spec)
         given: dict[str, Any] = {
             each.field: value
@@ -186,7 +186,7 @@ _ENGINES_BEFORE = (run.BASELINE_PYTHON, run.BASELINE_REQUIREMENT, run.JUDGE_UPGR
 
 
 def with_one_engine_before(settings: RunSettings) -> RunSettings:
-    """Keep only one setting for the engine of the baseline. Typed ones win over files.
+    """Keep one setting for the engine of the baseline. Typed settings override those in files.
 
     Raise UsageError if several remain.
     """
@@ -208,7 +208,7 @@ def with_one_engine_before(settings: RunSettings) -> RunSettings:
 def check_together(settings: RunSettings) -> None:
     """Raise UsageError for a setting that has no effect together with another one.
 
-    A typed setting wins over one in a file, which is then ignored.
+    A typed setting overrides one in a file, which is then ignored.
     """
     if settings.static_only:
         idle = (*_ENGINES_BEFORE, run.GATEWAY, run.TRACE, run.CLUSTER)
