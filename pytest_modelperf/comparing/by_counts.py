@@ -1,7 +1,7 @@
 """Compare two profiles by exact figures: counts, sizes and providers, with the graph's changes.
 
-The size of a file is exact. But the names, notes and versions that exporters write
-differ by some KB, so the size may grow by a little, unless a tolerance names it.
+The size of a file is exact. But the names, notes and versions that exporters write differ by some
+KB, so the size may grow by a little, unless a tolerance names it.
 
 Static figures are exact. An increase of a gated figure beyond its tolerance, which is 0 by default,
 is a regression, and such a decrease is an improvement. A figure that is only a lower bound on
@@ -114,7 +114,7 @@ def uncounted_providers(before: CaseProfile, after: CaseProfile) -> tuple[str, .
 
 
 def _several(before: CaseProfile, after: CaseProfile) -> tuple[str, ...] | None:
-    """Return the providers of the side that has more of them, or None if both have one."""
+    """Return the providers of the side that has more, or None if both have only one."""
     listed = [side.measured.engine.providers for side in (before, after) if side.measured]
     longest = max(listed, key=len, default=())
     return longest if len(longest) > 1 else None

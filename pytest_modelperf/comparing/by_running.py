@@ -201,7 +201,7 @@ def compare_outputs_of(  # noqa: PLR0913, PLR0917  # the sides, what to run, how
 def with_outputs(
     case: CaseComparison, found: ComparedOutputs, *, is_judged: bool
 ) -> CaseComparison:
-    """Return the case with what the outputs show, which decides only if it `is_judged`."""
+    """Return the case with the result for the outputs, which decides only if it `is_judged`."""
     return replace(
         case,
         metrics=(*case.metrics, *([found.metric] if is_judged else ())),

@@ -184,7 +184,7 @@ class FirstDifference(Struct, frozen=True, kw_only=True):
     """Where the outputs of two models begin to differ by more than `allowed`.
 
     `output` is the output that was followed back to `tensor`. `inputs` are the compared tensors
-    that the node of `tensor` reads, none of which differs by more than `allowed`. `others` are
+    that the node of `tensor` reads. They differ by at most `allowed`. `others` are
     earlier nodes that may cause the difference as well, because their tensors could not be
     compared. With `is_fused` the difference disappears if `tensor` is made an output, which breaks
     the fusions around it. The `readers` are then the layers that read it. `runs` is how often each

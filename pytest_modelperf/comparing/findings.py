@@ -41,7 +41,7 @@ from pytest_modelperf.stats.records import seconds_for
 _UNDECIDED = "not decided"
 # The number of parts of a change that fit on the first screen of a phone.
 _MAX_PARTS = 3
-# The columns of these parts, of which the last ones may scroll on a phone.
+# The columns of these parts. A phone may show the last ones only after scrolling.
 _KEPT = ("layer", "type", "layer type", "stage", "MACs change", "change", "explains", "interval")
 # The longest bar leaves room for a very wide interval.
 _MOST_ROOM = 1.5
@@ -289,7 +289,7 @@ def _distance(metric: Metric) -> float | None:
     if metric.limit is None:
         ratio = metric.ratio
         return None if not ratio else abs(math.log(ratio) - math.log1p(metric.allowed or 0.0))
-    # Memory can shrink; its growth is then negative.
+    # Memory can shrink. Its growth is then negative.
     if metric.after is None or metric.after <= 0:
         return None
     return abs(math.log(metric.after / metric.limit))

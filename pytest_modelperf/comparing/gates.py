@@ -176,8 +176,8 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Whether no further round is needed.
 
         One figure that is worse decides the case. A tail or start that the user did not name is
-        awaited only while it looks worse than allowed. Parts can decide before the median of the
-        whole model is known, which reports show.
+        awaited only while it looks worse than allowed. Parts can decide earlier, but rounds go on
+        until the median of the whole model is known, because reports show it.
         """
         if len(rounds) not in {*plan_early_looks(self.rounds), *LIMIT_LOOKS}:
             # Answers are only given at planned looks.

@@ -52,7 +52,7 @@ class Tolerances(Struct, frozen=True):
 
     `named` are the tails that the user named, and a comparison waits until these are decided. Other
     tails get no more rounds than the median. `counts` are the tolerances of MACs and parameters
-    that are not 0. `figures` are those of other figures that the user named, which are awaited,
+    that are not 0. `figures` are those of other figures that the user named. They are awaited,
     too. `phases` are those of the median of each phase of a generation, by the names in
     `PHASE_WORDS`.
     """

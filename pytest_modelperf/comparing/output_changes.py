@@ -357,7 +357,7 @@ def search_difference(
     try:
         return SearchedOutputs(_search(pair, place, outputs, allowed))
     except (MeasureError, ModelError) as error:
-        note = f"where the outputs begin to differ was not found: {error}"
+        note = f"the first difference of the outputs was not found: {error}"
         return SearchedOutputs(notes=(note,))
 
 

@@ -112,7 +112,7 @@ def ordered_layers(changes: Sequence[LayerChange]) -> list[LayerChange]:
     ]
     both = sorted((old, new) for old, new in indexes if old is not None and new is not None)
     known = [old for old, _ in both]
-    # A layer has its place in the graph now. A removed one comes after its predecessor before.
+    # Each layer is at its place in the graph now. A removed one follows its predecessor before.
     places: list[tuple[float, int]] = []
     for old, new in indexes:
         if new is not None:

@@ -62,7 +62,7 @@ def installed_builds(engine: str) -> Mapping[str, str]:
 
 
 def with_builds(packages: Mapping[str, str]) -> dict[str, str]:
-    """Add the versions of engines of which only another build is installed."""
+    """Add the versions of engines that are only installed as another build."""
     found = {engine: [*installed_builds(engine).values()] for engine in _BUILDS}
     return {**{engine: versions[0] for engine, versions in found.items() if versions}, **packages}
 
@@ -81,7 +81,7 @@ _MANY_TIMES = 2
 
 
 class Slowdowns(Struct):
-    """The slowdowns of the models of a run, in whatever order their cases are checked."""
+    """The slowdowns of the models of a run. Their cases may be checked in any order."""
 
     _found: dict[DriftPlace, dict[str, list[float]]] = field(default_factory=dict)
 

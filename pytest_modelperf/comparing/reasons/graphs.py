@@ -253,7 +253,7 @@ def _find_edits(found: Differences) -> Sequence[_Edit]:
         _pieces(side, indexes, places)
         for (side, places), indexes in zip(sides, unmatched, strict=True)
     )
-    # Look pieces up by readers, of which each has few: the input of a model may feed thousands.
+    # Look pieces up by readers: each piece has few readers, but a model's input may have thousands.
     by_reader: dict[int, list[_Piece]] = defaultdict(list)
     for piece in added:
         for reader in piece.readers:

@@ -280,7 +280,7 @@ _MOST_FACTS = 3
 class MeasuredParts(Struct, frozen=True):
     """The parts that changed, by number: their text, how much longer each takes, and its doubt.
 
-    If there is one more doubt than parts, it is that of the time of the whole beyond the parts.
+    If there is one more doubt than parts, it is about the time of the whole beyond the parts.
     `outputs` are the tensors that each part passes on. `plans` has the kernels that did not change.
     """
 

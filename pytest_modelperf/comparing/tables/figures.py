@@ -216,7 +216,7 @@ def _macs(kind: LayerType | None) -> str:
 
 
 def _added(added: int, change: LayerTypeChange, read: Callable[[LayerType], int | None]) -> str:
-    """Return the change of a cost, which is unknown if that of a side is."""
+    """Return the change of a cost, which is unknown if the cost of a side is."""
     sides = (change.before, change.after)
     is_known = all(read(side) is not None for side in sides if side is not None)
     return format_signed_count(added) if is_known else UNKNOWN
