@@ -110,7 +110,7 @@ def _settle_group(
     available = OWN_PROCESS.available_bytes()
     time = SharedTime(None if available is None else round(_MEMORY_SHARE * available))
     with measuring_alone(lambda holder: show(0, f"{WAITING} {holder}")), ExitStack() as stack:
-        # While all workers are busy, one thread reads the next model.
+        # The extra thread reads the next model while all workers are busy.
         pool = ThreadPoolExecutor(places + 1, "modelperf-plan")
         stack.callback(pool.shutdown, cancel_futures=True)
         workers = SharedWorkers(places, time)
@@ -177,7 +177,7 @@ _KEPT_NOTE = "found in an earlier run for the same model, baseline, engine and p
 
 
 class _Key(Struct, frozen=True, kw_only=True):
-    """Everything that decides the outcome of a case that its plan settles."""
+    """All facts that decide the outcome of a case that its plan settles."""
 
     version: str
     engine: Mapping[str, str]
@@ -217,7 +217,7 @@ class SettledCache:
     def key(
         self, check: CaseCheck, context: CheckContext, stored: Baseline, sha256: str
     ) -> str | None:
-        """Return the key of a case, or None if its outcome depends on more than the key holds.
+        """Return the key of a case, or None if its outcome depends on facts outside the key.
 
         User code may change, and so may what a budget limits, such as an installed distribution.
         """

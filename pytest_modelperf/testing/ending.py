@@ -228,7 +228,7 @@ class RunEnding(Struct):
         if found or outcomes or exit_code not in _WITHOUT_FAILURE:
             return found
         if settings.strict:
-            # A test that only profiles judges by its own assertions.
+            # A test that only takes profiles has its own assertions.
             has_judged = not known.open.isdisjoint(known.passed)
             skipped = known.skipped & (known.tests | known.open)
             return (

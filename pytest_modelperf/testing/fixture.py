@@ -225,7 +225,7 @@ class ModelPerf:
         arguments: tuple[object, ...],
         words: Mapping[str, object],
     ) -> CaseComparison:
-        """Compare two sides in this process, of which at least one is a callable."""
+        """Compare two sides in this process, at least one of them a callable."""
         from pytest_modelperf.programs.callables import ComparedPair, compare_callables
 
         unknown = [word for word in words if word not in _WORDS_HERE]
@@ -243,7 +243,7 @@ class ModelPerf:
         old, new = read_model(before, "modelperf: before"), read_model(after, "modelperf: after")
         function = old if callable(old) else new
         spec = read_spec({"model": function, **words}, "modelperf", self._find)
-        # A tolerance is an error for a single function, which has no baseline, so it is set here.
+        # Set here, because a tolerance is an error for a single function, which has no baseline.
         case = replace(cases_of(replace(spec, tolerances=None))[0], spec=spec)
         check = run.spend_level(self._item, run.case_check(self._item, case, has_baseline=False))
         pair = ComparedPair(

@@ -80,8 +80,8 @@ if TYPE_CHECKING:
 _WIDTH = "modelperf_width"
 _ENCODING = "modelperf_encoding"
 _KNOWN = "modelperf_known"
-# The attribute of a test's report with the outcomes as text. Other plugins send reports to other
-# processes, each in its own way, and all can send text.
+# The attribute of a test's report with the outcomes as text, because other plugins send reports
+# to other processes in different ways.
 _ATTACHED = "modelperf_outcomes"
 # The attribute with the word shown after a test, and before it the outcome of the test.
 _WORD = "modelperf_word"

@@ -248,7 +248,7 @@ def settle_alone(bound: BoundCheck, stored: Baseline, start: StartRig) -> CaseRe
 
 
 def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
-    """Compare a case with its older version or baseline. With neither, the result is empty."""
+    """Compare a case with its older version or baseline. Without both, the result is empty."""
     context, case = bound.context, bound.case
     if bound.check.baseline is None:
         return JudgedCase(CaseComparison(case, (), ()))
@@ -311,7 +311,7 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     missing = find_missing(bound.case, case, bound.model)
     if case is None or missing is not None:
         return missing
-    # Nothing runs, so only an earlier run of the same model may have completed the counts.
+    # Nothing runs here, so only an earlier run of the same model may have completed the counts.
     is_same = (
         case.observed is not None
         and case.inputs == bound.model.given_inputs

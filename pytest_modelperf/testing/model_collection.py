@@ -1,4 +1,4 @@
-"""The models that a run collects: those in tables, made or fetched ones too, and those found."""
+"""The models that a run collects: models in tables, also made or fetched ones, and found files."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ModelCollection:
         )
 
     def _ignored_by_pytest(self, skipped: Sequence[str]) -> Callable[[Path], bool]:
-        """Return a function for whether pytest ignores a path, norecursedirs aside."""
+        """Return a function that says whether pytest ignores a path, apart from norecursedirs."""
         hook, root = self.config.hook.pytest_ignore_collect, self.settings.root
 
         @cache

@@ -57,7 +57,7 @@ def older_version(text: str, model: Path, root: Path) -> Iterator[Path]:
 
     The file of a git ref is temporary. If `text` is a file, it is the older version of any model.
     In a folder, the older version has the path that the model has in `root`, or else its name. A
-    path wins over a ref of the same name.
+    path takes precedence over a ref of the same name.
     """
     named = named_path(text, root)
     if named is not None:
@@ -166,8 +166,8 @@ def _place(path: Path) -> Path:
 def engine_change_of(bound: BoundCheck, stored: Baseline | None) -> EngineChange | None:
     """Return the change of the engine since the case was recorded, if any is known.
 
-    If an option names the engine of the baseline, the user knows of the change. The engine behind a
-    gateway is not known.
+    If an option names the engine of the baseline, the user knows of the change, so it is not
+    returned. The engine behind a gateway is unknown.
     """
     context = bound.context
     is_named = context.baseline_python is not None or bool(context.baseline_requirements)

@@ -294,13 +294,13 @@ class Run(Struct):
         raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
     def accept(self, item: pytest.Item) -> str:
-        """Return the command that records this case, on the engine that was typed."""
+        """Return the command that records this case, with the typed engine."""
         file, separator, name = _id_to_type(item).partition("::")
         folder = self.config.invocation_params.dir
         # The id has no path if the test was named on the command line and is not below the root.
         path = self.config.rootpath / (file or item.path)
         test = f"{os.path.relpath(path, folder)}{separator}{name}"
-        # pytest takes these first characters for an option or a file of arguments.
+        # pytest reads a text with these first characters as an option or a file of arguments.
         test = f"./{test}" if test.startswith(("-", "@")) else test
         # Double quotes are easier to read, but a shell interprets some characters in them.
         quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'

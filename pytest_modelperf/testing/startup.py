@@ -29,7 +29,7 @@ SUFFIX = ".onnx"
 SUFFIXES = (SUFFIX, ".ort")
 # The name of the test that represents all cases of a model.
 ALL_CASES = "cases"
-# As `pytest --markers` shows them.
+# The texts that `pytest --markers` shows.
 MARKERS = (
     (
         f"{CASE}(model, batch_size=1, cores=1, dims={{}}, ...): run the test once for each case of "
