@@ -4,7 +4,7 @@
 hook (`modelperf trace --hook install`). Without either, importing `pytest_modelperf` also imports
 it, as pytest does for its plugin.
 
-Recording begins when the process imports onnxruntime, or at once if that is already imported. The
+Recording begins when the process imports onnxruntime, or now if that is already imported. The
 trace is written when the process ends. Each process that it starts or forks writes a file of its
 own, and begins when it first uses onnxruntime: many processes only inherit or import it.
 """

@@ -320,7 +320,7 @@ def make_span(
 # -- writes a profile as a Chrome trace: its cases on a time line
 
 
-# Per case. More would be megabytes that a viewer draws on top of each other.
+# The most inferences per case. With more, a viewer would draw megabytes on the same pixels.
 MAX_INFERENCES = 10_000
 
 _ABOUT_ROUNDS = (

@@ -1,4 +1,4 @@
-"""Import hooks that ask all other finders, such as one that calls a function after an import."""
+"""Import hooks that ask all other finders. One of them calls a function after an import."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _FROM_TERMINAL = frozenset(each for each in _FORWARDED if each.name in {"SIGINT"
 class StartedPython(Struct, frozen=True):
     """A Python that loaded the startup module.
 
-    `problem` is the reason why it is not watched; empty if it is watched.
+    `problem` is the reason why it is not watched, or empty.
     """
 
     executable: str

@@ -73,7 +73,7 @@ class _Clock(Struct):
     offset_ns: int
 
     def move(self, start_ns: int, end_ns: int, low_ns: int, high_ns: int) -> None:
-        """Correct the offset so that start to end, on the other clock, is within low to high."""
+        """Correct the offset so that start and end on the other clock are between low and high."""
         first, last = low_ns - start_ns, high_ns - end_ns
         if first > last:
             self.offset_ns = (first + last) // 2

@@ -155,7 +155,7 @@ class Recorder:
                 self._resumed_ns.append(self._clock())
 
     def is_recorded(self, start_ns: int) -> bool:
-        """Whether what began at this time is recorded: not if it began in a pause."""
+        """Whether an event that began at this time is recorded: not if it began in a pause."""
         place = bisect_right(self._paused_ns, start_ns) - 1
         if place < 0:
             return True

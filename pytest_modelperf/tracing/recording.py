@@ -249,7 +249,7 @@ class Recording:
 def _with_label(event: Event, apart: dict[int | None, str]) -> Event:
     """Add the name of its label to an event if the label has a row of its own.
 
-    `apart` gets the names of such labels, each of which comes before the spans inside it.
+    `apart` gets the names of such labels. A label comes before the spans inside it.
     """
     if not isinstance(event, Span):
         return event

@@ -47,8 +47,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Something that ran on a thread, with its facts. Arguments that are None are not written.
 
     `start_ns` is on the clock of the trace, which begins at 0 and never goes back. `id` is above 0
-    and unique in the trace; `parent` is the `id` of the span that this one ran inside. `self_ns`
-    excludes the operators inside; None: the same as the duration. `operator_index` is the position
+    and unique in the trace. `parent` is the `id` of the span that contains this one. `self_ns`
+    excludes the operators inside. None: the same as the duration. `operator_index` is the position
     of an operator in its inference, from 0. `pool` has arguments too: how a thread pool ran this
     operator this time. All runs of an operator share their other arguments.
     """

@@ -1,9 +1,9 @@
 """The `sitecustomize` module of each Python that a watched program starts.
 
-`launch` copies this file into a temporary folder, first in PYTHONPATH. Any Python may load it, with
-this package or without, so it imports only the standard library at its top. Python would take an
-exception here for an error of its own, so until the program begins, Ctrl-C ends the process at
-once.
+`launch` copies this file into a temporary folder, first in PYTHONPATH. Any Python may load it, even
+without this package, so it imports only the standard library at its top. Python would report an
+exception here as an internal error, so until the program begins, Ctrl-C ends the process
+immediately.
 """
 
 import os

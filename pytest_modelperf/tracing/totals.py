@@ -79,7 +79,7 @@ OPERATOR = JsonObject(
 
 
 class InferenceTimes(Struct, frozen=True, kw_only=True):
-    """The times of all inferences of one name. The median is known for any number of them."""
+    """The times of all inferences of one name; the median is known for any number of them."""
 
     name: str
     latency: Latency
@@ -168,7 +168,7 @@ class TraceSummarizer:
         self._peak_bytes: dict[int, int] = {}
         # By process and by session; the session is None if the trace does not name one.
         self._parts: dict[tuple[int, str | None], _Part] = {}
-        # The number of inferences that raised an error, and the ids of these and of what ran
+        # The number of inferences that raised an error, and the ids of these and of the spans
         # inside.
         self._failed_count = 0
         self._failed: set[int | None] = set()

@@ -71,7 +71,7 @@ class OrtProfile:
         self._max_events = max_events
         self.path = Path(path)
         self.notes: tuple[str, ...] = ()
-        # Raises at once if the file is not a profile.
+        # Raises an error now, not later, if the file is not a profile.
         self._file = ProfileFile(self.path)
 
     def __iter__(self) -> Iterator[Event]:
@@ -123,7 +123,7 @@ class _Ended(msgspec.Struct):
     inside: list[_Ended] | None = None
     # The previous event on its thread, outside it.
     before: _Ended | None = None
-    # The list in which it waits for its inference to end; None once it is written or has a parent.
+    # The list in which it waits for the end of its inference. None: it is written or has a parent.
     waiting: list[_Ended] | None = None
     # Once this is written, the next on its thread begins no earlier than this.
     free_from_ns: int = 0

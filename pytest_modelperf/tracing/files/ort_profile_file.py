@@ -336,7 +336,7 @@ def _interval_around(m: mmap.mmap, at: int) -> Interval | None:
     start = middle = len(text)
     text += m[at : at + _AROUND].decode("utf-8", "replace")
     decode = json.JSONDecoder(strict=False).raw_decode
-    # The arguments, an object themselves, may come before the name.
+    # The arguments are an object, too, and may come before the name.
     for _ in range(3):
         start = text.rfind("{", 0, start)
         if start < 0:

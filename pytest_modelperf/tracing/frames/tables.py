@@ -411,7 +411,7 @@ def summary(rows: pd.DataFrame, by: str | Sequence[str], cat: str | Category) ->
     """Return statistics of the durations of a category, for each value of the columns `by`."""
     import pandas as pd
 
-    # A text would be taken for a sequence of letters.
+    # A text would be read as a sequence of letters.
     by = [by] if isinstance(by, str) else by
     check_columns(by, COLUMNS)
     chosen = _of(completed(rows), _category(cat))

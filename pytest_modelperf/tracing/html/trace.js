@@ -180,7 +180,7 @@
       KEYS[event.key]();
     }
 
-    // Where a pointer is, and the time there.
+    // The position of a pointer, and the time there.
     const shareAt = ({ clientX }) => (clientX - box.getBoundingClientRect().left) / box.clientWidth;
     const timeAt = (event) => view.low + shareAt(event) * length();
     const pointers = new Map();
