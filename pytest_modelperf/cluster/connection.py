@@ -189,7 +189,7 @@ def require_our_python(theirs: str, place: ClusterPlace) -> None:
 
 
 def _no_second_run() -> SchedulerPlugin:
-    """Return a plugin that ends the tasks of a lost worker at once.
+    """Return a plugin that ends the tasks of a lost worker immediately.
 
     Dask would try three more workers, but the client decides where each job runs next. The class
     is defined inside the function so that it is sent by value, because the scheduler may lack this

@@ -161,7 +161,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _named(entry: Path, name: str) -> Path:
-    """Return the graph under the requested name; the cached copy may have another."""
+    """Return the graph under the requested name. The cached copy may have another name."""
     path = entry / name
     if not path.exists():
         first_name = (entry / _LOCK).read_text(encoding="utf-8")

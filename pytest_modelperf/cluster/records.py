@@ -178,8 +178,8 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 class Message(Struct, frozen=True, kw_only=True):
     """A message from a worker about a job that it is running.
 
-    `needs` is the digest of a model that it waits for. A message without `needs` and `progress`
-    means that the job has begun.
+    `needs` is the digest of a model that it waits for. If `needs` and `progress` are None, the job
+    has begun.
     """
 
     key: str

@@ -148,7 +148,7 @@ class Runner:
 
     @property
     def status(self) -> ClusterStatus:
-        # Copied at once, because other threads call this while jobs come and go.
+        # Copied first, because other threads call this while jobs come and go.
         jobs = tuple(self._running.values())
         running = tuple(
             RunningJob(each.job.name, self._known[each.address], each.progress)

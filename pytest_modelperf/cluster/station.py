@@ -1,8 +1,8 @@
 """The station of a Dask worker: its machine, the models that it receives, and its jobs.
 
-Dask's nanny sets variables for its worker that make glibc return memory at once, and numeric
-libraries use one thread. The models that are measured there would inherit them, and their latency
-would differ from that without a cluster.
+Dask's nanny sets variables for its worker that make glibc return memory immediately, and numeric
+libraries use one thread. The measured models would inherit them, and their latency would differ
+from that without a cluster.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Station:
         return None
 
     async def end(self, key: str, error: str | None) -> None:
-        """End the transfer of a model. `error` says why it is incomplete, if it is."""
+        """End the transfer of a model. If it is incomplete, `error` says why."""
         arrival = self._arrivals.get(key)
         if arrival is not None:
             arrival.error = error

@@ -78,7 +78,7 @@ def _write_array(array: npt.NDArray[Any]) -> str:
 
 
 def _texts(array: npt.NDArray[Any]) -> npt.NDArray[np.str_]:
-    """Decode the texts of an array, some of which may be bytes in UTF-8."""
+    """Decode the texts of an array. Some may be bytes in UTF-8."""
     texts = [text.decode() if isinstance(text, bytes) else text for text in array.reshape(-1)]
     return np.array(texts, dtype=str).reshape(array.shape)
 
