@@ -398,7 +398,7 @@ def _measure(
     rounds: int,
     look: Callable[[SideStation], None] = lambda station: None,  # noqa: ARG005
 ) -> _Alone:
-    """Time the calls of some processes. `look` gets the first one before its calls are timed."""
+    """Time the calls of some processes. `look` gets the first process before its calls."""
     alone = _Alone()
     with measuring_program(asked), working_folder("programs") as scratch, ExitStack() as leaving:
         for number in range(rounds):

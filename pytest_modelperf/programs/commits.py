@@ -88,7 +88,7 @@ def accepted_commit(stored: StoredProgram, file: Path, top: Path) -> str:
 
 
 def uncommitted(seen: ProgramSources, top: Path) -> tuple[str, ...]:
-    """Return the files that the program read and no commit has, without ignored ones."""
+    """Return the files that the program read and no commit has, except ignored files."""
     changed = _listed(top, "diff", "--name-only", "--no-renames", "-z", "HEAD")
     untracked = _listed(top, "ls-files", "--others", "--exclude-standard", "-z")
     found = {*changed, *untracked}

@@ -136,7 +136,7 @@ class Begin(Struct, frozen=True, kw_only=True):
 
 
 class TimeCalls(Struct, frozen=True, tag=True):
-    """Time at least one and up to `count` calls, of which none begins after `max_ns`."""
+    """Time at least one and up to `count` calls. No call begins after `max_ns`."""
 
     count: int
     max_ns: int

@@ -80,7 +80,7 @@ class TestMissingError(ModelPerfError):
 class WatchedWork(Struct, frozen=True):
     """The work of a call, and that of the next call if it differs.
 
-    `models` are the files by `SessionWork.model`; a model in memory was copied to one. `numbers`
+    `models` are the files by `SessionWork.model`. A model in memory was copied to a file. `numbers`
     are the inputs of each model that are single numbers.
     """
 

@@ -241,8 +241,8 @@ _MOST_NAMED = 3
 def complete_tree(tree: Path, seen: ProgramSources, top: Path) -> None:
     """Add to a tree the files that the program read and that the commit does not have.
 
-    A file that git ignores is linked to the one of the work tree. Raises UsageError if that is not
-    the recorded one, or if a file of Git LFS cannot be downloaded.
+    A file that git ignores is linked to the file in the work tree. Raises UsageError if that is not
+    the recorded file, or if a file of Git LFS cannot be downloaded.
     """
     models = {model.path: model.sha256 for model in seen.models if model.path is not None}
     for place in ignored_files(seen, top):
@@ -317,7 +317,7 @@ def _make_link(source: Path, target: Path) -> None:
 
 
 def keep_file(source: Path, target: Path) -> None:
-    """Make a file with the content of another, which may be removed then."""
+    """Make a file with the content of another one, which may be removed afterwards."""
     try:
         os.link(source.resolve(), target)
     except OSError:

@@ -96,7 +96,7 @@ class _Tree:
         """Return the calls of the program, or None if no time was spent in them.
 
         From Python 3.12 on, cProfile may miss our coroutine that calls the program. So a function
-        without a caller is taken for one that the program begins with.
+        without a caller counts as called by the program.
         """
         edges: dict[Any, _Edge] = {}
         called = {key for each in self._functions.values() for key in each.inner}
