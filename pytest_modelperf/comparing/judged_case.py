@@ -162,7 +162,7 @@ class JudgedRounds(Struct, frozen=True):
         return next(metric for metric in self.metrics if metric.name in {MEDIAN, TOTAL})
 
     def with_median(self, median: Metric) -> JudgedRounds:
-        """Return the same answers with another one for the median."""
+        """Return the same answers with another median."""
         metrics = tuple(median if each is self.p50 else each for each in self.metrics)
         return replace(self, metrics=metrics)
 

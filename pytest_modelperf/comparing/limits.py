@@ -48,7 +48,7 @@ _MEDIAN = 50.0
 
 
 class Tolerances(Struct, frozen=True):
-    """How much slower each judged percentile may be, as a share: 0.03 is 3 %.
+    """How much slower each judged percentile may be, as a share: 0.03 means 3 %.
 
     `named` are the tails that the user named, and a comparison waits until these are decided. Other
     tails get no more rounds than the median. `counts` are the tolerances of MACs and parameters
