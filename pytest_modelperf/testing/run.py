@@ -385,7 +385,7 @@ class Run(Struct):
             raise OutputError(f"{error} Give another folder with --modelperf-trace.") from error
 
     def note_failure(self, item: pytest.Item, case: SizedCase, message: str) -> None:
-        """Keep a case that could not be judged for the reports, with the message of its test."""
+        """Keep an unjudged case for the reports, with the message of its test."""
         baseline = None
         if not case.is_function and case.origin is None:
             # The error may be that the model has no name for its baseline.
@@ -401,7 +401,7 @@ class Run(Struct):
         case: Case | None = None,
         baseline: str | None = None,
     ) -> None:
-        """Keep a model that could not be read or measured. Its case may be unknown."""
+        """Keep an unreadable or unmeasured model for the reports. Its case may be unknown."""
         failed = failed_outcome(item, model, message, case, baseline)
         item.stash.setdefault(OUTCOMES, []).append(failed)
 
