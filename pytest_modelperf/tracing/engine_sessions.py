@@ -80,7 +80,7 @@ def open_session(
     source = model if callable(model) or engine == CALLABLE_ENGINE else str(Path(model))
     name = getattr(model, "__qualname__", None) or Path(str(model)).name
     watched = WatchedSession(
-        file_name=name, why=f"the engine {engine} reports no times of single ones"
+        file_name=name, why=f"the engine {engine} reports no times of single operators"
     )
     start_ns = time.perf_counter_ns()
     try:

@@ -193,8 +193,8 @@ class Recorder:
                     other.overlaps = True
                     opened.overlaps |= not other.is_inside(opened)
             if opened.overlaps:
-                # It moves to a row of its own, so its inferences would seem to run inside these
-                # labels.
+                # It moves to a row of its own. Other labels of the old row would seem to hold its
+                # inferences.
                 _set_apart(labels, opened)
             opened.overlaps |= self._thread.number != thread
             self._end_label(opened, {} if error is None else {ERROR: error})

@@ -143,7 +143,7 @@ class _SessionOperators:
             )
         if not placer.is_sure:
             yield Note(
-                f"operators stood out of their inference by up to "
+                f"operators exceeded their inference by up to "
                 f"{placer.overhang_ns // _NS_PER_US:,} us, and were moved into it."
             )
         if self._layers is not None and self._layers.note is not None:

@@ -2,7 +2,7 @@
 
 `launch` copies this file into a temporary folder, first in PYTHONPATH. Any Python may load it, even
 without this package, so it imports only the standard library at its top. Python would report an
-exception here as an internal error, so until the program begins, Ctrl-C ends the process
+exception here as an error of its own, so until the program begins, Ctrl-C ends the process
 immediately.
 """
 

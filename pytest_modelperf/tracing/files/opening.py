@@ -402,7 +402,7 @@ def read_stored_profile(path: str | Path) -> StoredProfile:
         size = require_file(file.path)
         if size > _MAX_BYTES:
             most = format_bytes(_MAX_BYTES)
-            raise file.error(f"it has {format_bytes(size)}, of which {most} would be read")
+            raise file.error(f"it has {format_bytes(size)}, and at most {most} are read")
         data = file.path.read_bytes()
     except OSError as error:
         reason = error.strerror or error
