@@ -368,8 +368,8 @@ class _Awaited:
         _skip()
 
     def __del__(self) -> None:
-        # Closed to avoid the warning that its coroutine was never awaited, because the answer
-        # reports that.
+        # Closed to avoid the warning that its coroutine was never awaited. The answer reports that
+        # instead.
         self._steps.close()
 
 
