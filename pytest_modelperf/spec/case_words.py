@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 
 class CaseWords(TypedDict, total=False):
-    """The arguments of `perf_case` beside the model, and of a call of the fixture."""
+    """The arguments of `perf_case` besides the model, and of a call of the fixture."""
 
     fixture: str | None
     make: str | Callable[[], object] | None
