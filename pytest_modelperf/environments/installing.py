@@ -39,7 +39,7 @@ _WARNING = "WARNING: "
 _NOTHING_FOUND = "(from versions: none)"
 _MOST_LINES = 12
 
-Tell: TypeAlias = Callable[[str], None]
+Show: TypeAlias = Callable[[str], None]
 
 
 class Installer(Protocol):
@@ -48,32 +48,32 @@ class Installer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def create(self, folder: Path, tell: Tell) -> None:
+    def create(self, folder: Path, show: Show) -> None:
         """Make an empty environment."""
         ...
 
-    def install(self, folder: Path, requirements: Sequence[str], tell: Tell) -> None:
+    def install(self, folder: Path, requirements: Sequence[str], show: Show) -> None:
         """Install packages into an environment."""
         ...
 
 
 class Uv:
-    """uv, which does not copy packages that it has downloaded before."""
+    """uv. It does not copy packages that it has downloaded before."""
 
     name = "uv"
 
     def __init__(self, program: str) -> None:
         self._program = program
 
-    def create(self, folder: Path, tell: Tell) -> None:
+    def create(self, folder: Path, show: Show) -> None:
         _run(
-            [self._program, "venv", "--relocatable", "--python", sys.executable, "."], folder, tell
+            [self._program, "venv", "--relocatable", "--python", sys.executable, "."], folder, show
         )
 
-    def install(self, folder: Path, requirements: Sequence[str], tell: Tell) -> None:
+    def install(self, folder: Path, requirements: Sequence[str], show: Show) -> None:
         python = str(python_in(folder))
         install = ["pip", "install", _NO_SOURCES, "--python", python]
-        _run([self._program, *install, *requirements], folder, tell)
+        _run([self._program, *install, *requirements], folder, show)
 
 
 class Pip:
@@ -84,11 +84,11 @@ class Pip:
     def __init__(self) -> None:
         self._is_ours = _has_pip_for_others()
 
-    def create(self, folder: Path, tell: Tell) -> None:
+    def create(self, folder: Path, show: Show) -> None:
         without = ["--without-pip"] if self._is_ours else []
-        _run([sys.executable, "-I", "-m", "venv", *without, "."], folder, tell)
+        _run([sys.executable, "-I", "-m", "venv", *without, "."], folder, show)
 
-    def install(self, folder: Path, requirements: Sequence[str], tell: Tell) -> None:
+    def install(self, folder: Path, requirements: Sequence[str], show: Show) -> None:
         python = str(python_in(folder))
         chosen = [sys.executable, "-I", "-m", "pip", "--python", python]
         _run(
@@ -100,7 +100,7 @@ class Pip:
                 _NO_SOURCES, *requirements,
             ],
             folder,
-            tell,
+            show,
         )  # fmt: skip
 
 
@@ -136,8 +136,8 @@ def failure_of(output: str) -> str:
         # The index was not reachable or does not have the package; a warning shows which.
         retries = [line for line in lines if line.startswith(f"{_WARNING}Retrying")]
         errors = [line.removeprefix(_WARNING) for line in retries[-1:]] + errors
-    told = errors or lines[-_MOST_LINES:]
-    return "\n".join(f"  {line}" for line in dict.fromkeys(told))
+    reasons = errors or lines[-_MOST_LINES:]
+    return "\n".join(f"  {line}" for line in dict.fromkeys(reasons))
 
 
 def _has_pip_for_others() -> bool:
@@ -147,18 +147,18 @@ def _has_pip_for_others() -> bool:
     return found is not None and Version(found) >= _FIRST_PIP_FOR_OTHERS
 
 
-def _run(command: Sequence[str], folder: Path, tell: Tell) -> None:
+def _run(command: Sequence[str], folder: Path, show: Show) -> None:
     """Run a program in a folder.
 
-    Its lines go to `tell`, and are the message if it fails. Temporary files are next to that
+    Its lines go to `show`, and are the message if it fails. Temporary files are next to that
     folder, under a name that begins with the folder's. So the leftovers of a killed installation
     are removed with it.
     """
     with TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as scratch:
-        _run_with(command, folder, scratch, tell)
+        _run_with(command, folder, scratch, show)
 
 
-def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) -> None:
+def _run_with(command: Sequence[str], folder: Path, scratch: str, show: Show) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
     environment["TMPDIR"] = scratch
     try:
@@ -185,7 +185,7 @@ def _run_with(command: Sequence[str], folder: Path, scratch: str, tell: Tell) ->
             for line in process.stdout or ():
                 lines.append(line)
                 if line.strip():
-                    tell(printable(line.strip()))
+                    show(printable(line.strip()))
         except BaseException:
             tree.kill()
             process.wait()

@@ -12,7 +12,7 @@ from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 
 class Environment(Struct, frozen=True):
-    """A Python with some packages, which a worker can run in.
+    """A Python with some packages, for a worker to run in.
 
     `packages` has the version of each installed package by its normalized name.
     """

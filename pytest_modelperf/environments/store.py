@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.environments.installing import (
     Installer,
-    Tell,
+    Show,
     WantedPackages,
     constraints_of,
     find_installer,
@@ -84,7 +84,7 @@ def folder_of(wanted: WantedPackages) -> str:
 def make_environment(
     requirements: Sequence[str],
     *,
-    on_progress: Tell = lambda step: None,  # noqa: ARG005  # shows nothing
+    on_progress: Show = lambda step: None,  # noqa: ARG005  # shows nothing
     installer: Installer | None = None,
     folder: Path | None = None,
 ) -> Environment:
@@ -190,9 +190,9 @@ def prune_environments(folder: Path, unused_since: dt.datetime | None) -> Kept:
         with locked_environments(folder):
             return _prune(folder, unused_since)
     except OSError as error:
-        where = printable(str(error.filename or folder))
+        place = printable(str(error.filename or folder))
         raise OutputError(
-            f"environments in {printable(str(folder))} cannot be removed: {where}: "
+            f"environments in {printable(str(folder))} cannot be removed: {place}: "
             f"{error.strerror or error}. Make the folder writable, or remove it by hand."
         ) from error
 
@@ -219,7 +219,7 @@ def remove_unfinished(folder: Path) -> None:
 
 def locked_environments(
     folder: Path,
-    on_wait: Tell = lambda holder: None,  # noqa: ARG005
+    on_wait: Show = lambda holder: None,  # noqa: ARG005
 ) -> AbstractContextManager[None]:
     """Hold the lock of the folder, or raise OSError if it cannot be written."""
     hangs = EnvironmentMakingError(
@@ -230,13 +230,13 @@ def locked_environments(
     return locked(folder, _LONGEST_WAIT_S, hangs, partial(on_wait, step))
 
 
-def _make(wanted: WantedPackages, folder: Path, installer: Installer, tell: Tell) -> Environment:
+def _make(wanted: WantedPackages, folder: Path, installer: Installer, show: Show) -> Environment:
     """Make a new environment, while the caller holds the lock."""
     remove_unfinished(folder)
     unfinished = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
     try:
         unfinished.mkdir()
-        return _install(wanted, folder, unfinished, installer, tell)
+        return _install(wanted, folder, unfinished, installer, show)
     except EnvironmentMakingError as error:
         named = " and ".join(wanted.requirements)
         raise EnvironmentMakingError(
@@ -248,19 +248,19 @@ def _make(wanted: WantedPackages, folder: Path, installer: Installer, tell: Tell
 
 
 def _install(
-    wanted: WantedPackages, folder: Path, unfinished: Path, installer: Installer, tell: Tell
+    wanted: WantedPackages, folder: Path, unfinished: Path, installer: Installer, show: Show
 ) -> Environment:
     named = " and ".join(wanted.requirements)
-    tell(f"making an environment with {named} by {installer.name}")
-    installer.create(unfinished, tell)
+    show(f"making an environment with {named} by {installer.name}")
+    installer.create(unfinished, show)
     asked = [*wanted.requirements, *([] if _FOR_WORKERS in wanted.names else [_FOR_WORKERS])]
     known = constraints_of(wanted, wanted.versions or {})
-    installer.install(unfinished, [*asked, *known], tell)
+    installer.install(unfinished, [*asked, *known], show)
     packages = packages_in(unfinished)
     # The versions that a range resolves to are known only now.
     missed = [each for each in constraints_of(wanted, packages) if not is_met(each, packages)]
     if missed:
-        installer.install(unfinished, [*wanted.exactly(packages).requirements, *missed], tell)
+        installer.install(unfinished, [*wanted.exactly(packages).requirements, *missed], show)
         packages = packages_in(unfinished)
     if not python_in(unfinished).exists() or not all(name in packages for name in wanted.names):
         raise EnvironmentMakingError(f"{installer.name} reported success but installed nothing.")
@@ -294,7 +294,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """Add up the files in a folder, which uv shares with its own cache."""
+    """Add up the files in a folder, including those that uv shares with its cache."""
     files = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
     return sum(map(_file_bytes, files))
 
