@@ -296,7 +296,7 @@ def _with_engine_of(counted: Provenance, known: StoredCase) -> Provenance:
 def _merge_twins(
     old: ModelBaseline | None, recording: BaselineRecording, models: set[str | None]
 ) -> StoredTwin | None:
-    """Return the recorded twin, or else the old twin if it belongs to a remaining case's model."""
+    """Return the recorded twin, or the old one if a remaining case was recorded with its model."""
     if recording.twin is not None:
         digest = hashlib.sha256(recording.twin).hexdigest()
         return StoredTwin(

@@ -169,7 +169,7 @@ def _require_one_structure(file: DocumentFile, cases: Mapping[str, CasePart]) ->
 
 
 def read_machine(data: bytes, path: Path) -> MachineBaseline:
-    """Read the content of a machine's file, which is named by the machine's key."""
+    """Read the content of a machine's file. The key of the machine is its name."""
     file = DocumentFile(path)
     found = file.read(data, MachineBaselineFile, SCHEMA)
     key = found.machine.stored_key
@@ -318,7 +318,7 @@ def store_static(static: StaticProfile) -> StoredStatic:
 
 
 def _observed(static: StaticProfile) -> StoredStatic | None:
-    """Return the counts that a run completed, or None if the graph has all or they are random."""
+    """Return the counts that a run completed, or None if the graph has all or some are random."""
     if static.graph_alone is None or static.observed is None:
         return None
     return store_static(static.observed)

@@ -1,6 +1,6 @@
 """A sketch of the outputs of a model: about a hundred numbers to compare later outputs with.
 
-For each output it has a sample of its elements. It also splits all elements into the same number of
+For each output it has a sample of the elements. It also splits all elements into the same number of
 groups, and has the sum of each group with random signs. A comparison with a later output gives a
 lower bound of the largest difference of an element:
 
@@ -43,7 +43,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 def sketch_tensors(
     outputs: Mapping[str, Sent], names: Collection[str]
 ) -> Mapping[str, TensorSketch]:
-    """Return the sketches of those of these outputs that were sent and have elements."""
+    """Return a sketch of each output that was sent and has elements."""
     known = {
         name: (dtype, shape, data)
         for name, (dtype, shape, data) in outputs.items()
@@ -59,8 +59,7 @@ def sketch_tensors(
 def least_difference(before: TensorSketch, sent: Sent) -> float | None:
     """Return a lower bound of the largest difference of an element.
 
-    Returns None if type, shape or the count of infinite and NaN elements differ, or if there are no
-    data.
+    Returns None if type, shape or the count of infinite and NaN elements differ, or without data.
     """
     dtype, shape, data = sent
     if data is None or tuple(shape) != before.shape:

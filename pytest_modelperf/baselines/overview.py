@@ -125,7 +125,7 @@ class ReviewedBaseline(Struct, frozen=True):
 
     @property
     def is_same_model(self) -> bool | None:
-        """Whether the model is the same, or None if a side or the digest of a model is missing."""
+        """Whether the model is the same, or None if one side has no baseline or no digest."""
         if self.before is None or self.after is None:
             return None
         known, now = self.before.model.model.sha256, self.after.model.model.sha256
@@ -243,7 +243,7 @@ def list_baselines(folder: Path) -> BaselineOverview:
 
 
 def review_baselines(folder: Path, ref: str) -> Review:
-    """Find the changes of the baselines in a folder since a commit, whose files git has."""
+    """Find the changes of the baselines in a folder since a commit."""
     place = folder.resolve()
     nearest = next(each for each in (place, *place.parents) if each.is_dir())
     commit = find_commit(ref, nearest, _OPTION)
@@ -283,11 +283,11 @@ def _read_each(
     folder: Path,
     names: Iterable[str],
     commit: Commit | None = None,
-    told: Path | None = None,
+    named: Path | None = None,
 ) -> tuple[dict[str, Found], tuple[BrokenBaseline, ...]]:
     """Return the baselines of these names, and those that are broken.
 
-    A problem in a folder that was taken from a commit is reported with the path `told`, which the
+    A problem in a folder that was taken from a commit is reported with the path `named`, which the
     user named.
     """
     whole: dict[str, Found] = {}
@@ -296,7 +296,7 @@ def _read_each(
         try:
             found = read(name)
         except BaselineError as error:
-            problem = str(error).replace(printable(str(folder)), printable(str(told or folder)))
+            problem = str(error).replace(printable(str(folder)), printable(str(named or folder)))
             broken.append(BrokenBaseline(name, problem, commit))
             continue
         if found is not None:
@@ -305,9 +305,9 @@ def _read_each(
 
 
 def _no_folder(folder: Path, commit: Commit | None = None) -> UsageError:
-    where = "" if commit is None else f", neither here nor in {commit}"
+    places = "" if commit is None else f", neither here nor in {commit}"
     return UsageError(
-        f"there is no folder {printable(str(folder))}{where}. Give the folder of the baselines "
+        f"there is no folder {printable(str(folder))}{places}. Give the folder of the baselines "
         "with --dir, or record some with `pytest --modelperf --modelperf-update-baseline`."
     )
 
@@ -322,7 +322,7 @@ def _find_contradictions(before: ModelBaseline, after: ModelBaseline) -> Iterato
 
 
 def _is_other_file(known: ModelFacts, now: ModelFacts) -> bool:
-    """Whether facts of a model differ although its digest, which determines them, is the same."""
+    """Whether facts of a model differ although its digest is the same."""
     if known.sha256 != now.sha256 or known.sha256 is None:
         return False
     sizes = {known.total_bytes, now.total_bytes} - {None}

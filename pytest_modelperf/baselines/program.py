@@ -1,4 +1,4 @@
-"""The baseline of a program: the commit that has it, what it read, its work and figures."""
+"""The baseline of a program: its commit, its sources, its work and its figures."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def program_names(root: Path) -> tuple[str, ...]:
 
 
 def program_path(root: Path, name: str) -> Path:
-    """Return the file of a program, or raise BaselineError if it could be outside of the root."""
+    """Return the file of a program, or raise BaselineError if it may be outside of the root."""
     return BaselineStore(root).folder(name) / PROGRAM_FILE
 
 

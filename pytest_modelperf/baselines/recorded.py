@@ -116,7 +116,7 @@ def has_claimed_work(
 ) -> bool:
     """Whether the twin has the structure and the counts that `model.json` claims for a case.
 
-    `now` is the model as it is now, which has both and gives the sizes. Raises BaselineError as
+    `now` is the present model, which has both and gives the sizes. Raises BaselineError as
     `has_claimed_structure` does.
     """
     if twin is None or not has_claimed_structure(baseline, twin, stored):
@@ -139,7 +139,7 @@ def has_lost_its_twin(baseline: ModelBaseline, twin: ModelFile | None, stored: S
 
 
 def _bound_like(now: Model, twin: ModelFile) -> Model:
-    """Bind the twin to the sizes of a model of its structure, whose inputs may have other names."""
+    """Bind the twin to the sizes of a model of its structure. Its inputs may have other names."""
     inputs, outputs = (
         {new.name: old.name for new, old in zip(of(now.file.proto), of(twin.proto), strict=True)}
         for of in (declared_inputs, declared_outputs)
@@ -214,8 +214,8 @@ def _describe(differences: Sequence[_Difference]) -> str | None:
     if not differences:
         return None
     (now, recorded), *others = differences
-    told = [f"{now} (model.json says {recorded})", *(f"{new} ({old})" for new, old in others)]
-    return shorten_list(told, _MOST_NAMED)
+    figures = [f"{now} (model.json says {recorded})", *(f"{new} ({old})" for new, old in others)]
+    return shorten_list(figures, _MOST_NAMED)
 
 
 def _other_layers(stored: StoredStatic, now: StaticProfile) -> Iterator[_Difference]:
@@ -229,8 +229,8 @@ def _other_layers(stored: StoredStatic, now: StaticProfile) -> Iterator[_Differe
         for name, unit in _OF_LAYERS.items():
             values = getattr(found[op], name), getattr(known[op], name)
             if values[0] != values[1]:
-                told = [_shown(value) for value in values]
-                yield f"{told[0]} {unit} in {shown}", told[1]
+                texts = [_shown(value) for value in values]
+                yield f"{texts[0]} {unit} in {shown}", texts[1]
 
 
 def _shown(value: int | str | None) -> str:
@@ -316,6 +316,6 @@ def _with_generations(request: ProfileRequest, baseline: ModelBaseline) -> Profi
 
 
 def _place(dim: str, own: str) -> int:
-    """Return the position of a dimension in the rest of a case's id, or -1."""
+    """Return the position of a dimension in this rest of a case's id, or -1."""
     found = re.search(rf"-{re.escape(dim)}(?=-|$)", own)
     return -1 if found is None else found.start()

@@ -76,9 +76,8 @@ class Evidence(Struct, frozen=True):
 class FidelityGate(Struct, frozen=True):
     """The condition to trust a doubtful twin: it must be shown to run like its model.
 
-    It gets as many rounds as any duet, and needs no more samples a side than these bring anyway. It
-    has no limits, because the twin is compared only with its model. `earlier` are the rounds of the
-    earlier tries.
+    It gets the number of rounds of any duet, whose samples are enough. It has no limits, because
+    the twin is compared only with its model. `earlier` are the rounds of the earlier tries.
     """
 
     rounds: int = DUET_POLICY.max_rounds
@@ -87,7 +86,7 @@ class FidelityGate(Struct, frozen=True):
     earlier: tuple[DuetRound, ...] = ()
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
-        """Whether the twin is shown to be near or far, which is checked only after some rounds."""
+        """Whether the twin is shown to be near or far. This is checked only after some rounds."""
         return not self.earlier and len(rounds) in _LOOKS and self.weigh(rounds).is_shown
 
     def weigh(self, rounds: Sequence[DuetRound]) -> Evidence:
@@ -117,7 +116,7 @@ def try_again(
 
 
 def trust_by_plan() -> Fidelity:
-    """Return the fidelity of a twin whose plan is that of its model, so that no run was needed."""
+    """Return the fidelity of a twin that has the plan of its model, and needs no run."""
     return Fidelity(
         ratio=None, interval=None, rounds=0, is_trusted=True, reason=None, has_same_plan=True
     )
@@ -185,7 +184,7 @@ def _width(ratio: Ratio) -> float:
 PROCESSES = 5
 # A few runs are enough for the stored times of layer types, which are only shown.
 _LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
-# The packages that a baseline depends on, whose versions it stores.
+# A baseline depends on these packages, and stores their versions.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
 _TWIN_FILE = "twin.onnx"
 _OWN_NAME = "Give one of them a name of its own, as in baseline='models/encoder-long.onnx'."
@@ -273,8 +272,8 @@ def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> B
 def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
     """Merge the recordings of several cases of one model.
 
-    Raises UsageError if they are of several models, or of one that changed meanwhile, because the
-    cases would not belong together; or if two are the same case that was run in different ways.
+    Raises UsageError if they are of several models, or of one that changed meanwhile: the cases
+    would not belong together. It also does so if the same case was run in different ways.
     """
     first = parts[0]
     for part in parts:
@@ -303,7 +302,7 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
 
 
 def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
-    """Return each case once, as recorded last, with a sketch if one of its tests requests it."""
+    """Return the last recording of each case, with a sketch if one of its tests requests it."""
     cases: dict[str, StoredCase] = {}
     for case in (case for part in parts for case in part.cases):
         known = cases.setdefault(case.id, case)
@@ -319,7 +318,7 @@ def _join_cases(parts: Sequence[BaselineRecording]) -> tuple[StoredCase, ...]:
 
 
 class RebuiltTwin(Struct, frozen=True):
-    """The twin of a model as a runnable file, or the problem if there is no twin."""
+    """The twin of a model as a runnable file, or the problem without one."""
 
     data: bytes | None
     file: ModelFile | None

@@ -26,9 +26,9 @@ from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None
 
-# How much a twin may differ from its model, and the confidence of the interval that decides. It is
-# checked after some of the rounds: a twin that is exactly this far off is trusted with a chance of
-# at most 5 %.
+# How much a twin may differ from its model, and the confidence of the interval that decides. The
+# interval is checked after some of the rounds. A twin with exactly this difference is trusted with
+# a chance of at most 5 %.
 FIDELITY = 0.02
 FIDELITY_CONFIDENCE = 0.98
 
@@ -128,7 +128,7 @@ class Fidelity(Stored, frozen=True, kw_only=True):
 
     @property
     def was_compared(self) -> bool:
-        """Whether there was a twin whose plan or time was compared with that of the model."""
+        """Whether the plan or time of a twin was compared with that of the model."""
         return self.ratio is not None or self.has_same_plan is not None
 
     @property
@@ -138,7 +138,7 @@ class Fidelity(Stored, frozen=True, kw_only=True):
 
     @property
     def _has_no_doubt(self) -> bool:
-        """Whether a recording would trust the twin, by the plans alone or by the whole interval.
+        """Whether a recording would trust the twin by its plan or by its interval.
 
         Bounds are stored rounded, so a bound equal to the limit may really have been beyond it.
         """
@@ -377,7 +377,7 @@ class StoredLatency(Stored, frozen=True, kw_only=True):
         return f"<stored latency: {len(self.processes)} processes>"
 
     def is_of(self, engine: EngineFacts) -> bool:
-        """Whether it was measured with the same version and options of this engine."""
+        """Whether it was measured on this engine, in this version and with these options."""
         known = self.engine
         return (known.name, known.version, dict(known.options), known.providers) == (
             engine.name, engine.version, dict(engine.options), engine.providers

@@ -41,7 +41,7 @@ _REVIEW_COLUMNS = ("folder", "status", "case", "machine", "figure", "before", "a
 _MOST = 3
 _OF_SAME_MODEL = "changed although the model is the same"
 _NOT_RECORDED = "this is not what a recording writes"
-# The figures that have their own text in a line.
+# A line has a text for each of these figures.
 _RATIOS = {"latency_p50_ns": "p50", "macs": "MACs", "params": "params"}
 _TOLD = frozenset({
     *_RATIOS, "model", "twin", "twin_trusted", "runtime", "engine version", "plan", "machine",
@@ -356,8 +356,8 @@ def _ratio_parts(name: str, title: str, changes: Sequence[BaselineChange]) -> It
     for change in worst_first:
         on = f" on {change.machine or ''}" if shows_machine else ""
         places.setdefault(_change_text(change), []).append(f"{change.case or ''}{on}")
-    told = [f"{text} ({shorten_list(where, _MOST)})" for text, where in places.items()]
-    yield f"{title} {shorten_list(told, _MOST)}"
+    named = [f"{text} ({shorten_list(cases, _MOST)})" for text, cases in places.items()]
+    yield f"{title} {shorten_list(named, _MOST)}"
 
 
 def _case_parts(each: ReviewedBaseline) -> Iterator[str]:

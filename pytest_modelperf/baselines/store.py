@@ -131,16 +131,16 @@ class BaselineStore(Struct, frozen=True):
             with locked(self.root):
                 yield
         except OSError as error:
-            where = printable(str(error.filename or folder))
+            place = printable(str(error.filename or folder))
             reason = error.strerror or str(error)
             raise OutputError(
-                f"the baseline in {printable(str(folder))} could not be written: {where}: "
+                f"the baseline in {printable(str(folder))} could not be written: {place}: "
                 f"{reason}. No file was left half written. Make room, or make the folder "
                 "writable, or give another with --modelperf-baseline-dir."
             ) from error
 
     def tidy(self) -> None:
-        """Finish or revert what killed writers left, unless a writer is active.
+        """Finish or revert the updates of killed writers, unless a writer is active.
 
         Files that cannot be written, such as those in another user's checkout, stay as they are.
         """
@@ -223,7 +223,7 @@ class BaselineStore(Struct, frozen=True):
 
 
 def machine_keys(folder: Path) -> tuple[str, ...]:
-    """Return the machines that a model was measured on, by the names of their files."""
+    """Return the keys of the machines that a model was measured on."""
     names = sorted(name for name in _names_in(folder) if name.endswith(".json"))
     keys = [name.removesuffix(".json") for name in names if name != MODEL_FILE]
     for key in keys:
@@ -253,7 +253,7 @@ def _names_in(folder: Path) -> list[str]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether the path exists, or cannot be read, which reading it reports."""
+    """Whether the path exists or cannot be read. Reading it reports the error."""
     try:
         return path.exists()
     except OSError:
@@ -280,7 +280,7 @@ def _machine_path(folder: Path, key: str) -> Path:
 
 
 def _read_twin(folder: Path, model: ModelBaseline) -> bytes | None:
-    """Return the twin that belongs to this `model.json`, or None if it has none or no file fits."""
+    """Return the twin that belongs to this `model.json`, or None without a fitting file."""
     if model.twin is None:
         return None
     for name in (TWIN_FILE, _NEXT_TWIN):
@@ -312,7 +312,7 @@ def _has_leftovers(root: Path, folder: Path) -> bool:
 
 
 def _is_removed(path: Path) -> bool:
-    """Whether it is a folder that a writer removes, or was removing when it was killed."""
+    """Whether a writer is removing this folder, or was when it was killed."""
     return path.name.startswith(_REMOVED)
 
 
@@ -322,7 +322,7 @@ def _is_unfinished(root: Path, folder: Path) -> bool:
 
 
 def _settle(folder: Path) -> None:
-    """Finish or revert what a killed writer had begun."""
+    """Finish or revert the update of a killed writer."""
     if not folder.exists():
         return
     remove_abandoned(folder)
