@@ -1,4 +1,4 @@
-"""Write a model with a share of each weight set to zero, and find the operands that are multiplied.
+"""Write a model with a share of each weight set to zero, and find operands of multiplications.
 
 Only float weights that contractions multiply are pruned, not biases, norms or lookup tables.
 Existing zeros count. A weight that a ConstantOfShape generates has no magnitudes, so it is stored
@@ -115,7 +115,7 @@ def multiplied_operands(op: str, inputs: int) -> tuple[int, ...]:
 
 
 def fan_in(node: Node, index: int, shape: tuple[int, ...]) -> int:
-    """Return how many products one element of the result sums, for a weight of this shape."""
+    """Return the number of products in one element of the result, for a weight of this shape."""
     if len(shape) < 2:
         return prod(shape)
     op = node.op_type
@@ -142,8 +142,8 @@ class ProductCounts(Struct, frozen=True):
     """The number of nodes that multiply integers, and of each type that multiply floats.
 
     A node multiplies integers if its weights are integers, or if its factors come from
-    DequantizeLinear: an engine fuses both into one kernel. `is_large`: the model should not be
-    copied into one file.
+    DequantizeLinear: an engine fuses both into one kernel. `is_large` means that the model should
+    not be copied into one file.
     """
 
     opset: int
@@ -190,8 +190,7 @@ _Make: TypeAlias = Callable[[], Iterator[bytes]]
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 # The node that generates weights without values.
 _FILLER = "ConstantOfShape"
-# In standard deviations. No generated number is further from zero, so that no outlier decides a
-# range.
+# The largest generated number, in standard deviations, so that no outlier decides a range.
 _WIDEST = 4.0
 # Before this version, all weights had to be inputs, too.
 _FIRST_IR_WITHOUT_WEIGHT_INPUTS = 4
@@ -349,7 +348,7 @@ class _Writer(Struct):
     def _elements(
         self, name: str, number: NumberType, read: _Read, *, is_pruned: bool
     ) -> Iterator[bytes]:
-        """Yield the packed elements of a tensor. A weight to be pruned is in memory as a whole."""
+        """Yield the packed elements of a tensor, all at once for a weight to prune."""
         pieces = read()
         if is_pruned:
             pieces = iter((self._prune(np.concatenate(list(pieces)), number, name),))

@@ -1,8 +1,8 @@
 """Quantize a model to 8-bit integers with ONNX Runtime's own quantizer.
 
-`dynamic` finds the range of activations again in each inference, `static` once, by inferences on
-given inputs: a calibration. The accuracy of the result depends on these inputs, but its speed does
-not.
+`dynamic` finds the range of activations again in each inference. `static` finds it once, in a
+calibration: inferences on given inputs. The accuracy of the result depends on these inputs, but its
+speed does not.
 
 The quantizer runs in a worker, under this interpreter. Calibrating runs the model, so a crash ends
 only this variant.
@@ -95,29 +95,29 @@ def _run(
     asked: Mapping[str, Any],
     feeds: Iterable[Mapping[str, Feed]],
 ) -> Sequence[str]:
-    told: Mapping[str, Any] = worker.ask(
+    answer: Mapping[str, Any] = worker.ask(
         "quantizer",
         "as ONNX Runtime's quantizer was loaded",
         max(limit_s, LEAST_START_LIMIT_S),
         source=code.text,
         file=code.file,
     )
-    if "raised" not in told:
-        told = worker.ask(
+    if "raised" not in answer:
+        answer = worker.ask(
             "quantize",
             "in ONNX Runtime's quantizer",
             **asked,
             feeds=_send(worker, feeds),
             folder=str(worker.folder),
         )
-    if "raised" in told:
-        raise MeasureError(f"ONNX Runtime's quantizer failed: {_described(told['raised'])}.")
-    notes: Sequence[str] = told["notes"]
+    if "raised" in answer:
+        raise MeasureError(f"ONNX Runtime's quantizer failed: {_described(answer['raised'])}.")
+    notes: Sequence[str] = answer["notes"]
     return notes
 
 
 def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:
-    """Send the inputs of each inference under the returned names. Constant ones are sent once."""
+    """Send the inputs of each inference under the returned names, constant ones once."""
     names: list[str] = []
     first: Mapping[str, Feed] = {}
     for feed in feeds:

@@ -37,9 +37,9 @@ class VariantKind(str, Enum):
     PRECISION = "precision"
 
 
-# Variants whose outputs should be those of the model.
+# Variants that should keep the outputs of the model.
 FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
-# The names that a user types, and the forms of a variant that each means.
+# The names that a user types, and the forms of a variant that each names.
 FORMS: Mapping[VariantKind, Mapping[str, tuple[str, ...]]] = {
     VariantKind.QUANTIZED: {
         "int8": ("dynamic", "static"),
@@ -76,8 +76,8 @@ class Level(Struct, frozen=True, kw_only=True):
 
     `ms` is the median for a batch. `speedup` compares it with the unchanged model. `layer_types`
     and `layers` are milliseconds, by operator and by the id of the unchanged model's layer.
-    `half_widths` is how sure the latter are: half the interval of each that is known. All of these
-    are undisturbed times. If other processes disturbed the model, `WAITING` has the rest of `ms`.
+    `half_widths` has half the interval of each of these times, if known. All of these are
+    undisturbed times. If other processes disturbed the model, `WAITING` has the rest of `ms`.
     `outside` are the layers that ran outside the accelerated engine. `zeros` is the share of zero
     weights. `judged_outputs` is the largest difference of outputs with its verdict, or None if no
     tolerance judges it. `failure` says why there is no time.
@@ -217,13 +217,13 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> Level | None:
-        """The level with the largest speedup of those shown to be faster, or None if none is."""
+        """The fastest level of those shown to be faster, or None."""
         gains = [level for level in self.levels if level.is_gain]
         return max(gains, key=_speedup, default=None)
 
     @property
     def summarized(self) -> Level | None:
-        """The best level, or else the fastest one that may be a gain without being shown so."""
+        """The best level, or else the fastest one that may be a gain."""
         open_levels = [
             level
             for level in self.levels[1:]
@@ -277,8 +277,8 @@ WHATIF_CASE = JsonObject(
 class WhatIf(Shown, frozen=True, kw_only=True):
     """A model and its variants, at every case.
 
-    `outputs_tolerance` is how far outputs may differ, as a share of their largest value, or None if
-    they are not judged.
+    `outputs_tolerance` is the allowed difference of outputs, as a share of their largest value, or
+    None if they are not judged.
     """
 
     model: ModelFacts

@@ -1,4 +1,4 @@
-"""A what-if as a report: what each variant gains, by layer type and layer, and what is doubtful."""
+"""A what-if as a report: the gain of each variant, by layer type and layer, and doubts."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ _NS_PER_MS = 1e6
 _LEAST_NAME = 16
 _LEAST_LEVEL = 24
 _MAX_NAMED = 5
-# An interval whose ends are further apart says nothing.
+# A wider interval is not informative.
 _WIDEST = 100.0
 
 
 class WhatIfView(Struct, frozen=True):
-    """How many layers to show, how to show their times, and how to see all layers."""
+    """The number of layers to show, the form of their times, and how to see all layers."""
 
     top: int | None = None
     times: View = View.MS
@@ -400,7 +400,7 @@ def _sheet_rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
         gained = _times_faster(first.layer_types, level, op, ms)
         yield ("layer type", None, op, None, ms, gained, *(None,) * 2, *_NO_SIZES, *(None,) * 5)
     known = {row.static.id: row for row in case.layers if row.static is not None}
-    # Layers that only the variant has come last.
+    # Layers of the variant alone come last.
     for layer_id in dict.fromkeys((*known, *level.layers)):
         row = known.get(layer_id)
         # A layer that the kernel of another layer runs has no time.
@@ -418,11 +418,11 @@ def _layer_cells(
     gained = None if is_outside or ms is None else _times_faster(base, level, layer_id, ms)
     layer = None if row is None else row.static
     about = (layer_id, *((None, None) if layer is None else (layer.qualified_op, layer.weight)))
-    where = "yes" if is_outside else "no"
+    outside = "yes" if is_outside else "no"
     fused = () if row is None else (other.id for other in row.fused)
     kernel = (" ".join(fused) or None, None if row is None else row.runs_in)
     sure = level.half_widths.get(layer_id)
-    return ("layer", *about, ms, gained, None, None, *_NO_SIZES, where, None, sure, *kernel)
+    return ("layer", *about, ms, gained, None, None, *_NO_SIZES, outside, None, sure, *kernel)
 
 
 def _times_faster(base: Mapping[str, float], level: Level, name: str, ms: float) -> float | None:

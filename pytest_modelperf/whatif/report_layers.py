@@ -61,7 +61,7 @@ class _Row(Struct, frozen=True):
     times: tuple[float | None, ...]
     # The places of the levels at which it ran outside of the accelerated engine.
     outside: frozenset[int] = frozenset()
-    # How sure the times are, relative to them, if that is known.
+    # The half widths of the times, relative to the times, if known.
     half_widths: tuple[float | None, ...] = ()
 
     @property
@@ -98,7 +98,7 @@ def layer_type_table(case: WhatIfCase, view: View) -> Table | None:
 
 
 def layer_table(case: WhatIfCase, view: View, top: int | None, for_all: str) -> Table | None:
-    """Return the layers that gain most, and the time of all others, or None without times."""
+    """Return the layers with the largest gains, and the time of the rest, or None without times."""
     levels = _with_times(case, lambda level: level.layers)
     counted = case.baseline.counted
     if not levels or counted is None:
@@ -207,10 +207,10 @@ def _show(view: View, row: _Row, at: int, whole: float | None, decimals: int) ->
     return f"{text}{_OUTSIDE}" if at in row.outside else text
 
 
-# -- a what-if as the data that the scripts of a page draw
+# -- a what-if as data for the scripts of a page
 
 
-_BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
+_NOT_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
 
 
 def _whatif_entry(case: WhatIfCase) -> Entry:
@@ -225,7 +225,7 @@ def _whatif_entry(case: WhatIfCase) -> Entry:
 
 
 def _with_shares(row: Mapping[str, Any], totals: Sequence[float | None]) -> Entry:
-    """Return the row with its shares of the levels, and its speedup at each of them."""
+    """Return the row with its share and its speedup at each level."""
     # A layer that ran outside the accelerated engine has no speedup.
     times, outside = row["ms"], row.get("outside", (False,) * len(totals))
     before = times[0] if not outside[0] and (times[0] or 0.0) >= SHORTEST_MS else None
@@ -269,10 +269,10 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
     return [
         {
             "type": op,
-            "is_layer": op not in _BESIDE_LAYERS,
+            "is_layer": op not in _NOT_LAYERS,
             # Use the unchanged model's count, because a quantized one has operators that it lacks.
-            "count": counted[op].count if op in counted and op not in _BESIDE_LAYERS else None,
-            "kind": kind_of(op, is_layer=op not in _BESIDE_LAYERS),
+            "count": counted[op].count if op in counted and op not in _NOT_LAYERS else None,
+            "kind": kind_of(op, is_layer=op not in _NOT_LAYERS),
             "ms": [level.layer_types.get(op) for level in case.levels],
         }
         for op in dict.fromkeys((*counted, *of_levels))
@@ -281,11 +281,11 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
 
 def _layer_entries(case: WhatIfCase) -> list[Entry]:
     rows = {row.static.id: row for row in case.layers if row.static is not None}
-    beside = (layer for level in case.levels for layer in level.layers)
+    unlisted = (layer for level in case.levels for layer in level.layers)
     outside = [frozenset(level.outside) for level in case.levels]
     return [
         _layer_entry(layer_id, rows.get(layer_id), depth, case.levels, outside)
-        for depth, layer_id in enumerate(dict.fromkeys((*rows, *beside)))
+        for depth, layer_id in enumerate(dict.fromkeys((*rows, *unlisted)))
     ]
 
 

@@ -1,4 +1,4 @@
-"""A request to measure what a model would gain by variants of it."""
+"""A request to measure the gain of variants of a model."""
 
 from __future__ import annotations
 

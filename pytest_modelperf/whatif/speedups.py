@@ -34,7 +34,7 @@ _OUTSIDE_KERNELS = frozenset(kind.value for kind in RowKind if kind.is_outside_k
 
 
 class VariantResult(Struct, frozen=True, kw_only=True):
-    """The duet of a variant with the unchanged model, or why there was none."""
+    """The duet of a variant with the unchanged model, or the reason for none."""
 
     variant: Variant
     before: CaseProfile | None = None
@@ -100,7 +100,7 @@ def make_levels(
     results: Sequence[VariantResult],
     estimates: Sequence[float] = (),
 ) -> CaseLevels:
-    """Return the unchanged model, then each variant and estimate, pruned ones by their shares.
+    """Return the levels: the unchanged model, then variants and estimates, pruned ones by share.
 
     The time of the unchanged model is the median over all duets. The time of a variant is this
     median times the ratio in its own duet, so changes of the machine between duets cancel out.
@@ -170,7 +170,7 @@ def _level_as_it_is(
 
 def _scale_of(profile: CaseProfile, ms: float) -> float:
     """Return the factor from the times of a duet to those of the levels."""
-    # If other processes disturbed the duet, its layers keep the times that they need without them.
+    # If other processes disturbed the duet, its layers keep their undisturbed times.
     types = _times_by_type(profile, 1.0)
     if types.pop(WAITING, None) is None:
         return ms / _median_ms(profile)
@@ -224,7 +224,7 @@ class _Times(Struct, frozen=True):
     by_type: Mapping[str, float]
     # A layer that only the variant has is included under its own id.
     by_layer: Mapping[str, float]
-    # How sure the times of layers are.
+    # The half widths of the layers' times.
     half_widths: Mapping[str, float]
 
 
@@ -257,7 +257,8 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
             shown = owner or row.static.id
             layers[shown] = layers.get(shown, 0.0) + spent
             if row.half_width is not None:
-                # The doubts of several kernels are added up, because they may not be independent.
+                # The uncertainties of several kernels are added up, because they may depend on each
+                # other.
                 half_widths[shown] = half_widths.get(shown, 0.0) + spent * row.half_width
         types[row.qualified_op] = types.get(row.qualified_op, 0.0) + spent
     spent = sum(types.values())
@@ -359,7 +360,7 @@ def _scaled(times: Mapping[str, float], scale: float) -> dict[str, float]:
 
 
 def describe_waiting(baseline: CaseProfile) -> str | None:
-    """Return a note if other processes disturbed the unchanged model, or None if none did."""
+    """Return a note if other processes disturbed the unchanged model, or else None."""
     if WAITING not in baseline.layer_types or baseline.measured is None:
         return None
     found = noise_of(baseline.measured)
@@ -394,7 +395,7 @@ def _precisions_of(profile: CaseProfile | None) -> set[str | None]:
 
 
 def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
-    """Return a note if pruning gained nothing on this engine, or None if it did or was not run."""
+    """Return a note if pruning ran but gained nothing on this engine, or else None."""
     speedups = [
         level.speedup
         for level in levels

@@ -70,8 +70,8 @@ _FAILURES = (BindingError, MeasureError, ModelError, UsageError)
 
 def variants_gate(variants: int, max_seconds: float) -> Gate:
     """Return the gate for each of this many pairs of a variant and a case."""
-    # A variant is called faster by its interval, whether its duet ended with an alarm or because
-    # there is no difference. So both answers together have its share of the level.
+    # The interval alone decides whether a variant is called faster, however its duet ended. So both
+    # answers of a duet together have its share of the level.
     return median_gate(_NO_DIFFERENCE, share_level(2 * variants, RUN_LEVEL), max_seconds)
 
 
@@ -94,7 +94,7 @@ class _RunnableVariant(Struct, frozen=True):
 
 
 class VariantTrial(Struct):
-    """All variants at all cases, one after the other."""
+    """All variants at all cases, run one after the other."""
 
     setup: Setup
     gate: Gate
@@ -115,7 +115,7 @@ class VariantTrial(Struct):
             except ChangedModelError as error:
                 if not self.done:
                     raise
-                # The earlier cases were measured while the model was still unchanged.
+                # The earlier cases were measured before the model changed.
                 yield from self._unmade(model, cases, error.worded(self.setup.wording))
                 return
             for variant in self.variants:
@@ -142,9 +142,9 @@ class VariantTrial(Struct):
         path = folder / "stored.onnx"
         with writing_for_worker("as its weights were stored"):
             zeros, generated = _store(model, path)
-        # An engine computes generated weights when it loads the model, and may find that they are
-        # all the same. A variant stores its weights, so a comparison with generated ones would
-        # measure more than the variant.
+        # An engine computes generated weights when it loads the model, and may simplify equal ones.
+        # A variant stores its weights, so a comparison with generated ones would measure more than
+        # the variant.
         if not generated:
             return _Original(prepare(model), size, zeros, path)
         are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
@@ -322,7 +322,7 @@ def _reopened(model: Model, path: Path) -> PreparedModel:
 
 
 def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:
-    """Yield inputs for a calibration. Given ones stay, the others differ each time."""
+    """Yield inputs for a calibration. Given ones stay the same, others differ each time."""
     bound, request = model.bound, model.request
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, model.file.name)
@@ -344,7 +344,7 @@ def _listed(options: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in options.items())
 
 
-# -- the outputs of variants held against a tolerance
+# -- the outputs of variants judged by a tolerance
 
 
 def with_outputs_judged(whatif: WhatIf, allowed: float) -> WhatIf:

@@ -110,7 +110,7 @@
     }
   }
 
-  // The axis of the chosen unit, which ends at so many times the largest value.
+  // The axis of the chosen unit. It ends at `room` times the largest value.
   function timeAxis(values, { view }, room) {
     // Remainders of a subtraction would add decades to a logarithmic axis.
     const positive = values.filter((value) => value >= SHORTEST_MS);
@@ -250,7 +250,7 @@
       cell: ({ weight }) => (weight ? nameCell(weight) : el("td", { text: UNKNOWN })) },
   ];
 
-  // How sure the shown times are; side by side there is no room for it.
+  // The half widths of the shown times. Side by side there is no room for them.
   function halfWidths({ layers }, { isAll, shown }) {
     if (isAll || !layers.some(({ half_widths: widths }) => widths.some(isKnown))) return [];
     const read = ({ half_widths: widths }) => largest(shown.map((index) => widths[index]));

@@ -22,7 +22,7 @@ modelperf.whatifLevels = (() => {
     ];
   }
 
-  // The choice, which the address keeps too: a level beside the unchanged model.
+  // The choice, which the address keeps too: a level next to the unchanged model.
   function choiceOf({ levels, types, layers }) {
     const title = chosen("summary");
     const picked = levels.findIndex((level) => level.title === title);
@@ -40,18 +40,18 @@ modelperf.whatifLevels = (() => {
     };
   }
 
-  // Failures and estimates among the chosen levels, in words.
+  // Texts about failures and estimates among the chosen levels.
   function remarks({ levels, layers }, { wanted, shown }) {
-    const told = wanted
+    const texts = wanted
       .filter((index) => levels[index].failure !== null)
       .map((index) => `${levels[index].title} failed: ${levels[index].failure}`);
     if (shown.some((index) => levels[index].is_estimate)) {
-      told.push("An estimate lies between two levels that were measured, and has no interval.");
+      texts.push("An estimate is between two levels that were measured, and has no interval.");
     }
     if (layers.some(({ outside }) => shown.some((index) => outside[index]))) {
-      told.push(`outside: the layer ${OUTSIDE}.`);
+      texts.push(`outside: the layer ${OUTSIDE}.`);
     }
-    return told;
+    return texts;
   }
 
   // The value of a row at a level in the chosen unit, and its text.
@@ -80,7 +80,7 @@ modelperf.whatifLevels = (() => {
     return columns;
   }
 
-  // Without a column of its own, the speedup stands below the time.
+  // Without a column of its own, the speedup is below the time.
   function timeCell(row, index, level, choice, decimals) {
     const { isAll, isBaseline } = choice;
     const text = heightText(heightOf(row, index, choice), choice, decimals);

@@ -1,4 +1,4 @@
-"""Find which places along the axes of all tensors can only be removed together."""
+"""Find the places along the axes of all tensors that can only be removed together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_modelperf.text.escaping import printable
 
 Places: TypeAlias = npt.NDArray[np.int64]
 
-# The number of the set of all places that have to stay. Its own place is in no tensor.
+# The number of the set of all places that have to stay. This place belongs to no tensor.
 PINNED = 0
 
 
@@ -86,8 +86,8 @@ class Dimensions:
         return len(self._parents)
 
     def reasons(self) -> dict[Dim, str]:
-        """Return why axes joined to a pinned one have to stay: the nearest reason."""
-        # All axes are done at once, because each axis alone would need a walk through the graph.
+        """Return the nearest reason why each axis joined to a pinned one has to stay."""
+        # All axes are done at once, because each one alone would need a walk through the graph.
         found = dict(self._reasons)
         waiting = deque(found)
         while waiting:
@@ -124,7 +124,7 @@ class Dimensions:
 
 
 class ChannelAxis(Struct, frozen=True):
-    """An axis of a weight, each place of which makes one channel, and the layer of the weight."""
+    """An axis of a weight whose places make one channel each, and the layer of the weight."""
 
     layer: str
     weight: Dim
@@ -217,7 +217,7 @@ def _dim(tensor: Tensor, axis: int) -> Dim:
 
 
 def integers(node: Node, index: int, attribute: str = "") -> tuple[int, ...] | None:
-    """Return constant integers from an input, from an attribute in older opsets, or None."""
+    """Return the constant integers of an input, or in older opsets of an attribute, if any."""
     if attribute and attribute in node.attributes:
         return node.attr_ints(attribute)
     return ints_of(node, index)
@@ -227,7 +227,7 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(axis % rank for axis in axes)
 
 
-# -- which axis of a Reshape can lose places
+# -- the axis of a Reshape that can lose places
 
 
 class _Axis(Struct, frozen=True):
@@ -272,9 +272,9 @@ def link_reshape(node: Node, links: Links) -> None:
 
 
 def _carrier(segment: _Segment, links: Links) -> int | None:
-    """Return the factor that may lose places, one that does not have to stay, or None."""
-    # Of several it is the outermost: heads rather than parts of heads. But if the outermost factor
-    # is the number of groups of a grouped convolution (a channel shuffle), it stays.
+    """Return the factor of an axis that may lose places, or None."""
+    # Of several, take the outermost: heads rather than parts of heads. But an outermost factor that
+    # is the number of groups of a grouped convolution (a channel shuffle) stays.
     dimensions = links.dimensions
     free = [
         factor
@@ -295,7 +295,7 @@ def _carrier(segment: _Segment, links: Links) -> int | None:
 
 def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
     """Return the shortest runs of axes with the same elements on both sides."""
-    # Axes of size 1 are left out. So is a run without common factors, such as 4 x 6 to 6 x 4.
+    # Axes of size 1, and runs without common factors such as 4 x 6 to 6 x 4, are left out.
     ends = [_ends(tensor) for tensor in (data, result)]
     shared = sorted(set(ends[0]) & set(ends[1]))
     segments = []

@@ -184,7 +184,7 @@ def _adjust_shape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
     data = node.input(0)
     if rewriter.changes(data):
         start, end = node.attr_int("start", 0), node.attr_int("end", data.rank)
-        # The nodes after it get the old result.
+        # The nodes after this one get the old result.
         old = data.size if proto.op_type == "Size" else data.dims[start:end]
         proto.CopyFrom(_constant_node(proto.output[0], np.asarray(old, np.int64)))
 
@@ -221,7 +221,7 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
     unused = used - set(used_names(proto))
-    # The replaced constants go. An input that no node reads stays, because a caller gives it.
+    # Replaced constants are removed. An unused input stays, because a caller gives it.
     gone = unused.intersection(tensor.name for tensor in proto.graph.initializer)
     remove_named(proto.graph.initializer, gone)
     remove_named(proto.graph.input, gone)
@@ -265,7 +265,7 @@ def _replacement(
     *,
     is_initializer: bool,
 ) -> Replacement:
-    """Return the tensor in its new shape, with a copy that knows where its old elements are."""
+    """Return the tensor in its new shape, with a copy that locates its old elements."""
     source = deepcopy(tensor)
     tensor.data_location = TensorProto.DEFAULT
     del tensor.dims[:]
@@ -315,9 +315,10 @@ def write_narrowed(
     """Write the model without that share of its channels.
 
     Inputs and outputs keep their shapes. The channels with the smallest weights are removed. If a
-    multiple of 8 is near, that many stay, because kernels work on 8 channels or more at once (see
-    `selection.kept_count`). The model is written at its bound dimensions, and each tensor keeps its
-    name. If the file would be larger than `max_file_bytes`, the weights are in a separate file.
+    multiple of 8 is near, that number stays, because kernels work on 8 channels or more at once
+    (see `selection.kept_count`). The model is written at its bound dimensions, and each tensor
+    keeps its name. If the file would be larger than `max_file_bytes`, the weights are in a separate
+    file.
     """
     choice = select_channels(bound, share)
     plan, groups, kept = choice.plan, choice.selection.groups, choice.kept

@@ -1,4 +1,4 @@
-"""State how the axes of operands and results belong together, for each kind of operator."""
+"""State which axes of operands and results belong together, for each kind of operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def link_elementwise(node: Node, links: Links) -> None:
 
 
 def link_first(node: Node, links: Links) -> None:
-    """Link the first input, which holds the elements. The others are settings."""
+    """Link the first input. It holds the elements, and the others are settings."""
     for result in node.outputs:
         if result is not None and node.input(0).dims == result.dims:
             broadcast(links, node.input(0), result)
@@ -163,7 +163,7 @@ def _make(links: Links, operand: Tensor, axis: int) -> None:
 
 
 def link_einsum(node: Node, links: Links) -> None:
-    """Link the axes with the same letter, which is one axis in all operands."""
+    """Link the axes with the same letter in all operands."""
     equation = node.attr_str("equation", "").replace(" ", "")
     terms, _, target = equation.partition("->")
     if "." in equation or "->" not in equation:
@@ -182,7 +182,7 @@ def link_einsum(node: Node, links: Links) -> None:
 
 
 def link_gather(node: Node, links: Links) -> None:
-    """Link all axes but that of the lookup, which keeps all of its rows."""
+    """Link all axes except that of the lookup, which keeps all of its rows."""
     data, indices, result = node.input(0), node.input(1), node.output()
     axis = node.attr_int("axis", 0) % data.rank
     for position in range(data.rank):
@@ -228,7 +228,7 @@ def _link_parts(links: Links, whole: Tensor, parts: list[Tensor], axis: int) -> 
 
 
 def slice_ranges(node: Node) -> dict[int, range] | None:
-    """Map each axis that a Slice cuts to its indexes, or return None if only a run shows them."""
+    """Map each axis that a Slice cuts to its indexes, or return None if they depend on a run."""
     data = node.input(0)
     starts, ends = integers(node, 1, "starts"), integers(node, 2, "ends")
     if starts is None or ends is None:
@@ -245,7 +245,7 @@ def slice_ranges(node: Node) -> dict[int, range] | None:
 
 
 def link_slice(node: Node, links: Links) -> None:
-    """Link an axis that is taken in one piece, which may shrink. Every other cut keeps its axis."""
+    """Link an axis that is taken in one piece: it may shrink. Any other cut axis stays."""
     data, result = node.input(0), node.output()
     ranges = slice_ranges(node)
     if ranges is None:
@@ -276,7 +276,7 @@ def link_pad(node: Node, links: Links) -> None:
 
 
 def link_stretched(node: Node, links: Links) -> None:
-    """Link the axes of an operator that keeps an axis, or changes its size as a whole."""
+    """Link the axes of an operator that keeps each axis or changes its whole size."""
     data, result = node.input(0), node.output()
     for back in range(1, data.rank + 1):
         if back <= result.rank:
@@ -298,7 +298,7 @@ def link_shape(node: Node, links: Links) -> None:
 
 
 def link_fill(node: Node, links: Links) -> None:
-    """Link a weight that a node makes, which becomes smaller if its shape is a constant."""
+    """Link a weight that a node makes. It becomes smaller if its shape is a constant."""
     if node.input(0).value is None:
         links.because("fills a shape known only at run time")
         return
@@ -342,7 +342,7 @@ def link_along(node: Node, links: Links, *, default: int, why: str, to_end: bool
 
 
 def link_softmax(node: Node, links: Links) -> None:
-    """Link a Softmax, which before opset 13 sums over all axes from the given one on."""
+    """Link a Softmax. Before opset 13 it sums over all axes from the given one on."""
     if node.opset < 13:
         link_along(node, links, default=1, why="sums over it", to_end=True)
     else:
@@ -355,7 +355,7 @@ def link_group_norm(node: Node, links: Links) -> None:
 
 
 def link_reduction(node: Node, links: Links) -> None:
-    """Link the axes that are not reduced, which pass through."""
+    """Link the axes that pass through: those that are not reduced."""
     data, result = node.input(0), node.output()
     is_arg = node.op_type.startswith("Arg")
     axes = (node.attr_int("axis", 0),) if is_arg else integers(node, 1, "axes")

@@ -1,4 +1,4 @@
-"""Select the places to remove, and find which places of the whole graph stay as a result."""
+"""Select the places to remove, and find the places of the whole graph that stay."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def relate(bound: BoundModel) -> RelatedGraph:
     ]
     _pin_ends(bound, nodes, stored, findings.dimensions)
     _pin_captured(calls, findings.dimensions)
-    # Reshapes come last, because which of their axes may shrink depends on all other nodes.
+    # Reshapes come last: the axis that may shrink depends on all other nodes.
     for each in sorted(nodes, key=lambda each: each.node.qualified_op in dimensions.RULES):
         _apply(each.node, findings, users)
     return RelatedGraph(proto, tuple(nodes), stored, findings)
@@ -88,7 +88,7 @@ def relate(bound: BoundModel) -> RelatedGraph:
 def _model_node(
     call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int
 ) -> ModelNode:
-    """Return the record of a node without further unused results, such as a Dropout's mask."""
+    """Return the record of a node. Unused results after the first, such as a mask, are None."""
     operands = tuple(tensors.get(name) for name in call.inputs)
     results = tuple(
         tensors.get(name) if users[name] or not index else None
@@ -199,7 +199,7 @@ class RemovalPlan:
 
 Table: TypeAlias = npt.NDArray[np.int64]
 
-# At most this many channels per block may balance another one, so that the search ends.
+# The most channels per block that may balance another one, so that the search ends.
 MAX_ADDED_PER_BLOCK = 4
 
 
@@ -248,7 +248,7 @@ def _balanced_set(
 
 
 def _unevenness(fitting: Table, tables: Sequence[Table], totals: Sequence[Table]) -> Table:
-    """Return, for each fitting candidate, how much all blocks would lack against the fullest."""
+    """Return the total lack of all blocks against the fullest, for each fitting candidate."""
     lack = np.zeros(len(fitting), np.int64)
     for total, table in zip(totals, tables, strict=True):
         after = total + table[fitting]
@@ -264,7 +264,7 @@ def _unevenness(fitting: Table, tables: Sequence[Table], totals: Sequence[Table]
 # channels and back: 56 took 1.15 ms, 60 took 1.28, 63 took 1.45, 64 took 1.27, 65 took 1.65. For
 # matrix products there was no difference beyond noise.
 LANES = 8
-# How far the count may be changed for that, as a share of the group.
+# The largest change of the count for that, as a share of the group.
 MAX_SHIFT = 1 / 16
 
 
@@ -294,7 +294,7 @@ class ChannelGroup(Struct, frozen=True, eq=False):
 
 
 def kept_count(count: int, share: float, *, in_lanes: bool = True) -> int:
-    """Return how many stay: at least one, and a multiple of 8 within a sixteenth of the group."""
+    """Return the number to keep: at least one, and a multiple of 8 if one is close enough."""
     wanted = count * (1 - share)
     kept = max(1, floor(wanted + 0.5))
     near = LANES * floor(wanted / LANES + 0.5)
@@ -410,7 +410,7 @@ def _choose_balanced(
     return sets[balanced_choice(tuple(tables.values()), group_of, allowed)]
 
 
-# -- how strong each channel is
+# -- the strength of each channel
 
 
 def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float64]:
