@@ -113,18 +113,18 @@ def shapes(
     written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)
     # If the model goes to standard output, all other text must not.
-    tell = partial(show, err=not leaves_stdout)
+    show_line = partial(show, err=not leaves_stdout)
     name = "the model on standard output" if output == "-" else printable(output)
-    tell(
+    show_line(
         f"{name}: {known} of {written.tensors} tensors have a shape"
         + (f", {len(written.new_outputs)} more as outputs\n" if written.new_outputs else "\n")
     )
     if written.left_beside:
         left = shorten_list([*map(printable, written.left_beside)], _MOST_NAMED)
-        tell(f"weights stay in {left}: put that next to the model to run it\n")
+        show_line(f"weights stay in {left}: put that next to the model to run it\n")
     if written.unknown:
         named = shorten_list([*map(printable, written.unknown)], _MOST_NAMED)
-        tell(f"without one: {named}\n")
+        show_line(f"without one: {named}\n")
 
 
 _UNLIKE, _UNDECIDED = 1, 3

@@ -100,9 +100,9 @@ def push(folder: str | None, branch: str, remote: str) -> None:
     done = push_history(store, there)
     if done.lines:
         commit = "" if done.commit is None else f" (commit {done.commit[:_SHORT_COMMIT]})"
-        _tell(done, f"{count_of(done.lines, 'line')} pushed to {there.title}{commit}")
+        _show_result(done, f"{count_of(done.lines, 'line')} pushed to {there.title}{commit}")
     else:
-        _tell(done, f"nothing to push: {there.title} has all lines of the folder")
+        _show_result(done, f"nothing to push: {there.title} has all lines of the folder")
 
 
 @click.command(cls=GroupedCommand, short_help="Add the lines of a branch to the folder.")
@@ -123,11 +123,11 @@ def pull(folder: str | None, branch: str, remote: str) -> None:
     done = pull_history(store, there)
     place = printable(str(store.root))
     if done.commit is None:
-        _tell(done, f"nothing to pull: there is no {there.title} yet")
+        _show_result(done, f"nothing to pull: there is no {there.title} yet")
     elif done.lines:
-        _tell(done, f"{count_of(done.lines, 'line')} pulled from {there.title} into {place}")
+        _show_result(done, f"{count_of(done.lines, 'line')} pulled from {there.title} into {place}")
     else:
-        _tell(done, f"nothing to pull: {place} has all lines of {there.title}")
+        _show_result(done, f"nothing to pull: {place} has all lines of {there.title}")
 
 
 def _open(folder: str | None, branch: str, remote: str) -> tuple[HistoryStore, HistoryBranch]:
@@ -137,7 +137,7 @@ def _open(folder: str | None, branch: str, remote: str) -> tuple[HistoryStore, H
     return store, HistoryBranch(Path.cwd(), remote, branch)
 
 
-def _tell(done: Synced, sentence: str) -> None:
+def _show_result(done: Synced, sentence: str) -> None:
     show(f"{sentence}\n")
     for note in done.notes:
         show(f"note: {note}\n")
@@ -157,7 +157,7 @@ _DRIFTED = 1
 
 
 class _HistoryCommand(GroupedCommand):
-    """A command that lists a history, unless its first word is an action, which it then runs."""
+    """A command that lists a history, or runs the action that its first word names."""
 
     def make_context(
         self,

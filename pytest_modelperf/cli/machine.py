@@ -199,7 +199,7 @@ def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
     from pytest_modelperf.cluster.connection import serve
     from pytest_modelperf.cluster.places import is_encrypted
 
-    def tell(own: str) -> None:
+    def announce(own: str) -> None:
         click.echo(f"measuring for {address} at {own}", err=True)
         if not is_encrypted(own):
             click.echo(
@@ -208,7 +208,7 @@ def worker(*, address: str, tags: tuple[str, ...], host: str | None) -> None:
                 err=True,
             )
 
-    if not serve(address, tags, host, tell):
+    if not serve(address, tags, host, announce):
         click.echo(
             f"the scheduler at {address} stopped, or closed this worker: start the worker again "
             "when there is a scheduler.",

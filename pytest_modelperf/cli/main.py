@@ -148,7 +148,7 @@ def _too_long(error: OSError) -> UsageError:
 
 
 @contextmanager
-def _system_limits_told() -> Iterator[None]:
+def _system_limits_reported() -> Iterator[None]:
     """Turn an error of a full disk, or of a name that is too long, into a one-line message."""
     try:
         yield
@@ -188,7 +188,7 @@ class _Group(click.Group):
         **named: Any,  # noqa: ANN401  # the same
     ) -> click.Context:
         typed = tuple(args)
-        with _ended_from_outside(), _system_limits_told():
+        with _ended_from_outside(), _system_limits_reported():
             context = super().make_context(info_name, args, *arguments, **named)
         context.meta[_TYPED] = typed
         return context
@@ -200,7 +200,7 @@ class _Group(click.Group):
     def _invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # as `invoke`
         try:
             _settle_streams()
-            with _ended_by_sigterm(), lost_interrupts_raised(), _system_limits_told():
+            with _ended_by_sigterm(), lost_interrupts_raised(), _system_limits_reported():
                 return super().invoke(context)
         except ModelPerfError as error:
             return self._at_other_sizes(error, context)
@@ -227,7 +227,7 @@ class _Group(click.Group):
             raise SystemExit(_FAULT) from None
 
     def _at_other_sizes(self, error: ModelPerfError, context: click.Context) -> Any:  # noqa: ANN401  # the same
-        """Run the command with guessed sizes if allowed, or raise the error, which names them."""
+        """Run the command with guessed sizes if allowed, or raise the error that names them."""
         typed: tuple[str, ...] = context.meta[_TYPED]
         found = find_for(error, typed)
         again = guessed(found, typed)
@@ -249,8 +249,8 @@ class _Group(click.Group):
                 if any(error.option_name in parameter.opts for parameter in each.params)
             ]
             if homes:
-                told = f"{error.message} It belongs to modelperf {' and modelperf '.join(homes)}."
-                return click.NoSuchOption(error.option_name, told, ctx=error.ctx)
+                text = f"{error.message} It belongs to modelperf {' and modelperf '.join(homes)}."
+                return click.NoSuchOption(error.option_name, text, ctx=error.ctx)
         # Click shows an unexpected word unescaped.
         return click.UsageError(printable_lines(error.format_message()), ctx=error.ctx)
 

@@ -148,7 +148,7 @@ def request_of_one_size(spec: CaseSpec, claim: str, *, is_one_case: bool = True)
 
 
 class OutputOptions(Struct, frozen=True):
-    """The files to write; `-` is standard output."""
+    """The files to write. `-` is standard output."""
 
     json_file: str | None = None
     csv_file: str | None = None
@@ -289,7 +289,7 @@ top_option = option_of(
 
 
 def output_options(*, csv: str | None = None) -> Option:
-    """Return the options for output files: JSON, and with a text for CSV the reports too."""
+    """Return the options for output files. With a text for CSV, reports are among them."""
     helps = {"json": "Write everything as JSON"}
     if csv is not None:
         helps["csv"] = f"Write {csv} as CSV"

@@ -114,7 +114,7 @@ class ProgressLine:
 
     def __init__(self) -> None:
         self._has_waited = False
-        self._has_told = False
+        self._has_shown = False
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def __call__(self, progress: Progress) -> None:
@@ -141,9 +141,9 @@ class ProgressLine:
         """Show what happens before the first case, but only the first line without a terminal."""
         if self._is_shown:
             self.show(text[: shutil.get_terminal_size().columns - 1])
-        elif not self._has_told:
+        elif not self._has_shown:
             click.echo(text, err=True)
-            self._has_told = True
+            self._has_shown = True
 
     def warn(self, text: str) -> None:
         """Print a warning that stays visible."""

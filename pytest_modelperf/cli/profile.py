@@ -393,7 +393,7 @@ def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
     if failed or all(case.measured is None for case in result.cases):
         for case in result.cases:
             if case.measured is None and not is_shown:
-                where = f"{result.model.name} {case.case.id}"
-                lines = indented_lines(f"{where}: {case.outcome.value}: {case.reason}")
+                title = f"{result.model.name} {case.case.id}"
+                lines = indented_lines(f"{title}: {case.outcome.value}: {case.reason}")
                 click.echo("\n".join(lines), err=True)
         raise SystemExit(_NOT_MEASURED)

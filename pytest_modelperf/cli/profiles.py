@@ -1,4 +1,4 @@
-"""`modelperf profiles` lists, shows, compares and removes kept profiles, which options name."""
+"""`modelperf profiles` lists, shows, compares and removes kept profiles."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _INCOMPLETE = 2
 
 
 class ActionOptions(Struct, frozen=True):
-    """The actions on kept profiles, which are listed if none is given."""
+    """The actions on kept profiles. Without one, they are listed."""
 
     show: str | None
     compared: tuple[str, str] | None
@@ -235,13 +235,13 @@ def _list(
     from pytest_modelperf.profiles.store import dump_profile_list, list_profiles
 
     found = list_profiles(store, request, operators, COMMAND_WORDING)
-    beside = None if shown.outputs.html_file is None else _beside_first(found)
-    shown.put(profile_list_report(found, beside), dump_profile_list(found))
+    pairs = None if shown.outputs.html_file is None else _next_to_first(found)
+    shown.put(profile_list_report(found, pairs), dump_profile_list(found))
     if found.unusable:
         raise SystemExit(_INCOMPLETE)
 
 
-def _beside_first(found: ProfileList) -> BesideFirst | None:
+def _next_to_first(found: ProfileList) -> BesideFirst | None:
     """Compare the first profile with each other one, or return None if it is the only one."""
     from pytest_modelperf.profiles.side_by_side import put_beside_first
 

@@ -69,13 +69,13 @@ def compare_program(
     from pytest_modelperf.programs.check import check_program
     from pytest_modelperf.programs.sides import versions_of
 
-    where = f"with {', '.join(requirements)}"
+    other = f"with {', '.join(requirements)}"
     with shown_progress() as progress:
         program = _find(test, limits, progress)
         asked = program.check
         if ref is not None:
             commit = _commit("--ref", ref, asked.top)
-            asked, where = versions_of(asked).of_work_tree(commit.sha), f"at {commit}"
+            asked, other = versions_of(asked).of_work_tree(commit.sha), f"at {commit}"
         else:
             asked = replace(asked, against=requirements[0], environment=None)
         case = check_program(asked, program.state).comparison
@@ -83,7 +83,7 @@ def compare_program(
         raise UsageError(f"there is nothing to compare with: {'; '.join(case.reasons)}.")
     older, now = (
         ModelFacts.named(f"{asked.case.id} {at}", function_file=asked.place.test.split("::")[0])
-        for at in (where, "now")
+        for at in (other, "now")
     )
     return Comparison(
         older, now, (case,), tolerance=asked.gate.tolerance, confidence=asked.gate.confidence

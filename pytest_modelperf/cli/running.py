@@ -222,7 +222,7 @@ _Result = TypeVar("_Result")
 
 
 class ClusterOptions(Struct, frozen=True):
-    """Which cluster measures, and the keys and tags of the machines to use: none mean any."""
+    """The cluster that measures, and the keys and tags of its machines: by default all."""
 
     cluster: str | None = None
     machine: tuple[str, ...] = ()

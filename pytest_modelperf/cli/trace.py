@@ -59,7 +59,7 @@ class TotalsOptions(Struct, frozen=True):
 
 
 def _missing(file: str) -> UsageError:
-    """Return the error for a missing trace, whose program may have been started untraced."""
+    """Return the error for a missing trace. Its program may have been started untraced."""
     from pytest_modelperf.tracing.hook import explain_no_hook, own_site_folder
 
     hint = explain_no_hook(own_site_folder())
@@ -100,8 +100,8 @@ def sum_up(file: str, options: TotalsOptions) -> None:
     summaries = summarizer.finish(Order(options.sort))
     notes = (*source.notes(), *summarizer.notes())
     if not summaries:
-        told = "; ".join(printable(note).rstrip(".") for note in notes)
-        because = f" ({told})" if told else ""
+        reasons = "; ".join(printable(note).rstrip(".") for note in notes)
+        because = f" ({reasons})" if reasons else ""
         raise UsageError(
             f"{printable(file)}: no operator ran in it{because}. Give the profile of a session "
             "that ran an inference and was ended."
