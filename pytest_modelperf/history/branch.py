@@ -1,4 +1,4 @@
-"""A branch that holds only a history: its commits, and how lines go to it and come back."""
+"""A branch that holds only a history: its commits, and how lines are pushed and pulled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FALLBACK_IDENTITY = {"user.name": "pytest-modelperf", "user.email": "pytest-mod
 
 
 class RefusedError(OutputError):
-    """The remote refused a commit, or did not deliver one that it had just named."""
+    """The remote refused a commit, or lacks one that it had just named."""
 
 
 class StoredFile(Struct, frozen=True):
@@ -60,7 +60,7 @@ class HistoryBranch(Struct, frozen=True):
         return f"branch {printable(self.name)} of {printable(self.remote)}"
 
     def check(self) -> None:
-        """Raise UsageError if there is no repository, or if a branch cannot have this name."""
+        """Raise UsageError without a repository, or if a branch cannot have this name."""
         found = self._ask("rev-parse", "--git-dir")
         if found.code:
             raise UsageError(
@@ -74,7 +74,7 @@ class HistoryBranch(Struct, frozen=True):
             )
 
     def find_tip(self) -> str | None:
-        """Return the branch's last commit at the remote, or None if there is no such branch."""
+        """Return the branch's last commit at the remote, or None without such a branch."""
         answer = self._ask("ls-remote", "--exit-code", "--", self.remote, self._ref)
         if answer.code == _NO_SUCH_BRANCH:
             return None
@@ -99,7 +99,7 @@ class HistoryBranch(Struct, frozen=True):
             "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *depth,
             "--", self.remote, self._ref, seconds=FETCH_SECONDS,
         )  # fmt: skip
-        # Another process that fetches at the same time can make this fail after the objects came.
+        # A concurrent fetch can make this fail after the objects arrived.
         if not self._has(tip):
             raise RefusedError(f"{self.title} cannot be fetched: {answer.reason}.")
 
@@ -238,8 +238,8 @@ def _word(answer: GitAnswer) -> str:
 def _refusal(answer: GitAnswer) -> str:
     """Return the line in which git or the remote gives the reason of a failure."""
     lines = [line.strip() for line in answer.words.splitlines()]
-    told = (line for line in lines if line.startswith(_REFUSALS))
-    return printable(" ".join(next(told, answer.reason).split()))
+    refusals = (line for line in lines if line.startswith(_REFUSALS))
+    return printable(" ".join(next(refusals, answer.reason).split()))
 
 
 @contextmanager
@@ -250,7 +250,7 @@ def _source(text: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-# -- brings the lines of a folder to a branch, and back
+# -- push and pull the lines of a folder
 
 
 _LINE_BREAK = b"\n"
@@ -289,7 +289,7 @@ def push_history(
         try:
             return _push_after(tip, files, branch)
         except RefusedError as error:
-            # A new tip means that another run was faster.
+            # A new tip means that another run pushed first.
             refusals = refusals + 1 if tip == last_tip else 1
             if refusals == _MOST_REFUSALS:
                 raise
@@ -348,7 +348,7 @@ def _push_after(tip: str | None, files: Mapping[str, HistoryFile], branch: Histo
 
 
 class NewLines(Struct, frozen=True):
-    """The lines that a file lacks, and the number of those that are not lines of a history."""
+    """The lines that a file lacks, and the number of offered lines that are invalid."""
 
     lines: tuple[bytes, ...]
     broken: int
@@ -378,6 +378,6 @@ def find_new(offered: Iterable[bytes], known: Iterable[bytes]) -> NewLines:
 
 
 def _joined(content: bytes, lines: Iterable[bytes]) -> bytes:
-    """Append the lines to the content, whose last line may have no line break."""
+    """Append the lines to the content. Its last line may have no line break."""
     start = content if not content or content.endswith(_LINE_BREAK) else content + _LINE_BREAK
     return start + b"".join(line + _LINE_BREAK for line in lines)

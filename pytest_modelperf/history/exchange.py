@@ -110,7 +110,7 @@ def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
 
 
 def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> BencherMetric:
-    """Return the cost at one point with its interval, which an exact count lacks."""
+    """Return the cost at one point with its interval. An exact count has no interval."""
     if metric.is_exact:
         return BencherMetric(value=round(math.exp(point.level)))
     shift = shift_since(case.first, point)

@@ -1,4 +1,4 @@
-"""A history as the data that the scripts of its page draw, with the words for its points."""
+"""A history as data for the scripts of its page, with the texts of its points."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def describe_step(step: Step) -> str:
 
 
 def describe_beginning(case: CaseHistory) -> str:
-    """Explain why the chain does not begin with the first point of all."""
+    """Explain why the chain begins after the first point of the case."""
     problem = "" if case.unlinked is None else f" ({case.unlinked})"
     return (
         f"the chain begins at {case.first.date.date()}, because its baseline was not measured "
@@ -89,10 +89,10 @@ def sparkline(levels: Sequence[float]) -> str:
     return "".join(_BARS[round(top * (level - start) / whole)] for level in levels)
 
 
-# -- a history as the data that the scripts of its page draw
+# -- a history as data for the scripts of its page
 
 
-# The page has logarithms as whole multiples of this: 0.001 %.
+# The page has logarithms as whole multiples of this, which is 0.001 %.
 LOG_UNIT = 1e-5
 
 
@@ -120,7 +120,7 @@ def history_data(
 
     shared = _Shared()
     cases = [_case_entry(case, shared) for case in history.cases]
-    # The pickers of other pages have no model to choose here: a history filters several.
+    # A history filters models, so the pickers of other pages have no model to choose.
     model = model_entry("", sides=[], points=[])
     return {
         **whole_page([model]),
@@ -161,7 +161,7 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
             }
             for step in case.steps
         ],
-        # Differences of neighbours are small, so they are shorter when they are packed.
+        # Differences of neighbours are small numbers, which need less space when packed.
         "dates": _joined(_differences(int(point.date.timestamp()) for point in case.points)),
         "levels": _joined(_in_units(shift.log_ratio) for shift in shifts),
         "widths": _joined(_in_units(INTERVAL_QUANTILE * shift.error) for shift in shifts),
@@ -177,11 +177,11 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
 
 
 def _new_reasons(case: CaseHistory) -> Iterator[tuple[int, tuple[str, ...]]]:
-    told: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
     for index, point in enumerate(case.points):
-        if point.reasons != told:
+        if point.reasons != earlier:
             yield index, point.reasons
-        told = point.reasons
+        earlier = point.reasons
 
 
 def _page_of_run(point: HistoryPoint) -> str | None:
@@ -189,7 +189,7 @@ def _page_of_run(point: HistoryPoint) -> str | None:
 
 
 def _shift_entry(shift: Shift) -> Entry:
-    """Return the logarithm of a change, its text, and that of its interval, empty if exact."""
+    """Return the logarithm and text of a change, and the text of its interval, empty if exact."""
     low, high = map(_percent, shift.bounds(INTERVAL_QUANTILE))
     return {
         "log": _in_units(shift.log_ratio),
@@ -204,7 +204,7 @@ def _percent(change: float) -> str:
 
 
 def _number(index: _Index, text: str | None) -> int:
-    """Return the number of the text, or -1 if there is none."""
+    """Return the number of the text, or -1 without one."""
     return -1 if text is None else index.setdefault(text, len(index))
 
 

@@ -1,4 +1,4 @@
-"""The records of a history: what a run stores of a case, and what is read from many of them."""
+"""The records of a history: the lines that a run stores, and what is read from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERVAL_QUANTILE = 2.576
 # A listing shows the last points of each case.
 LISTED_POINTS = 24
 
-# No model changes by more, and the logarithm of this and its square are small numbers.
+# No model changes by more. The logarithm of this and its square are small numbers.
 MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
 # Ratios along a chain could multiply beyond this. No count is a larger multiple of another.
@@ -73,13 +73,13 @@ class StoredFigures(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ChainedLine(Struct, frozen=True, kw_only=True, gc=False):
-    """The part of a line of a history that any chain is made of.
+    """The fields of a history line that every chain needs.
 
     `digest` is the SHA-256 of the model that was checked, and `baseline` that of the model that it
     was compared with: the same digest is the same model, so these two link the ratios of different
     baselines. `verdict` is the word in the report of the run. `unlinked` says why a model that
-    became the new baseline has no ratio to the one before; None if it has one or none was tried.
-    `run_url` is the page of the run on the service that ran it; None if it is not known.
+    became the new baseline has no ratio to the one before, and is None if it has one or none was
+    tried. `run_url` is the page of the run on the service that ran it; None if it is not known.
     """
 
     schema: int
@@ -114,7 +114,7 @@ class P95Line(ChainedLine, frozen=True, kw_only=True, gc=False):
 
 
 class FiguresLine(ChainedLine, frozen=True, kw_only=True, gc=False):
-    """The part that a chain of an exact figure is made of."""
+    """The fields of a line that a chain of an exact figure needs."""
 
     figures: StoredFigures | None
 
@@ -141,7 +141,7 @@ class HistoryLine(ChainedLine, frozen=True, kw_only=True):
     how: str | None
 
 
-# The part of a line that each metric is read from.
+# The fields of a line that each metric needs.
 LINE_TYPES: Mapping[HistoryMetric, type[ChainedLine]] = {
     HistoryMetric.P50: P50Line,
     HistoryMetric.P95: P95Line,
@@ -169,7 +169,7 @@ class HistoryPoint(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Shift(Struct, frozen=True):
-    """How much a cost changed, as a difference of logarithms with its standard error."""
+    """The change of a cost, as a difference of logarithms with its standard error."""
 
     log_ratio: float
     error: float = 0.0
@@ -210,7 +210,7 @@ SHIFT = JsonObject(
 def _change(log_ratio: float) -> float:
     """Return the relative change.
 
-    It is rounded, because by their logarithms 105 is a little more than 5 % above 100.
+    It is rounded, because logarithms make 105 a little more than 5 % above 100.
     """
     return round(math.expm1(min(log_ratio, _LARGEST_LOG)), _DIGITS)
 
@@ -254,10 +254,10 @@ class ChainedPoint(Struct, frozen=True):
 class CaseHistory(Struct, frozen=True, kw_only=True):
     """The history of one case of one model on one kind of machine, by one engine.
 
-    `points` is the latest chain, or the last points of it in a listing; `first` is its first point
-    and `count` the number of all. `earlier_points` counts those of chains before it that are not
-    linked to it; `unlinked` says why, if that is known. `tagged` is the point of the last tag, and
-    `since_tag` the change since then; both are None if there is none.
+    `points` is the latest chain, or its last points in a listing. `first` is the first point of the
+    chain, and `count` the number of all its points. `earlier_points` counts those of chains before
+    it that are not linked to it; `unlinked` says why, if that is known. `tagged` is the point of
+    the last tag, and `since_tag` the change since then; both are None if there is none.
     """
 
     model: str

@@ -55,7 +55,7 @@ _DRAWINGS = Drawings(
     scripts=tuple(_FOLDER / f"{name}.js" for name in ("history_curve", "history")),
     needs_plotly=False,
 )
-# A longer list is closed at first.
+# A longer list is folded at first.
 _MOST_OPEN_STEPS = 10
 _MAX_FINDINGS = 3
 _DAY_LENGTH = 10
@@ -141,12 +141,12 @@ def _headline(history: History) -> str:
     if not history.cases:
         return ""
     steps = [len(case.steps) for case in history.cases]
-    where = f"{sum(map(bool, steps)):,} of {count_of(len(steps), 'case')}"
-    return f"{count_of(sum(steps), 'step')} in {where}" if any(steps) else "no steps"
+    changed = f"{sum(map(bool, steps)):,} of {count_of(len(steps), 'case')}"
+    return f"{count_of(sum(steps), 'step')} in {changed}" if any(steps) else "no steps"
 
 
 def _describe(history: History) -> str:
-    """Return how many points there are, or why there are none."""
+    """Return the number of points, or the reason for none."""
     cases, title = history.cases, metric_title(history.metric)
     if cases:
         points = count_of(sum(case.count for case in cases), "point")
@@ -223,7 +223,7 @@ def _cases_table(history: History) -> Table:
 
 
 class _PointRows(Struct, frozen=True):
-    """The rows of all points, each made as it is written: there may be hundreds of thousands.
+    """The rows of up to hundreds of thousands of points, each made when it is written.
 
     The ratios are relative to the first point of each case; `is_step` marks change points.
     """

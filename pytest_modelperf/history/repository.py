@@ -1,4 +1,4 @@
-"""The commit of a run, the last tag of its repository, and the pages about it on its service."""
+"""The commit of a run, the last tag of its repository, and its pages on its service."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def find_commit_url(folder: Path) -> str | None:
 
 
 def _ask(folder: Path, *arguments: str) -> str | None:
-    """Return git's answer, or None if there is none. A history also works without git."""
+    """Return git's answer, or None without one. A history also works without git."""
     try:
         answer = ask_git(folder, *arguments)
     except UsageError:
@@ -110,7 +110,7 @@ _PULL_REQUEST = re.compile(r"refs/pull/([0-9]+)/merge")
 _GITLAB_PARTS = ("PROJECT_URL", "IID")
 _SHORT = 10
 _MOST_CHARACTERS = 2000
-# Stored lines may have any text, of which only a web address becomes a link.
+# Stored lines may have any text here. Only a web address becomes a link.
 _WEB_ADDRESS = re.compile(rf"https?://[!-~]{{1,{_MOST_CHARACTERS}}}", re.IGNORECASE)
 
 
@@ -118,8 +118,8 @@ def find_run_url(environment: Mapping[str, str]) -> str | None:
     """Return the address of the page of this run, or None if no service gives one."""
     server, repository, run = (environment.get(name) for name in _GITHUB_PARTS)
     github = [f"{server}/{repository}/actions/runs/{run}"] if server and repository and run else []
-    told = [*github, *(environment.get(name, "") for name in _ADDRESSES)]
-    return next(filter(is_web_address, told), None)
+    addresses = [*github, *(environment.get(name, "") for name in _ADDRESSES)]
+    return next(filter(is_web_address, addresses), None)
 
 
 def find_links(folder: Path, environment: Mapping[str, str]) -> tuple[Link, ...]:

@@ -73,7 +73,7 @@ class _SkippedLines(Struct):
 
 
 class HistoryFile(Struct):
-    """One file of a history. After it was read, `notes` say which lines were skipped."""
+    """One file of a history. After reading it, `notes` say which lines were skipped."""
 
     path: Path
     notes: list[str] = field(default_factory=list)
@@ -112,7 +112,7 @@ class HistoryFile(Struct):
         decoder = msgspec.json.Decoder(line_type)
         skipped = _SkippedLines()
         size = 0
-        # Counted only when a line has to be named, which most files never need.
+        # Counted only when a note names a line, which is rare.
         before: int | None = None
         for block in self._blocks(hasher):
             lines = _decode_block(decoder, block)
@@ -127,7 +127,7 @@ class HistoryFile(Struct):
         self.notes = [*skipped.notes(self.path)]
 
     def has_bytes(self, least: int) -> bool:
-        """Whether it is a file of at least this size."""
+        """Whether this is a file of at least this size."""
         try:
             return self.path.stat().st_size >= least
         except OSError:
@@ -316,7 +316,7 @@ def _why_skipped(data: bytes, error: Exception) -> str:
 # -- an index of large files of a history
 
 
-# Increase it whenever the same lines and query are listed differently, or stored in another form.
+# Increase this if the result for the same lines and query, or its stored form, changes.
 _FORMAT = 6
 # Smaller files are read faster than their entry.
 _LEAST_BYTES = 1 << 18
@@ -349,8 +349,8 @@ class HistoryIndex(Struct):
     ) -> FoundCases:
         """Return the result of `read` for the file and the query, from the entry if there is one.
 
-        `read` adds the bytes that it reads to the hash, so a first listing reads a file once, and
-        what another run adds meanwhile does not count.
+        `read` adds the bytes that it reads to the hash. So a first listing reads a file once, and
+        its entry excludes lines that another run appends meanwhile.
         """
         if not file.has_bytes(self.least_bytes):
             return read(None)
@@ -365,9 +365,8 @@ class HistoryIndex(Struct):
         found = read(hasher)
         content = msgspec.msgpack.encode(_Entry(_key(hasher.digest(), conditions), found))
         self._keep(path, content)
-        # In memory the found records are between the lines that were read, so they would keep that
-        # memory. New ones are next to each other, and the next file is read into the same memory as
-        # this one.
+        # The found records are spread over the memory of the lines that were read, and would keep
+        # it. Copies are next to each other, and the next file is read into the same memory.
         del found
         return msgspec.msgpack.decode(content, type=_Entry).found
 
@@ -397,7 +396,7 @@ def _digest(file: HistoryFile) -> bytes:
 
 
 def _key(content: bytes, conditions: bytes) -> bytes:
-    """Return the key of what content with this digest lists under the conditions."""
+    """Return the key of the listing of content with this digest under the conditions."""
     return hashlib.sha256(content + conditions).digest()
 
 

@@ -2,8 +2,8 @@
 
 A run measures a model relative to its baseline. Both are known by their digests, so a model that
 was measured against one baseline and became the next one links the two. Logarithms of ratios are
-added along the links, and so are their variances. A baseline that comes back has its level again.
-If a baseline was never measured against the one before, a new chain begins.
+added along the links, and so are their variances. A baseline that returns has its earlier level. If
+a baseline was never measured against the one before, a new chain begins.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NO_LINE = -1
 
 
 class ModelLevel(Struct, frozen=True):
-    """The logarithm of the cost of a model relative to the start of a chain, with its variance.
+    """The logarithm of a model's cost relative to the start of a chain, with its variance.
 
     `place` is the line that measured it, against the baseline with the number `parent`. No line
     measured the first baseline of a chain.
@@ -82,7 +82,7 @@ class ChainOfCase(Struct, frozen=True, dict=True):
         return tuple(map(self.point, range(len(self.lines))))
 
     def point(self, place: int) -> HistoryPoint:
-        """Return the point of the line at this place, which is made once."""
+        """Return the point of the line at this place. Each is made once."""
         if place not in self.made:
             line, levels = self.lines[place], self.levels
             self.made[place] = HistoryPoint(
@@ -223,7 +223,7 @@ def _link(lines: Sequence[ChainedLine], ratios: Sequence[StoredRatio]) -> tuple[
 
 
 def _why_unlinked(lines: Sequence[ChainedLine], first: ChainedLine) -> str | None:
-    """Return why the baseline of a chain's first line has no ratio to the one before, if known."""
+    """Return why a chain's first baseline has no ratio to the one before, if known."""
     known = None
     for line in lines:
         if line.unlinked is not None and line.digest == first.baseline:
@@ -235,12 +235,12 @@ def _why_unlinked(lines: Sequence[ChainedLine], first: ChainedLine) -> str | Non
 
 # The most cases that an error names.
 _MOST_NAMED = 8
-# The chance that any drift is reported although there is none.
+# The chance of reporting any drift that does not exist.
 _DRIFT_LEVEL = 0.01
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """The part of a history to list. None selects everything. `since` leaves out older points."""
+    """The part of a history to list. None selects all. `since` leaves out older points."""
 
     metric: HistoryMetric = HistoryMetric.P50
     model: str | None = None
@@ -251,7 +251,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class Drift(Struct, frozen=True):
-    """The change of a case's cost since a point in its history, which `since` names."""
+    """The change of a case's cost since the point that `since` names."""
 
     case: CaseHistory
     since: str
@@ -268,7 +268,7 @@ class PastRuns(Struct, frozen=True):
 
 
 def read_past_runs(file: HistoryFile) -> PastRuns:
-    """Read the runs so far. A file that does not exist yet has none."""
+    """Read the runs so far, none from a missing file."""
     if not file.path.exists():
         return PastRuns(file, {})
     return PastRuns(file, _read_chains(file, HistoryMetric.P50), tuple(file.notes))
@@ -349,7 +349,7 @@ def find_drifts(history: History, allowed: float) -> list[Drift]:
 
 
 def list_drifts(case: CaseHistory, tag: Tag | None) -> list[Drift]:
-    """Return the changes of a case since its first point, and since the tag if that has a point."""
+    """Return the changes of a case since its first point, and since its tag if that has one."""
     found = [Drift(case, "its first point", case.first, case.since_first)]
     if tag is not None and case.tagged is not None and case.since_tag is not None:
         found.append(Drift(case, tag.name, case.tagged, case.since_tag))
@@ -389,7 +389,7 @@ def summarize_case(  # noqa: PLR0913  # what the case is called, its chain, and 
 
 
 def _place_of(tag: Tag, chain: ChainOfCase) -> int | None:
-    """Return the place of the last point of the tag's commit, or else of the last one before it."""
+    """Return the place of the tag's last point, or else of the last point before the tag."""
     lines = chain.lines
     own = [place for place, line in enumerate(lines) if line.commit == tag.commit]
     found = own or [place for place, line in enumerate(lines) if line.date <= tag.date]

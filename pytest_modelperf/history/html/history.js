@@ -134,7 +134,7 @@
       };
       if (!(event.key in moves)) return;
       event.preventDefault();
-      this.#look(this.#curve.beside(this.#index, moves[event.key]));
+      this.#look(this.#curve.neighbour(this.#index, moves[event.key]));
     }
 
     #look(index) {
@@ -149,7 +149,7 @@
       );
     }
 
-    // The reasons where they are new; a later run that has the same ones leads there.
+    // The reasons, or for a run with the same ones as before a link to the run that has them.
     #reasons(index) {
       const { first, texts } = this.#points.reasons(index);
       if (!texts.length) return [];

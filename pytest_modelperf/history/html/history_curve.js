@@ -124,7 +124,7 @@ modelperf.historyCurve = (() => {
   const MANY_DAYS = 300;
   const withoutYear = (text) => text.slice("2026-".length);
   const STEP_LABEL = 64;
-  // More dots than these could not be told apart.
+  // More dots than these cannot be distinguished.
   const MOST_DOTS = 150;
 
   const round = (value) => Math.round(10 * value) / 10;
@@ -177,8 +177,8 @@ modelperf.historyCurve = (() => {
       return this.#order.reduce((best, index) => (gap(index) < gap(best) ? index : best));
     }
 
-    // The point that is so many places to the right.
-    beside(index, places) {
+    // The point this number of places to the right.
+    neighbour(index, places) {
       const place = this.#order.indexOf(index) + places;
       return this.#order[Math.max(0, Math.min(this.#order.length - 1, place))];
     }
@@ -192,7 +192,7 @@ modelperf.historyCurve = (() => {
       );
     }
 
-    // Runs stand side by side, or where their dates are; then those of one moment stand as they ran.
+    // Places the runs evenly, or by date. Runs of one moment then keep their order.
     #place(axis) {
       const { dates, count } = this.#points;
       const indices = [...Array(count).keys()];
@@ -280,7 +280,7 @@ modelperf.historyCurve = (() => {
         texts[at]));
     }
 
-    // The day, or with the minute or the second: the shortest that tells the most apart.
+    // The date as a day, or to the minute or second: the shortest form that separates most runs.
     #dateTexts(moments) {
       const { dates } = this.#points;
       const days = (dates[this.#order.at(-1)] - dates[this.#order[0]]) / DAY;
@@ -297,7 +297,7 @@ modelperf.historyCurve = (() => {
     #dateAt(left) {
       const { dates } = this.#points;
       const near = this.nearest(left);
-      const other = this.beside(near, this.#x[near] < left ? 1 : -1);
+      const other = this.neighbour(near, this.#x[near] < left ? 1 : -1);
       const gap = this.#x[other] - this.#x[near];
       const share = gap ? (left - this.#x[near]) / gap : 0;
       return dates[near] + share * (dates[other] - dates[near]);
@@ -348,7 +348,7 @@ modelperf.historyCurve = (() => {
     }
   }
 
-  // As many decimals as the distance of two lines needs.
+  // The number of decimals that the distance of two lines needs.
   function percentText(change, step) {
     const decimals = Math.max(0, Math.min(6, -Math.floor(Math.log10(100 * step) + 1e-9)));
     const text = Math.abs(100 * change).toFixed(decimals);
