@@ -1,1 +1,1 @@
-"""The models of a project found, and what is missing to test them written into its files."""
+"""Find the models of a project, and write what is missing to test them into its files."""

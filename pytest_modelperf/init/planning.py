@@ -36,7 +36,7 @@ GITLAB_FILE = ".gitlab-ci.yml"
 GITLAB_PART = ".gitlab/model-performance.yml"
 _TEMPLATES = Path(__file__).with_name("ci")
 _WORKFLOWS = ".github/workflows"
-# A file that runs the tests has this word.
+# A file that runs the tests contains this word.
 _OURS = "modelperf"
 _PLAIN_BRANCH = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
 # The templates have these in place of the values of a project.
@@ -45,7 +45,7 @@ _SCRIPT = "  script:\n"
 
 
 class CiFile(Struct, frozen=True):
-    """A new file for a service, by its path in the repository, and what is left to the user."""
+    """A new file for a service, by its path in the repository, and the steps for the user."""
 
     path: str
     text: str
@@ -59,7 +59,7 @@ def usual_service(project: Project) -> Service:
 
 
 def runs_in_ci(repository: Path, service: Service) -> str | None:
-    """Return the file in which the service already runs the tests, or None if there is none."""
+    """Return the file in which the service already runs the tests, or None without one."""
     for path in _files_of(repository, service):
         try:
             text = path.read_text("utf-8", "replace")
@@ -137,7 +137,7 @@ def add_tables(text: str, tables: Mapping[str, str]) -> str:
     plain = text.replace("\r\n", "\n") if is_crlf else text
     added = _in_place(plain, tables)
     if added is not None and not added.startswith(plain):
-        # The tables are followed by others, which an empty line sets apart.
+        # An empty line separates the tables from those after them.
         added = _in_place(plain, tables, last="\n")
     if added is None:
         added = _at_the_end(plain, tables)
@@ -220,7 +220,7 @@ def _checked(before: str, after: str, tables: Mapping[str, str]) -> str | None:
     return after if keeps_lines and found == wanted else None
 
 
-# -- plan the changes of a setup to the files of a project; nothing is written here
+# -- plan the changes of a setup to the files of a project, without writing
 
 
 _ATTRIBUTES = ".gitattributes"
@@ -244,7 +244,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
 def plan_setup(
     project: Project, tables: Mapping[str, str], baselines: Path, wishes: Wishes
 ) -> Plan:
-    """Return the changes that are left to make.
+    """Return the changes that are still to make.
 
     `tables` has the lines of each new table as TOML.
     """
@@ -304,7 +304,7 @@ def _changed(
 
 
 def read_text(path: Path) -> str | None:
-    """Return the text of a file with its line ends, or None if there is no file."""
+    """Return the text of a file with its line ends, or None without a file."""
     name = printable(str(path))
     try:
         return path.read_bytes().decode("utf-8")
@@ -316,11 +316,11 @@ def read_text(path: Path) -> str | None:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
 
 
-# -- agreeing on the changes, and writing them
+# -- agree on the changes, and write them
 
 
 class Settled(Struct, frozen=True):
-    """The changes that were accepted, and those that have no answer."""
+    """The accepted changes, and those without an answer."""
 
     accepted: tuple[FileChange, ...] = ()
     unanswered: tuple[FileChange, ...] = ()
@@ -350,7 +350,7 @@ def settle_changes(
 
 
 def write_changes(changes: Sequence[FileChange]) -> None:
-    """Write each file in one step, and none if one of them cannot be written.
+    """Write each file in one step, or no file if one of them cannot be written.
 
     Raise OutputError if one cannot be written, or was changed since it was read.
     """
@@ -371,13 +371,13 @@ def write_changes(changes: Sequence[FileChange]) -> None:
 # -- a short measure of how noisy this machine is
 
 
-# The rest of ten seconds goes to the start of the worker and its sessions.
+# The start of the worker and its sessions takes the rest of ten seconds.
 _ROUND_SECONDS = 7.0
 
 
 def measure_noise(
     wording: Wording, watch: Watch = lambda _: None, seconds: float = _ROUND_SECONDS
 ) -> tuple[str, ...]:
-    """Return a sentence for each core count: which change could be seen here, and how soon."""
+    """Return a sentence for each core count: which change is detectable here, and how soon."""
     setup = Setup(policy=replace(DUET_POLICY, max_seconds=seconds), wording=wording)
     return tuple(map(describe_checkup, check_machine(setup, watch=watch)))

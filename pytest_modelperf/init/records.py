@@ -28,7 +28,7 @@ class Project(Struct, frozen=True, kw_only=True):
 
 
 class Remark(Struct, frozen=True):
-    """A place that was found and not used, and why."""
+    """A place that was found but not used, and why."""
 
     path: str
     reason: str
@@ -49,7 +49,7 @@ class ModelSearch(Struct, frozen=True):
 
 
 class SetupPart(enum.Enum):
-    """One thing that is set up, which is one question to the user."""
+    """One part of the setup, about which the user is asked once."""
 
     TABLES = "tables"
     CI = "ci"
@@ -77,7 +77,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True):
-    """The changes to files that set a project up, and what only the user can do."""
+    """The file changes that set a project up, and the steps that only the user can take."""
 
     changes: tuple[FileChange, ...] = ()
     notes: tuple[str, ...] = ()

@@ -77,8 +77,8 @@ def _remark_lines(remarks: Sequence[Remark]) -> Iterator[Line]:
 def nothing_found(survey: Survey) -> str:
     """Return the error message if no model was found: what was searched and skipped."""
     search = survey.search
-    where = ", ".join(str(survey.project.root / path) for path in search.looked)
-    text = f"there is no ONNX model to test in {where}"
+    places = ", ".join(str(survey.project.root / path) for path in search.looked)
+    text = f"there is no ONNX model to test in {places}"
     if search.folders:
         folders = count_of(search.folders, "folder")
         text += f": {folders} searched for files named *.onnx{_skipped(search.skipped)}"
@@ -100,7 +100,7 @@ def change_report(change: FileChange) -> Report:
     what = "new file" if change.before is None else "changed"
     before = [] if change.before is None else change.before.splitlines()
     lines = list(difflib.unified_diff(before, change.after.splitlines(), n=2, lineterm=""))
-    # The first two name the file; the third says of a new one that it has no line yet.
+    # The first two lines name the file. The third says that a new file was empty.
     lines = lines[3 if change.before is None else 2 :]
     left = len(lines) - _MOST_LINES
     shown = (

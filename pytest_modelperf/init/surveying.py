@@ -38,15 +38,15 @@ _REPOSITORY = ".git"
 _SKIPPED_BY_CONTENT = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG", _REPOSITORY)
 # A baseline that is not in the folder of this project.
 _TWIN_NAMES, _BASELINE_FILE = frozenset({"twin.onnx", "twin.next.onnx"}), "model.json"
-# From here on, the text of an error is for a user who named the file.
+# The end of an error from here on is for a user who named the file.
 _ADVICE = ". Give the path"
 _LFS_POINTER = b"version https://git-lfs"
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 def find_models(
-    project: Project, places: Sequence[Path], baselines: Path, tell: Tell = lambda _: None
+    project: Project, places: Sequence[Path], baselines: Path, show: Show = lambda _: None
 ) -> ModelSearch:
     """Find the models at these places, which are files and folders of the project.
 
@@ -65,7 +65,7 @@ def find_models(
     ignored = ignored_by_git(project, found)
     models = []
     for inner in [*named, *(each for each in found if each not in ignored)]:
-        tell(f"reading {printable(inner)}")
+        show(f"reading {printable(inner)}")
         reason = why_no_model(project.root / inner)
         if reason is None:
             models.append(inner)
@@ -106,12 +106,12 @@ def why_no_model(path: Path) -> str | None:
 def ignored_by_git(project: Project, paths: Sequence[str]) -> frozenset[str]:
     """Return the paths that git ignores.
 
-    Tracked files are not ignored, and without git no file is.
+    There are none without git, and no tracked files among them.
     """
     if project.repository is None or not paths:
         return frozenset()
     try:
-        # A folder stands for all of its files, unless git tracks one of them.
+        # A folder means all of its files, unless git tracks one of them.
         answer = ask_git(
             project.root,
             "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z",
@@ -173,7 +173,7 @@ class _Walk(Struct):
 
 
 def _check_place(given: Path, project: Project) -> Path:
-    """Return the shortest path of the place in the project. Raise UsageError if it has none.
+    """Return the shortest path of the place in the project. Raise UsageError if it is outside.
 
     A link to a model keeps its own name.
     """
@@ -207,15 +207,15 @@ def _is_pointer(path: Path) -> bool:
 
 
 def _why_no_data(path: Path) -> str | None:
-    """Return the reason if a file next to a model is a pointer, shorter than its weights."""
-    for beside in sorted(path.parent.glob(f"{glob.escape(path.stem)}*")):
-        if beside != path and beside.is_file() and _is_pointer(beside):
-            name = printable(beside.name)
+    """Return the reason if a file next to a model is a pointer instead of its weights."""
+    for other in sorted(path.parent.glob(f"{glob.escape(path.stem)}*")):
+        if other != path and other.is_file() and _is_pointer(other):
+            name = printable(other.name)
             return f"its weights in {name} are a Git LFS pointer: run git lfs pull"
     return None
 
 
-# -- a project looked over
+# -- the survey of a project
 
 
 FindSizes = Callable[[Path], FoundSizes]
@@ -240,8 +240,8 @@ class Survey(Struct, frozen=True, kw_only=True):
 
     `origins` have the first line of the tables of models that are made or fetched.
 
-    `program` is a command that was run to find its models; empty without one. `used` has what
-    it used of them, and `unused` the models that cannot get a table from it.
+    `program` is the command that was run to find models, or empty. `used` has what it used of them,
+    and `unused` the models that cannot get a table from it.
     """
 
     project: Project
@@ -273,7 +273,7 @@ def survey_project(
     project: Project,
     places: Sequence[Path],
     find_sizes: FindSizes | None,
-    tell: Tell = lambda _: None,
+    show: Show = lambda _: None,
     origins: Sequence[NamedOrigin] = (),
 ) -> Survey:
     """Survey these files, folders and origins.
@@ -284,7 +284,7 @@ def survey_project(
     table = read_table(pyproject) or {}
     tables = read_models(table.get(MODELS, {}), f"{PYPROJECT}, [tool.{PREFIX}.{MODELS}")
     baselines = project.root / str(table.get(BASELINE_DIR.table_key, BASELINE_DIR.default))
-    search = find_models(project, places, baselines, tell)
+    search = find_models(project, places, baselines, show)
     files = {each.name: each.path for each in origins}
     search = replace(search, models=(*files, *search.models))
     declared = tuple(path for path in search.models if _is_declared(path, tables))
@@ -294,7 +294,7 @@ def survey_project(
     for number, path in enumerate(new, 1):
         if find_sizes is None:
             break
-        tell(f"finding sizes, {number} of {len(new)}: {printable(path)}")
+        show(f"finding sizes, {number} of {len(new)}: {printable(path)}")
         try:
             found = find_sizes(files.get(path, project.root / path))
         except ModelPerfError as error:
@@ -331,13 +331,13 @@ def _lines(found: FoundSizes) -> str:
 
 
 _MAIN = "main"
-# The files that are settings of pytest, whatever they hold, and the sections of other files.
+# Files that are settings of pytest even if empty, and the sections of other files.
 _OWN_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
 _SECTIONS = {"tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
 
 def find_project(start: Path) -> Project:
-    """Return the project that a run of pytest in this folder would have.
+    """Return the project that a run of pytest in this folder uses.
 
     Raise UsageError for broken TOML. Without settings of pytest and without a `pyproject.toml`, it
     is the git repository.
@@ -356,7 +356,7 @@ def find_project(start: Path) -> Project:
 
 
 def untracked_files(project: Project, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths that git does not track yet, or all of them if git gives no answer."""
+    """Return the paths that git does not track yet, or all of them without an answer of git."""
     if project.repository is None or not paths:
         return tuple(paths)
     try:
@@ -384,7 +384,7 @@ def _find_root(start: Path, repository: Path | None) -> tuple[Path, str]:
 
 
 def _pytest_settings(folder: Path) -> str | None:
-    """Return the file of this folder that makes it the root for pytest, in pytest's order."""
+    """Return the first file, in pytest's order, that makes this folder the root for pytest."""
     for name in _OWN_FILES:
         if (folder / name).is_file():
             return name

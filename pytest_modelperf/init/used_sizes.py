@@ -22,14 +22,14 @@ from pytest_modelperf.text.units import exact_number, format_shape
 from pytest_modelperf.text.words import count_of, quoted_text, toml_key
 from pytest_modelperf.tracing.launch import SessionRuns
 
-# The most cases of a table, and the most comments on sizes.
+# The largest numbers of cases in a table, and of comments on sizes.
 _MOST_CASES = 4
 _MOST_COMMENTS = 8
 _THREADS, _OTHER_THREADS = "intra_op_num_threads", "inter_op_num_threads"
 _MODE, _LEVEL, _PROVIDERS = "execution_mode", "graph_optimization_level", "providers"
 _PARALLEL, _ALL = "parallel", "all"
 _CPU, _SUFFIX = "CPUExecutionProvider", "ExecutionProvider"
-# Options that a measured session sets itself, or that do not change how fast it is.
+# Options that a measured session sets itself, or that do not change its speed.
 _LEFT_OUT = frozenset({
     "enable_profiling", "optimized_model_filepath", "session.force_spinning_stop",
     "use_per_session_threads",
@@ -39,7 +39,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class UsedCase(Struct, frozen=True):
-    """Sizes at which a program ran a model, how often, and how a table gives them.
+    """Sizes at which a program ran a model, how often, and their form in a table.
 
     `inputs` has the whole inputs if `batch_size` and `dims` cannot give them their shapes.
     """
@@ -61,9 +61,9 @@ class UsedCase(Struct, frozen=True):
 class UsedModel(Struct, frozen=True):
     """What a program used of a model.
 
-    `cases` get a place in its table, the others are `left`, both the most used first. `values` are
-    inputs of one number that was always the same. `cores` is None if the program leaves the number
-    of threads to the runtime. `other_options` is the number of further sets of options.
+    `cases` get a place in its table, and `left` are the others, both the most used first. `values`
+    are inputs of one number that was always the same. `cores` is None if the program leaves the
+    number of threads to the runtime. `other_options` is the number of further sets of options.
     """
 
     cases: tuple[UsedCase, ...]
@@ -100,7 +100,7 @@ def use_sizes(
         _case(
             declared, {name: dict(key)[name] for name in names if name in dict(key)}, count, model
         )
-        # Of sizes that were used equally often, the largest ones show most.
+        # Among sizes that were used equally often, the largest are most informative.
         for key, count in sorted(counts.items(), key=lambda item: (-item[1], -_elements(item[0])))
     ]
     if not seen:
@@ -204,7 +204,7 @@ def _elements(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> int:
 
 
 def _engine_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options as settings, without those that a measured session has anyway."""
+    """Return the options as settings, without the defaults of a measured session."""
     found: dict[str, str] = {}
     providers = [name.removesuffix(_SUFFIX) for name in options.get(_PROVIDERS, "").split(", ")]
     if providers[0] not in {"", _CPU.removesuffix(_SUFFIX)}:
