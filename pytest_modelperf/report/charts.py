@@ -29,9 +29,9 @@ _WIDTH, _BAR, _GAP, _HEAD = 860, 14, 8, 24
 _LETTER, _MOST_LETTERS = 7.0, 40
 _LABEL, _TAIL = 290, 80
 _MINUS = "\N{MINUS SIGN}"
-# More bars are not looked at one by one.
+# With more bars, readers do not look at each of them.
 MOST_BARS = 20
-# From here on, a number has a prefix.
+# From this value on, a number has a prefix.
 _LARGE = 10_000
 
 
@@ -56,7 +56,7 @@ class BarChart(Struct, frozen=True):
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the largest value or bound, and 0. It is never empty."""
+        """The range of all values, bounds and 0. It is never empty."""
         known = [0.0]
         for series in self.series:
             known += [value for value in series.amounts if value is not None]
@@ -80,7 +80,7 @@ def series_of(
 
 
 def draw_chart(chart: BarChart) -> str:
-    """Return the chart as SVG, whose texts have the colour of the text around it."""
+    """Return the chart as SVG. Its texts have the colour of the text around it."""
     has_legend = len(chart.series) > 1
     row = _BAR * len(chart.series) + _GAP
     top = _HEAD * (2 if has_legend else 1)
@@ -196,7 +196,7 @@ def _height(chart: BarChart) -> int:
 
 
 def _errors(series: BarSeries) -> tuple[list[float], list[float]]:
-    """Return how far each interval reaches below and above the value, 0 without one."""
+    """Return the distances of each interval's ends from the value, 0 without an interval."""
     below, above = [], []
     for place, value in enumerate(series.amounts):
         low, high = (None if value is None else series.interval(place)) or (value, value)
@@ -278,5 +278,5 @@ def _matplotlib_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library 
 
 
 def _without_math(text: str) -> str:
-    """Return the text for matplotlib, which reads what is between dollar signs as formulas."""
+    """Return the text with escapes for matplotlib, which reads formulas between dollar signs."""
     return printable(text).replace("$", r"\$")

@@ -49,7 +49,7 @@ S = TypeVar("S", bound=Struct)
 T = TypeVar("T", bound=Struct)
 
 Path: TypeAlias = tuple[str, ...]
-# An annotation, or a type built from some; Python has no type that covers both.
+# An annotation, or a type built from several. Python has no type that covers both.
 Hint: TypeAlias = Any
 _NS_PER_MS = 1e6
 _SELF = (".",)
@@ -119,7 +119,7 @@ class JsonObject(Generic[S]):
         return tuple(found.values())
 
     def keys_at(self, path: str) -> str:
-        """Return the same keys for a record that has this record at a path."""
+        """Return these keys for a record that contains this record at a path."""
         return " ".join(
             f"{key.name}{'?' if key.is_computed else ''}={path}.{'.'.join(key.path)}"
             for key in self.keys
@@ -197,7 +197,7 @@ class JsonObject(Generic[S]):
         return _in_ms(found) if key.is_converted else found
 
     def wrapped(self, found: Hint) -> Hint:
-        """Return the type of what `of_all` makes of an annotated value."""
+        """Return the type of the result of `of_all` for an annotated value."""
         return _wrapped(found, self.json_type)
 
     # -- reading
@@ -267,7 +267,7 @@ _Read: TypeAlias = Callable[[Any, str], object]
 
 
 class _Plan(Struct, frozen=True):
-    """The fields of a record that have a key, and the fields whose own fields have one."""
+    """The fields of a record that have a key, and those whose inner fields have one."""
 
     keys: tuple[tuple[str, Key, _Read | None, bool], ...]
     parts: tuple[tuple[str, type[Struct]], ...]
@@ -436,7 +436,7 @@ def _wrapped(found: Hint, kind: Hint) -> Hint:
 
 
 def _as_json(kind: Hint) -> Hint:
-    """Return the type that a value has in a document, in which a path is a text."""
+    """Return the type of a value in a document. A path is a text there."""
     bare, may_lack = _without_none(kind)
     if not (isinstance(bare, type) and issubclass(bare, PurePath)):
         return kind

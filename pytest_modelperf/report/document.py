@@ -28,8 +28,8 @@ SCHEMA = 1
 # Most values of a document have one of these types.
 _ALWAYS_FINITE = frozenset({str, int, bool, type(None)})
 
-# There may be thousands of samples, and `indent` would give each a line. The pattern is safe
-# because a JSON string has no line breaks.
+# With `indent`, each of thousands of samples would have a line. The pattern is safe because a JSON
+# string has no line breaks.
 _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
 # `##[group]` and `##vso[...]`, which the log of a CI job may obey anywhere in a line.
 _RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
@@ -45,7 +45,7 @@ def dump_document(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> s
 def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  # noqa: ANN401  # JSON
     """Return the plain values of a document, with null for NaN and infinity.
 
-    The keys are those that its types name.
+    The types name the keys.
     """
     return _finite(msgspec.to_builtins(document, enc_hook=_path_text))
 

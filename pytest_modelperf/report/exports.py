@@ -1,6 +1,6 @@
 """Files for other programs: CSV for spreadsheets, and the JSON of Bencher.
 
-A document of Bencher is an object of benchmarks, each of which is an object of measures. Bencher
+A document of Bencher is an object of benchmarks, and each of these an object of measures. Bencher
 makes a slug of each name, so the names here are slugs:
 https://bencher.dev/docs/reference/bencher-metric-format
 """
@@ -50,7 +50,7 @@ def render_rows(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def _plain_cell(value: Cell) -> Cell:
-    """Make text safe from being taken for a formula, and an unknown value an empty cell."""
+    """Keep a text from being read as a formula. An unknown value makes an empty cell."""
     if isinstance(value, str):
         text = printable(value)
         return f"'{text}" if text.startswith(_FORMULA) else text
@@ -62,7 +62,7 @@ _MOST_CHARACTERS = 1024
 
 
 class BencherMetric(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One figure with the bounds of its interval, which are left out if it has none."""
+    """One figure with the bounds of its interval, if it has one."""
 
     value: float
     lower_value: float | None = None

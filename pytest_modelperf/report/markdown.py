@@ -17,10 +17,9 @@ from pytest_modelperf.text.escaping import printable
 # line.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>&|~$#\"']|^[-+=](?=[-+=\s]|$)")
 _NUMBERED = re.compile(r"^([0-9]+)([.)])(?=\s|$)")
-# Plain text that a site turns into links or mentions. It looks for some of them before it resolves
-# character references, and for others after, so a zero-width space breaks the text that it looks
-# for: after `www.` the space would be a part of the host. A commit stays whole, so that it can be
-# copied: its link leads to the same repository.
+# Plain text that a site turns into links or mentions, some before it resolves character references
+# and others after. So a zero-width space breaks the text; after `www.` it would be a part of the
+# host. A commit stays whole, so that it can be copied: its link leads to the same repository.
 _LINKED = re.compile(r"(?:@|&#35;|GH-)(?=\S)|www(?=\.)|:(?=//)", re.IGNORECASE)
 _BREAK = "&#8203;"
 
@@ -41,7 +40,7 @@ def code(name: str) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """Return a table in GitHub's dialect, or only its caption if there are no rows."""
+    """Return a table in GitHub's dialect, or without rows only its caption."""
     caption = escape_markdown(" ".join(table.caption.splitlines()))
     if not table.rows:
         return caption
@@ -57,7 +56,7 @@ def markdown_table(table: Table) -> str:
 
 
 def folded(title: str, blocks: Iterable[str]) -> Iterator[str]:
-    """Yield blocks that a click unfolds, or nothing if there are no blocks."""
+    """Yield blocks that a click unfolds, or nothing without blocks."""
     inside = [block for block in blocks if block]
     if inside:
         yield f"<details><summary>{title}</summary>"
@@ -74,7 +73,7 @@ def _cell(column: Column, text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return the text as a block of code, whose fence is longer than any backticks in it."""
+    """Return the text as a block of code. Its fence is longer than any backticks in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -131,14 +130,14 @@ class MarkdownPage(Page):
             yield block
 
     def fold(self, title: str, lines: Callable[[], None]) -> None:
-        """Add the lines as blocks that a click unfolds, unless there are none."""
+        """Add the lines, if any, as blocks that a click unfolds."""
         self._end_list()
         outer, self._blocks = self._blocks, []
         lines()
         self._end_list()
         inside, self._blocks = self._blocks, outer
         if inside:
-            # One block, so that a page that is cut keeps all of it or nothing.
+            # One block, so that a page with too little room keeps all of it or nothing.
             summary = f"<details><summary>{escape_markdown(title)}</summary>"
             self._blocks.append("\n\n".join([summary, *inside, "</details>"]))
 
@@ -177,7 +176,7 @@ class MarkdownPage(Page):
         *tables: Table,
         row_styles: Sequence[str] = (),  # noqa: ARG002  # Markdown has no colours
     ) -> None:
-        """Add the first of the tables, which is the widest."""
+        """Add the first and widest of the tables."""
         self._end_list()
         table = tables[0]
         if table.title:

@@ -79,7 +79,7 @@ class ReportBlock(Struct, frozen=True, kw_only=True):
 
 
 class Line(ReportBlock, frozen=True, kw_only=True):
-    """A sentence, perhaps after the word that it is about: `why: 12 fusions lost`.
+    """A sentence, if needed after the word that it is about: `why: 12 fusions lost`.
 
     Only pages show links.
     """
@@ -116,7 +116,7 @@ class Paragraph(ReportBlock, frozen=True):
 
 
 class Rows(ReportBlock, frozen=True):
-    """A table, whose `tones` and `choices` have one for each row, or none.
+    """A table. `tones` and `choices` are empty, or have one for each row.
 
     If a terminal is too narrow, rows become columns if that helps and `may_turn` allows it.
     """
@@ -165,7 +165,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Bars(ReportBlock, frozen=True, kw_only=True):
-    """Figures before and now as bars, which only pages show."""
+    """Figures before and now as bars. Only pages show them."""
 
     kind: ClassVar[str] = "bars"
 
@@ -180,8 +180,8 @@ class Bars(ReportBlock, frozen=True, kw_only=True):
 class Section(ReportBlock, frozen=True, kw_only=True):
     """Blocks under a title, perhaps with a verdict in `word` and the rest of the sentence.
 
-    A text leaves out the title if the section is not titled. A page closes a section that is not
-    open, and shows its model and case when the user follows the link to the `choice`.
+    A text leaves out the title if the section is not titled. A page folds a section that is not
+    open. The link to the `choice` shows its model and case.
     """
 
     kind: ClassVar[str] = "section"
@@ -222,7 +222,7 @@ class ShareOfWhole(Struct, frozen=True):
 
 
 class CaseTiles(Struct, frozen=True):
-    """The figures of a case, which a page shows at the top, and what one of them consists of."""
+    """The figures at the top of a page about a case, and the parts of one of them."""
 
     choice: Choice
     tiles: tuple[Tile, ...]

@@ -67,7 +67,7 @@ class Viewed:
         return render_page(report)
 
     def _repr_html_(self) -> str | None:
-        """Return the first chart with bars, and the report folded below, or None without views."""
+        """Return the first chart with bars above the folded report, or None without views."""
         try:
             views = self._views()
         except UsageError:

@@ -58,7 +58,7 @@ def fold_command(word: str, command: str, width: int) -> list[str]:
 
 
 def _break_word(word: str, width: int) -> Iterator[str]:
-    """Yield the word in pieces, which a shell joins if each but the last ends with a backslash.
+    """Yield the pieces of a word. A shell joins them if each but the last ends with a backslash.
 
     A backslash has no meaning within single quotes, so they are closed before it and reopened.
     """
@@ -82,7 +82,7 @@ UNLIMITED_WIDTH = 10_000
 # text keeps enough characters to fill a line.
 _LONGEST_TEXT = 2 * UNLIMITED_WIDTH
 
-# Is put between a number and its unit, so that no line ends there. In a name it would be escaped.
+# Prevents a line break between a number and its unit. In a name it would be escaped.
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|[KMG]i?B\b)")
 _WORD = re.compile(r" *[^ ]+")
@@ -135,7 +135,7 @@ class Page:
         return encodable(text, self._style.encoding)
 
     def line(self, text: str, style: str = "") -> None:
-        """Add a line. One that is too long continues in the next, which is not indented."""
+        """Add a line. A long one continues in the next, without indentation."""
         text = self._encodable(text.rstrip(" "))
         parts = [text] if display_width(text) <= self.width else wrap(text, self.width)
         self._lines += [self._colored(part, style) for part in parts]
@@ -172,7 +172,7 @@ class Page:
             self.line(line)
 
     def command(self, title: str, text: str) -> None:
-        """Add a command to copy, which a shell reads as one line."""
+        """Add a command to copy. A shell reads it as one line."""
         self.end_table()
         for line in fold_command(title, text, self.width):
             self.line(line)
@@ -264,7 +264,7 @@ def _plain_space(found: re.Match[str]) -> str:
 
 
 def _head(text: str, width: int) -> str:
-    """Return the longest beginning that fits, with at least one character after the indentation."""
+    """Return the longest start that fits, with at least one character after the indentation."""
     least = len(text) - len(text.lstrip(" ")) + 1
     end = min(len(text), max(width, least))
     while end > least and display_width(text[:end]) > width:
@@ -333,7 +333,7 @@ class MarkupPage(Page):
         *tables: Table,
         row_styles: Sequence[str] = (),
     ) -> None:
-        """Add the first of the tables, which is the widest."""
+        """Add the first and widest of the tables."""
         table = map_figures(tables[0], self._typeset)
         if table.title:
             self._blocks.append(

@@ -21,7 +21,7 @@ from pytest_modelperf.report.tables import map_texts, transpose_table, without_e
 from pytest_modelperf.text.escaping import indented_lines, printable
 
 _DETAILS = "Details"
-# Lines are not indented below a longer word, which may be the name of a case.
+# Below a longer word, such as the name of a case, lines are not indented.
 _MOST_INDENT = 16
 COLORS = {
     Tone.GOOD: "green",
@@ -59,7 +59,7 @@ class _Writer:
         self._has_details = has_details
 
     def write_blocks(self, blocks: Sequence[ReportBlock], above: ReportBlock | None = None) -> None:
-        """Write those of the blocks that this form of output shows, below the block `above`."""
+        """Write the blocks that this form of output shows, below the block `above`."""
         shown = [block for block in blocks if self._shows(block)]
         details: list[ReportBlock] = []
         for before, block in zip([above, *shown], shown, strict=False):

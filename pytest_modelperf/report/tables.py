@@ -21,11 +21,11 @@ MIN_NAME = 14
 class Column(Struct, frozen=True):
     """A column of a table: its title, and how it is shown.
 
-    Numbers are aligned right, and only text may be cut to fit. Names are text, too: when they are
-    cut, they keep the part in which they differ, whereas other text loses its end. No text is cut
-    below `least`. Columns with a rank are dropped silently, before any text is cut, and the largest
-    rank goes first; one with a rank below 0 is dropped only if cutting texts is not enough. A page
-    shows verdicts as pills. `is_order` means that the rows are sorted by this column. A table with
+    Numbers are aligned right, and only text may be cut to fit. Names are text, too: a cut name
+    keeps the part in which it differs, and other text loses its end. No text is cut below `least`.
+    Columns with a rank are dropped silently, before any text is cut, and the largest rank goes
+    first; one with a rank below 0 is dropped only if cutting texts is not enough. A page shows
+    verdicts as pills. `is_order` means that the rows are sorted by this column. A table with
     repeated columns that is too wide for a terminal is split, and each part has these columns. An
     extra column is only for a terminal that has room for it. Such a terminal also draws bars next
     to the first column that has them.
@@ -195,7 +195,7 @@ def with_bars(table: Table, width: int) -> Table:
 
 
 def _share_in(cell: str) -> float:
-    """Return the number in a cell such as `12.3 %`, or 0 if there is none."""
+    """Return the number in a cell such as `12.3 %`, or 0 without one."""
     try:
         return float(cell.removesuffix("%"))
     except ValueError:

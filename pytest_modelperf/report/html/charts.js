@@ -46,7 +46,7 @@ modelperf.charts = (() => {
     if (div.layout) return draw();
     unseen.set(div, draw);
     div.style.minHeight = `${layout.height ?? HEIGHT}px`;
-    // Until all parts are drawn, its place is not known: "drawn" is told then.
+    // Until all parts are drawn, its place is not known. The event "drawn" comes then.
     if (page.dataset.state) watch(div);
     return undefined;
   }
@@ -82,7 +82,7 @@ modelperf.charts = (() => {
     }
   }
 
-  // Draws the charts that nobody scrolled to, for paper has all of them.
+  // Draws the charts that were not scrolled to: paper has all of them.
   function showAll() {
     if (!window.Plotly) return;
     for (const div of document.querySelectorAll(".plot")) show(div);
@@ -227,7 +227,7 @@ modelperf.charts = (() => {
     };
   }
 
-  // Where an axis ends that shows all values: with their error bars, as far as these leave at least
+  // The end of an axis that shows all values, with their error bars as far as these leave at least
   // half of it to the values. A longer bar is cut, and its interval is in the text of its point.
   function axisEnd(values, intervals) {
     const highest = Math.max(...values);

@@ -31,8 +31,8 @@ class Drawings(Struct, frozen=True):
     """The parts of a page, and the files that draw them.
 
     Each file may use what those before it define. A page without plotly charts is smaller and opens
-    faster. `of_case` has the keys that they read only from the chosen case: for other cases these
-    stay packed.
+    faster. `of_case` has the keys that they read from the chosen case only. In other cases these
+    keys stay packed.
     """
 
     parts: tuple[Drawing, ...] = ()
@@ -42,12 +42,12 @@ class Drawings(Struct, frozen=True):
     of_case: tuple[str, ...] = ()
 
     def led_by(self, part: str) -> Drawings:
-        """Return these parts, of which that with this id is above the overview."""
+        """Return these parts, with the one of this id above the overview."""
         parts = (replace(each, leads=each.leads or each.id == part) for each in self.parts)
         return replace(self, parts=tuple(parts))
 
     def plus(self, others: Drawings) -> Drawings:
-        """Return these parts and then the others, whose scripts may use what these define."""
+        """Return these parts and then the others. Scripts may use what earlier ones define."""
         return Drawings(
             parts=(*self.parts, *others.parts),
             styles=(*self.styles, *others.styles),

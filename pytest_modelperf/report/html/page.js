@@ -18,7 +18,7 @@ const modelperf = (() => {
   let waiting = new Set();
   // Whether everything that these parts need is unpacked.
   let isUnpacked = false;
-  // Why parts are not there, where a reader would miss them.
+  // The reasons why parts that a reader may expect are absent.
   const absent = new Map();
   // What is chosen of a model, and means nothing to another one.
   const OF_MODEL = {
@@ -95,7 +95,7 @@ const modelperf = (() => {
     return cases.find(({ id }) => id === shown) ?? cases[0] ?? null;
   }
 
-  // Chooses a case by its place in the data, for the whole page. A follows where there are two sides.
+  // Chooses a case by its place in the data, for the whole page. With two sides, A follows.
   function chooseCase(model, place) {
     const { models } = view.data;
     const { cases, sides } = models[model];
@@ -223,12 +223,12 @@ const modelperf = (() => {
     choose(choices);
     takeChoices();
     showPickers();
-    tell("casechange");
+    announce("casechange");
     drawAll();
   }
 
   // For what follows the choices without being a part that is drawn.
-  function tell(event) {
+  function announce(event) {
     page.dispatchEvent(new CustomEvent(event, { detail: view }));
   }
 
@@ -302,7 +302,7 @@ const modelperf = (() => {
     return modelperf.pairs.pairOf(view, a, b);
   }
 
-  // Unlike a timer, a message is not held back where the page is in the background.
+  // Unlike a timer, a message is not delayed while the page is in the background.
   function otherTasks() {
     return new Promise((done) => {
       const { port1, port2 } = new MessageChannel();
@@ -334,7 +334,7 @@ const modelperf = (() => {
       ...(isNew ? ["This case is new, so nothing is known of A, before."] : []),
       ...[...absent].map(([part, why]) => `${part.querySelector("h2").textContent}: ${why}.`),
     ].join(" ");
-    tell("drawn");
+    announce("drawn");
   }
 
   function drawSection(item, kind) {
@@ -463,7 +463,7 @@ const modelperf = (() => {
       el("p", { class: "print-note", id: "shown" }), el("p", { class: "hint", id: "absent" }));
     showPickers();
     page.classList.add("unpacked");
-    tell("casechange");
+    announce("casechange");
     addEventListener("hashchange", () => {
       readChoices();
       change({});
@@ -492,7 +492,7 @@ const modelperf = (() => {
     }
     redraw();
     if (isUnpacked) for (const item of waiting) drawSection(item, "draw");
-    if (isOn) tell("paper");
+    if (isOn) announce("paper");
   }
 
   addEventListener("DOMContentLoaded", start);

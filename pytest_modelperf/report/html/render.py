@@ -25,7 +25,7 @@ _TEMPLATE = Path(__file__).with_name("template.html")
 _FIGURE = re.compile(r"[^\d\s]?\d[\d,]*(?:\.(?P<decimals>\d+))?(?P<unit>\s\D.*)?")
 # The width of a decimal point, in digits.
 _POINT = 0.5
-# A piece of a name, up to what joins its words.
+# A word of a name, with the character that follows it.
 _PIECE = re.compile(r"[^/_\-:,]*[/_\-:,]*")
 _DOCS = Link("how to read this page", page_url("html-report"))
 
@@ -82,7 +82,7 @@ def render_page(report: Report) -> str:
 
 
 def pads(table: Table) -> Sequence[Sequence[float]]:
-    """Return, for each row and the total, the room in digits after each of its figures.
+    """Return the room in digits after each figure, for each row and the total.
 
     It puts the decimal points of a column below one another. A column of several units has none.
     """
@@ -132,8 +132,8 @@ def dump_data(data: Mapping[str, Any]) -> str:
     try:
         return _dumped(data)
     except ValueError:
-        # The data have NaN or infinity, which is rare. Looking for them always would take longer
-        # than all the rest.
+        # The data have NaN or infinity, which is rare. A search in all data would take longer than
+        # all the rest.
         return _dumped(to_json(data))
 
 

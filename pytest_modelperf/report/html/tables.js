@@ -184,7 +184,7 @@ modelperf.tables = (() => {
     }
   }
 
-  // Those that may be on paper, where a table is as long as its first rows.
+  // The tables that may be printed. On paper, a table has its first rows only.
   const windows = new Set();
 
   class RowWindow extends SortableTable {
@@ -198,9 +198,9 @@ modelperf.tables = (() => {
     #drawn = "";
     #isOnPaper = false;
 
-    // `none` is the text if there is no row. If rows can be chosen, the table is a grid and takes
-    // the keys; else the window does, to scroll. `afterDrawing` is called whenever the lines in the
-    // document change.
+    // `none` is the text of a table without rows. If rows can be chosen, the table is a grid and
+    // takes the keys; else the window does, to scroll. `afterDrawing` is called whenever the lines
+    // in the document change.
     constructor(label, none, { isGrid = false, afterDrawing = () => {}, ...options }) {
       const named = { tabindex: "0", "aria-label": label };
       const grid = isGrid ? { role: "grid", ...named } : {};
@@ -229,7 +229,7 @@ modelperf.tables = (() => {
         el("col", { class: `width-${width}`, style: `--chars: ${chars}` }))));
     }
 
-    // Tells the style sheet about the rows.
+    // Adds a class about the rows, for the style sheet.
     mark(name) {
       this.#window.classList.add(name);
     }

@@ -1,10 +1,10 @@
 """A picture of a graph as data for a page's script, as a Mermaid flowchart and as an SVG file.
 
-A comment cannot hold an SVG, and uploading a picture to another server would need the right to do
-so. Names come from model files, so characters with a meaning in Mermaid are replaced.
+A comment cannot hold an SVG, and an upload to another server would need a permission. Names come
+from model files, so characters with a meaning in Mermaid are replaced.
 
-It has no script and loads nothing. Its colours are plain ones that every SVG program knows; a
-browser uses other colours in dark mode.
+The SVG has no script and loads nothing. Every SVG program knows its plain colours; a browser uses
+other colours in dark mode.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def picture_entry(picture: Picture) -> dict[str, object]:
         "type": [at[box.op_type] for box in boxes],
         "layer": [box.row for box in boxes],
         "inputs": [box.inputs for box in boxes],
-        # The lines that only one side has between boxes that both have, which are few.
+        # The few lines of only one side between boxes of both sides.
         "only": [
             {at: box.only_before for at, box in enumerate(boxes) if box.only_before},
             {at: box.only_after for at, box in enumerate(boxes) if box.only_after},
@@ -124,7 +124,7 @@ def _label(box: SeenBox) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the end of a text, in which long names differ, with special characters replaced."""
+    """Return the end of a text with special characters replaced. Long names differ there."""
     shown = _OTHERS.sub("·", text)
     return shown if len(shown) <= _MOST_CHARACTERS else f"…{shown[1 - _MOST_CHARACTERS :]}"
 
@@ -177,7 +177,7 @@ _STATES: Mapping[BoxState, str] = {
 
 
 def render_svg(picture: Picture, title: str, subtitle: str = "") -> str:
-    """Return the picture with unchanged stretches folded, or the reason if there are no boxes."""
+    """Return the picture with unchanged stretches folded, or the reason if it has no boxes."""
     if picture.boxes:
         drawing = _Drawing(picture)
         return _whole(title, subtitle, drawing.width, drawing.height, drawing.parts())
@@ -278,7 +278,7 @@ class _Drawing:
         figure = ""
         if is_shown:
             figure = self._change(shown) if self._picture.is_pair else self._value(shown)
-        # By the square root, so that one large kernel leaves the others a visible colour.
+        # By the square root, so that the others keep a visible colour next to a large kernel.
         heat = round(_STEPS * sqrt(abs(shown) / self._most)) if is_shown else 0
         tone = "better" if self._picture.is_pair and shown < 0 else "worse"
         name = "" if box.name == box.op_type else _end(box.name)

@@ -1,4 +1,4 @@
-"""The places of a picture's boxes, with each stretch without a change folded into one box."""
+"""The places of a picture's boxes. Each stretch without a change is folded into one box."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Layout(Struct, frozen=True):
 
 
 def lay_out(inputs: Sequence[Sequence[int]]) -> Layout:
-    """Return the places of boxes that are fed by those at `inputs`, which must not form a cycle."""
+    """Return the places of boxes. `inputs` has the boxes that feed each one, without a cycle."""
     readers: list[list[int]] = [[] for _ in inputs]
     for box, feeding in enumerate(inputs):
         for feeder in feeding:
@@ -33,7 +33,7 @@ def lay_out(inputs: Sequence[Sequence[int]]) -> Layout:
 
 
 def _in_order(inputs: Sequence[Sequence[int]], readers: Sequence[Sequence[int]]) -> list[int]:
-    """Return the boxes, each after those that feed it, and otherwise in their own order."""
+    """Return the boxes in their own order, but each after those that feed it."""
     waits = [len(feeding) for feeding in inputs]
     ready = [box for box, missing in enumerate(waits) if not missing]
     heapify(ready)
@@ -137,7 +137,7 @@ class _Taken:
 
     def __init__(self, held: set[int]) -> None:
         self._lanes = set(held)
-        # Where the search for a free lane continues, by the wanted lane.
+        # The step at which the search for a free lane continues, by the wanted lane.
         self._steps: dict[int, int] = {}
 
     def nearest(self, wanted: int) -> int:
@@ -151,7 +151,7 @@ class _Taken:
         raise AssertionError
 
 
-# -- finds the stretches of a picture that become one box
+# -- find the stretches of a picture that become one box
 
 
 # A picture of one model with at most this number of kernels is shown whole.
@@ -190,7 +190,7 @@ def items_of(picture: Picture, layout: Layout) -> list[Item]:
 
 
 def fold(picture: Picture, layout: Layout) -> tuple[range, ...]:
-    """Return the rows of each stretch that is folded at first, from the top down."""
+    """Return the rows of each stretch to fold, from the top down."""
     boxes: dict[int, list[int]] = defaultdict(list)
     for box, row in enumerate(layout.rows):
         boxes[row].append(box)
@@ -219,7 +219,7 @@ def _kept(picture: Picture) -> Sequence[int]:
     return sorted(range(len(boxes)), key=lambda at: -(boxes[at].values[0] or 0.0))[:_KEPT]
 
 
-# -- a picture as the boxes that are seen of it
+# -- the visible boxes of a picture
 
 
 class SeenBox(Struct, frozen=True, kw_only=True):

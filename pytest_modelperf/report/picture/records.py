@@ -23,11 +23,11 @@ class BoxState(str, Enum):
 class Box(Struct, frozen=True, kw_only=True):
     """One kernel of a picture.
 
-    `inputs` are the indexes of the boxes that feed it; `only_before` and `only_after` are those of
-    them that feed it on only one of two sides. `values` has its figure on each side, in the unit of
-    the picture; None is unknown. `row` is the index of the layer that a page shows for it, and
-    `part` the index of the part of the picture that it belongs to. A layout kernel only changes how
-    a tensor is arranged in memory. `is_clear` means that the change of its figure is more than
+    `inputs` are the indexes of the boxes that feed it; `only_before` and `only_after` are those
+    that feed it on only one of two sides. `values` has its figure on each side, in the unit of the
+    picture; None is unknown. `row` is the index of the layer that a page shows for it, and `part`
+    the index of the part of the picture that it belongs to. A layout kernel only changes how a
+    tensor is arranged in memory. `is_clear` means that the change of its figure is more than
     chance.
     """
 
