@@ -29,7 +29,7 @@ from pytest_modelperf.text.words import shown
 
 
 def require_file(path: Path) -> int:
-    """Return the size of a file, or raise OSError if there is no regular file.
+    """Return the size of a regular file, or raise OSError.
 
     Opening a pipe would wait for its other end, which may never come, and its content can be read
     only once.
@@ -129,9 +129,9 @@ class DocumentFile(Struct, frozen=True):
     error_type: type[ModelPerfError] = BaselineError
 
     def error(self, problem: str, place: str = "", advice: str | None = None) -> ModelPerfError:
-        where = f", {place}" if place else ""
-        told = self.advice.broken if advice is None else advice
-        return self.error_type(f"{printable(str(self.path))}{where}: {problem}. {told}")
+        position = f", {place}" if place else ""
+        hint = self.advice.broken if advice is None else advice
+        return self.error_type(f"{printable(str(self.path))}{position}: {problem}. {hint}")
 
     def content(self, most_bytes: int) -> bytes | None:
         """Return the content of a regular file, or None if it does not exist.
@@ -212,12 +212,12 @@ class DocumentFile(Struct, frozen=True):
         if "schema" not in document:
             raise self.error('the key "schema" is missing', place)
         version = document["schema"]
-        where = _joined(place, "schema")
+        position = _joined(place, "schema")
         if type(version) is not int or version < 1:
-            raise self.error(f"expected a whole number from 1, found {_name_of(version)}", where)
+            raise self.error(f"expected a whole number from 1, found {_name_of(version)}", position)
         if version > newest:
             problem = f"this file has schema {version}, and this version reads up to {newest}"
-            raise self.error(problem, where, _NEWER)
+            raise self.error(problem, position, _NEWER)
 
     def convert(self, value: object, kind: type[T], place: str = "") -> T:
         """Convert the plain values at `place` to a type, or raise an error if they do not fit."""
@@ -245,10 +245,10 @@ class DocumentFile(Struct, frozen=True):
         return self.error(found, f"line {error.lineno}")
 
 
-def describe_misfit(told: str) -> Misfit:
+def describe_misfit(message: str) -> Misfit:
     """Reword the message of msgspec about a value that does not fit its type."""
-    place = _PLACE.search(told)
-    problem = _PLACE.sub("", told).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
+    place = _PLACE.search(message)
+    problem = _PLACE.sub("", message).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
     return Misfit(
         printable(place[1]) if place else "", printable(problem[:1].lower() + problem[1:])
     )
@@ -325,7 +325,7 @@ def read_table(pyproject: Path) -> Mapping[str, object] | None:
 
 
 def read_toml(path: Path) -> Mapping[str, object]:
-    """Return the content of a TOML file, which is empty if there is no file."""
+    """Return the content of a TOML file, empty if the file is missing."""
     # Imported here: most pytest runs do not read this table.
     if sys.version_info >= (3, 11):
         import tomllib

@@ -45,8 +45,8 @@ class GitAnswer(Struct, frozen=True):
     def reason(self) -> str:
         """The first line in which git or Git LFS reports an error, or else the last line."""
         lines = [line.strip() for line in self.words.splitlines() if line.strip()]
-        told = (line for line in lines if line.lower().startswith(_TROUBLE))
-        first = next(told, lines[-1] if lines else f"it ended with {self.code}")
+        errors = (line for line in lines if line.lower().startswith(_TROUBLE))
+        first = next(errors, lines[-1] if lines else f"it ended with {self.code}")
         return printable(first.removeprefix("fatal: ").removeprefix("error: ")).rstrip(".")
 
 

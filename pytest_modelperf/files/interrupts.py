@@ -62,7 +62,7 @@ def interrupt_held() -> Iterator[HeldInterrupt]:
 
 @contextmanager
 def interrupt_delayed() -> Iterator[None]:
-    """Delay the first Ctrl-C to the end of the body, which is short. A second one acts at once."""
+    """Delay the first Ctrl-C to the end of the short body. A second one acts at once."""
     held = HeldInterrupt()
     try:
         with interrupt_held() as held:

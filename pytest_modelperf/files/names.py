@@ -35,7 +35,7 @@ _DIGEST_LENGTH = 32
 
 
 def folder_name(model: str) -> str:
-    """Return the folder name for a model's path, which has slashes, relative to the project."""
+    """Return the folder name for a model's path, which is relative to the project, with slashes."""
     path = posixpath.normpath(model) if model else ""
     if not path or path == "." or path.startswith("/") or "\0" in path:
         raise UsageError(

@@ -107,12 +107,12 @@ def digest_of(path: str) -> str | None:
     return digest.hexdigest()
 
 
-# A run has about twenty open at once: streams, pipes of a worker, the model, a report.
+# A run has about twenty files open: streams, pipes of a worker, the model, a report.
 _FEWEST = 32
 
 
 def require_open_files() -> None:
-    """Raise UsageError if this process may not open as many files as a run needs."""
+    """Raise UsageError if this process may open fewer files than a run needs."""
     try:
         resource: Any = import_module("resource")
     except ImportError:

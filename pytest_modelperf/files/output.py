@@ -21,7 +21,7 @@ from tempfile import mkdtemp
 from typing import BinaryIO, TextIO, TypeAlias
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.files.store import name_beside, unfinished_beside
+from pytest_modelperf.files.store import name_next_to, unfinished_next_to
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shell_path
 
@@ -36,7 +36,7 @@ _MOST_LINKS = 40
 
 @contextmanager
 def written_text(target: Target) -> Iterator[TextIO]:
-    """Yield a stream for a new text, which replaces a file only once it is complete."""
+    """Yield a stream for a new text. It replaces a file only once it is complete."""
     if is_stdout(target):
         with _naming(target):
             yield _open_stdout()
@@ -57,7 +57,7 @@ def written_text(target: Target) -> Iterator[TextIO]:
 
 @contextmanager
 def written_bytes(target: Target) -> Iterator[BinaryIO]:
-    """Yield a stream for new bytes, which replace a file only once they are complete."""
+    """Yield a stream for new bytes. They replace a file only once they are complete."""
     with _naming(target):
         if is_stdout(target):
             yield _open_stdout().buffer
@@ -151,7 +151,7 @@ def check_output(target: Target) -> None:
                 f"with mkdir -p {shell_path(folder)}, or give another place."
             )
         if _can_be_replaced(place):
-            temporary = name_beside(place)
+            temporary = name_next_to(place)
             temporary.touch(exist_ok=False)
             temporary.unlink()
 
@@ -175,7 +175,7 @@ def cannot_write(name: str, error: OSError) -> OutputError:
 
 
 def _takes_several(target: Target) -> bool:
-    """Whether the target accepts several results, as /dev/null does. A pipe ends with the first."""
+    """Whether the target accepts several results, as /dev/null does. A pipe takes only one."""
     if _number_of_open_file(target) is not None:
         return True
     try:
@@ -205,7 +205,7 @@ def _shown(target: Target) -> str:
 
 @contextmanager
 def _naming(target: Target) -> Iterator[None]:
-    """Turn an error of the system into one that names the target."""
+    """Turn a system error into one that names the target."""
     try:
         yield
     except OSError as error:
@@ -251,7 +251,7 @@ def _is_file_or_missing(path: Path) -> bool:
 
 
 def _require_file_name(name: str) -> None:
-    """Raise OutputError for an empty name or one that ends in a slash, which `Path` would drop."""
+    """Raise OutputError for an empty name, or for a final slash, which `Path` would drop."""
     if not name:
         raise OutputError("the name of the file is empty: give one, or - for standard output.")
     if name.endswith(_SLASHES):
@@ -285,7 +285,7 @@ def _replaced(place: Path) -> Iterator[BinaryIO]:
             os.truncate(place, 0)
             raise
         return
-    with unfinished_beside(place) as unfinished:
+    with unfinished_next_to(place) as unfinished:
         yield unfinished.file
         # The lock of the new file is held until it is in its place.
         unfinished.flush()
@@ -305,7 +305,7 @@ def _move(temporary: Path, place: Path) -> None:
 
 
 _ARCHIVE = ".zip"
-# The first time that an archive can hold; a fixed time makes the same archive of the same files.
+# The earliest time of an archive. With a fixed time, equal files give equal archives.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 

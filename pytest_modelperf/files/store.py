@@ -1,9 +1,9 @@
-"""Files that processes share: each is the old or the new one, even if its writer is killed.
+"""Files that processes share, and that stay whole even if their writer is killed.
 
 A file is written next to its place, flushed to the disk, and renamed, so readers need no lock. The
 writers of a folder take turns by a lock, and an unfinished file is locked too. The system frees a
 lock when its holder ends for any reason. So an unfinished file without a lock was left by a killed
-process, and the next writer in the folder removes it. Caches of this user have a folder for all.
+process, and the next writer in the folder removes it. All caches of this user are in one folder.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _remove_locked(path: Path, lock: int) -> None:
     if not FILES.moves_open_files:
-        # Such a system cannot remove a file that is open, here or in its writer.
+        # Such a system cannot remove an open file.
         os.close(lock)
     # A file of another user may not be removable.
     with suppress(OSError):
@@ -172,7 +172,7 @@ class Unfinished(Struct, frozen=True):
 
 def write_file(place: Path, content: bytes) -> None:
     """Write a file to the disk in one step, or raise OSError and leave no unfinished file."""
-    with unfinished_beside(place) as unfinished:
+    with unfinished_next_to(place) as unfinished:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(unfinished.file.fileno(), rest) :]
@@ -182,13 +182,13 @@ def write_file(place: Path, content: bytes) -> None:
     FILES.sync_folder(place.parent)
 
 
-def name_beside(place: Path) -> Path:
-    # The name of the file is left out: with more letters it could get too long.
+def name_next_to(place: Path) -> Path:
+    # Without the name of the file, because the longer name could be refused.
     return place.with_name(f".modelperf-{os.urandom(4).hex()}.tmp")
 
 
 @contextmanager
-def unfinished_beside(place: Path) -> Iterator[Unfinished]:
+def unfinished_next_to(place: Path) -> Iterator[Unfinished]:
     """Yield a new file that the body moves to its place. If it does not, the file is removed."""
     remove_abandoned(place.parent)
     unfinished = _new_file(place)
@@ -202,7 +202,7 @@ def unfinished_beside(place: Path) -> Iterator[Unfinished]:
 
 def _new_file(place: Path) -> Unfinished:
     while True:
-        path = name_beside(place)
+        path = name_next_to(place)
         file = os.fdopen(FILES.open(path, _NEW_FILE), "wb")
         is_locked = True
         # Some file systems have no locks; on these, unfinished files of other processes are never
@@ -211,7 +211,7 @@ def _new_file(place: Path) -> Unfinished:
             is_locked = FILES.take_lock(file.fileno())
         if is_locked and os.fstat(file.fileno()).st_nlink:
             return Unfinished(file, path)
-        # Another writer took the file for abandoned before it was locked.
+        # Another writer removed the file as abandoned before it was locked.
         file.close()
 
 
@@ -257,7 +257,7 @@ def write_note(path: Path, note: Struct) -> None:
 
 
 def read_note(path: Path, kind: type[T]) -> T | None:
-    """Return the note at a path, or None if there is no readable note of this kind."""
+    """Return the note at a path, or None without a readable note of this kind."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, ValueError, RecursionError):
