@@ -37,11 +37,11 @@ class Configuration(Struct, frozen=True):
 
     @property
     def amounts(self) -> dict[str, int]:
-        """The amount of each thing that can vary."""
+        """The batch size, cores and streams."""
         return {BATCH: self.case.batch_size, CORES: self.case.cores, STREAMS: self.streams}
 
     def all_else(self, of: str) -> tuple[object, ...]:
-        """Return everything about it except one thing."""
+        """Return all its properties except this amount."""
         rest = (amount for name, amount in self.amounts.items() if name != of)
         return self.case.dims, self.case.phase, *rest
 
@@ -229,9 +229,9 @@ SWEEP = JsonDocument(
 
 
 def find_competing(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """Return the measured points of which one may be the best.
+    """Return the measured points that may be the best.
 
-    If models generate, these are the steps alone, because a prefill takes many tokens at once.
+    For a generation, these are only the steps, because a prefill takes many tokens at once.
     """
     steps = [point for point in points if point.configuration.case.is_step]
     return [point for point in steps or points if point.latency is not None]
@@ -257,7 +257,7 @@ def _may_be_within(point: SweepPoint, threshold_ms: float) -> bool:
     interval = point.latency_interval_ms
     if interval is not None:
         return interval[0] <= threshold_ms
-    # With few samples or one round the median is unknown; even the fastest sample may be too slow.
+    # With few samples or one round the median is unknown, but the fastest sample may be too slow.
     return point.latency is not None and point.latency.min_ms <= threshold_ms
 
 

@@ -217,11 +217,11 @@ def _listed(names: Sequence[str]) -> str:
     return shorten_list(names, _MAX_NAMED)
 
 
-# -- the best, and what a page says first
+# -- the best configuration, and the findings of a page
 
 
 def _findings(sweep: Sweep) -> Iterator[Section]:
-    """Yield what is missing from the chart and why, and the best of each model."""
+    """Yield the configurations missing from the chart, and the best of each model."""
     missing = [*_unmeasured(sweep)]
     if missing:
         count = count_of(sum(len(each.names) for each in missing), "configuration")
@@ -300,13 +300,13 @@ def _best_of(sweep: Sweep, side: SweepSide, label: str) -> Iterator[Line]:
 
 
 def _typical(point: SweepPoint) -> str:
-    """Return `at 4.930 ms`, its median, or `with a mean of 4.930 ms` if samples are too few."""
+    """Return its median as `at 4.930 ms`, or with few samples `with a mean of 4.930 ms`."""
     word = "at" if point.p50_ms is not None else "with a mean of"
     return f"{word} {format_ms(point.median_ns)} ms"
 
 
 def _gives_more(side: SweepSide, config_id: str) -> bool:
-    """Whether it would be the best of its side if it were within the threshold."""
+    """Whether only the threshold keeps it from being the best of its side."""
     if side.spot.best is None:
         return True
     rate, best = side.point(config_id).throughput, side.point(side.spot.best).throughput
@@ -337,7 +337,7 @@ def _change_at_best(sweep: Sweep) -> Iterator[Line]:
 
 
 def _layer_sections(sweep: Sweep, wording: Wording) -> Iterator[Section]:
-    """Yield the layers at the best: a text has the types, a page everything about them."""
+    """Yield the layers at the best: their types in a text, and everything in a page."""
     if sweep.comparison is not None:
         for case in sweep.comparison.cases:
             yield _compared_section(case, sweep.comparison, wording)
@@ -430,7 +430,7 @@ def _phase(case: Case) -> tuple[Cell, ...]:
     return (None,) * 3 if phase is None else (phase.phase.value, phase.prompt, phase.generate)
 
 
-# -- a sweep as the data that the scripts of a page draw
+# -- a sweep as data for the scripts of a page
 
 
 def sweep_data(sweep: Sweep) -> Entry:
@@ -453,11 +453,13 @@ def sweep_data(sweep: Sweep) -> Entry:
 
 
 def _sweep_point(point: SweepPoint) -> Entry:
-    told = None if point.latency is None else RanFigures(latency=point.latency, rounds=point.rounds)
+    figures = (
+        None if point.latency is None else RanFigures(latency=point.latency, rounds=point.rounds)
+    )
     return point_entry(
         point.id,
         point.configuration.case,
-        told,
+        figures,
         streams=point.configuration.streams,
         throughput=point.throughput,
         reason=point.reason,

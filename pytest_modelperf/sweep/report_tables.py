@@ -82,7 +82,7 @@ def _side_rows(side: SweepSide, title: str, caption: str) -> Rows:
 
 
 def _change_table(sweep: Sweep) -> Table:
-    """Make a row with the change for each configuration, from passes that ran both sides."""
+    """Make a row with the change of each configuration, from the passes of both sides."""
     by_id = [{point.id: point for point in side.points} for side in sweep.sides]
     shown = {
         point.configuration.id: point.configuration
@@ -90,7 +90,7 @@ def _change_table(sweep: Sweep) -> Table:
     }
     changes = [change for name in shown for change in sweep.changes if change.id == name]
 
-    def where(change: PointChange) -> Configuration:
+    def configuration_at(change: PointChange) -> Configuration:
         return shown[change.id]
 
     def median_of(place: int) -> Callable[[PointChange], str]:
@@ -99,7 +99,7 @@ def _change_table(sweep: Sweep) -> Table:
     table = table_of(
         "B over A",
         changes,
-        *_size_columns(where),
+        *_size_columns(configuration_at),
         (Column("A p50 ms", rank=1), median_of(0)),
         (Column("B p50 ms", rank=1), median_of(1)),
         (Column("latency"), lambda change: signed_percent(change.latency.value - 1)),
@@ -133,12 +133,12 @@ def _lengths(case: Case) -> tuple[bool, int, int]:
     return phase.phase is Phase.STEP, phase.prompt, phase.generate
 
 
-def _size_columns(where: Callable[[T], Configuration]) -> Iterator[FilledColumn[T]]:
-    yield Column("batch"), lambda each: str(where(each).case.batch_size)
-    yield Column("cores"), lambda each: str(where(each).case.cores)
-    yield Column("streams"), lambda each: str(where(each).streams)
+def _size_columns(configuration_of: Callable[[T], Configuration]) -> Iterator[FilledColumn[T]]:
+    yield Column("batch"), lambda each: str(configuration_of(each).case.batch_size)
+    yield Column("cores"), lambda each: str(configuration_of(each).case.cores)
+    yield Column("streams"), lambda each: str(configuration_of(each).streams)
     dims = Column("dims", is_name=True, least=_LEAST_DIMS)
-    yield dims, lambda each: " ".join(_describe_sizes(where(each).case))
+    yield dims, lambda each: " ".join(_describe_sizes(configuration_of(each).case))
 
 
 def _describe_sizes(case: Case) -> Iterator[str]:
@@ -230,7 +230,7 @@ def scaling_blocks(sweep: Sweep) -> Iterator[ReportBlock]:
 
 
 def _scaling_table(side: SweepSide, label: str) -> Table | None:
-    """Return the gain from more of each thing, with all else as in the best configuration.
+    """Return the gain from a larger batch, more cores or streams, else as in the best one.
 
     If there is no best, all else is as in the first configuration. The last column has the least
     and the largest gain if several configurations show it.
@@ -238,14 +238,14 @@ def _scaling_table(side: SweepSide, label: str) -> Table | None:
     anchor = _anchor(side)
     if anchor is None:
         return None
-    where = {point.id: point.configuration for point in side.points}
+    configurations = {point.id: point.configuration for point in side.points}
     groups: dict[tuple[str, float], list[Scaling]] = {}
     for scaling in side.scaling:
         groups.setdefault((scaling.of, scaling.factor), []).append(scaling)
     shown = [
         scaling
         for scaling in side.scaling
-        if where[scaling.base].all_else(scaling.of) == anchor.all_else(scaling.of)
+        if configurations[scaling.base].all_else(scaling.of) == anchor.all_else(scaling.of)
     ]
     if not shown:
         return None

@@ -34,7 +34,7 @@ _PRECISION = 0.02
 
 
 class SweepRequest(Struct, frozen=True):
-    """A request to sweep one model, or two: the one before and the one now.
+    """A request to sweep one model, or an earlier and a current one.
 
     The best configuration has a median latency within `threshold_ms`.
     """
@@ -52,7 +52,7 @@ class SweepRequest(Struct, frozen=True):
     ) -> Sweep:
         """Measure every configuration, and the best one in detail: its layers, or a comparison.
 
-        A configuration that fails gets a reason, and the others go on. If all of this may take
+        A configuration that fails gets a reason, and the others continue. If the sweep may take
         long, `tell` receives the longest time before it begins.
         """
         begun = time.monotonic()
@@ -80,7 +80,7 @@ class SweepRequest(Struct, frozen=True):
                     swept, self.sides, self.request, left_seconds, extensions, watch
                 )
         except ChangedModelError as error:
-            # The results so far are still true.
+            # The results so far are still valid.
             swept = replace(
                 swept, notes=(*swept.notes, f"the best was not measured in detail: {error}")
             )
@@ -91,7 +91,7 @@ class SweepRequest(Struct, frozen=True):
         facts = [model_facts(open_model(each.source), reads_all=True) for each in self.sides]
 
         def join(found: Sequence[Sweep | ModelPerfError]) -> Sweep:
-            """Return the sweep with our model files, which have other paths on the machine."""
+            """Return the sweep with the local model files, whose paths differ on the machine."""
             swept = only_result(found)
             profile, comparison = swept.profile, swept.comparison
             return replace(

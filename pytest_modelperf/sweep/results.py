@@ -1,4 +1,4 @@
-"""A sweep of one model or two: measured pass by pass, summed up, and its best case in detail."""
+"""Measure the passes of a sweep, sum them up, and measure its best case in detail."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class BoundSide(Struct, frozen=True):
         )
 
 
-# -- measures every configuration of the sides of a sweep in turn
+# -- measure every configuration of the sides of a sweep in turn
 
 
 class SideConfiguration(Struct, frozen=True):
@@ -100,7 +100,7 @@ class SideConfiguration(Struct, frozen=True):
 
 
 class PassResults(Struct, frozen=True):
-    """The result of the passes: the rounds of each configuration, or why there are none.
+    """The result of the passes: the rounds of each configuration, or the reason for none.
 
     `seconds` is how long they took, without waiting for another measurement.
     """
@@ -123,7 +123,7 @@ def run_passes(
             refused[key] = error
     numbers = {key: number for number, key in enumerate(keys, 1)}
 
-    def tell(key: SideConfiguration, at: SamplingProgress) -> None:
+    def report(key: SideConfiguration, at: SamplingProgress) -> None:
         benches[key].step = step_of(at)
         label = f"{'AB'[key.side]} " if len(sides) > 1 else ""
         watch(
@@ -147,7 +147,7 @@ def run_passes(
             benches,
             sides[-1].setup.policy,
             time.perf_counter_ns,
-            tell,
+            report,
             random.Random(0),  # noqa: S311  # only an order
             lambda key: key.configuration,
         )
@@ -222,14 +222,14 @@ class _Workers(Struct):
                 del self._rigs[side, case]
 
     def _place(self, key: SideConfiguration) -> tuple[int, int]:
-        """Return the key of the worker, which sides with the same setup share."""
+        """Return the key of the worker. Sides with the same setup share one."""
         setup = self.sides[key.side].setup
         first = next(side.index for side in self.sides if side.setup == setup)
         return first, key.configuration.case.cores
 
 
 class _Bench(Struct):
-    """One configuration as a bench to sample, whose worker starts with its first round."""
+    """One configuration as a bench to sample. Its worker starts with its first round."""
 
     workers: _Workers
     key: SideConfiguration
@@ -317,8 +317,8 @@ def at_changes(
 ) -> list[list[SweepPoint]]:
     """Move the points of both sides so that each pair differs by its change.
 
-    Other processes may have disturbed one side more. Then the typical figures of all passes show
-    another change than the passes do.
+    If other processes disturbed one side more, the typical figures of all passes differ from the
+    change that the passes show.
     """
     change_of = {change.id: change for change in changes}
     if len(sides) == 1:
@@ -386,7 +386,7 @@ def _medians(rounds: Sequence[Round]) -> list[float]:
 def _scaling(
     side: int, configurations: Sequence[Configuration], found: PassResults, confidence: float
 ) -> Iterator[Scaling]:
-    """Compare each configuration with the one that has least of one thing, all else being equal."""
+    """Compare each configuration with that of the least batch, cores or streams, all else equal."""
     for of in (BATCH, CORES, STREAMS):
         bases: dict[object, Configuration] = {}
         for each in sorted(configurations, key=lambda c: c.amounts[of]):
@@ -413,9 +413,9 @@ def _scaling(
 # -- the best configuration of a sweep in detail
 
 
-# The share of its time in which a configuration may be loaded. The rest is for measuring.
+# The share of its time for loading a configuration. The rest is for measuring.
 LOAD_SHARE = 0.5
-# The share of its time that the detail has if the passes left none.
+# The share of its time for the detail if the passes left none.
 _LEAST_SHARE = 0.25
 
 
@@ -427,7 +427,7 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
     extensions: Extensions,
     watch: Watch,
 ) -> Sweep:
-    """Add the layers at the sweet spot of the last side, or without one at its quickest point.
+    """Add the layers at the sweet spot of the last side, or else at its quickest point.
 
     It takes as long as a configuration, or less if less time is left.
     """
@@ -478,7 +478,7 @@ def choose_point(side: SweepSide) -> SweepPoint | None:
 
 
 def _shortened(setup: Setup, share: float) -> Setup:
-    """Return the setup with this share of its time, in which loading counts as in the passes."""
+    """Return the setup with this share of its time, including loading as in the passes."""
     policy = setup.policy
     return replace(
         setup, policy=replace(policy, max_seconds=share * policy.max_seconds, load_share=LOAD_SHARE)
