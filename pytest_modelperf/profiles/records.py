@@ -18,14 +18,14 @@ from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.roofline.records import Roofline
 
 _KeptTime: TypeAlias = Annotated[dt.datetime, Meta(tz=True)]
-# The reserved name of the counts, which are always there and never kept.
+# The reserved name of the counts, which are always available and never kept.
 FLOPS = "flops"
-# The conditions whose difference decides which command is advised.
+# Differences in these conditions decide which command is advised.
 MODEL_FILE, ENGINE, DIMENSIONS = "model file", "engine", "dimensions"
 
 
 class NamedProfile(Struct, frozen=True, kw_only=True):
-    """A profile and its name. `date` is None for the counts, which are made now and never kept.
+    """A profile and its name. `date` is None for the counts: these are never kept.
 
     `rooflines` has the roofline of each case that has one, by its id.
     """
@@ -91,9 +91,9 @@ class UnusableProfile(Struct, frozen=True):
 class ProfileList(Struct, frozen=True, kw_only=True):
     """All profiles of a model.
 
-    `older` names the profiles of another model file than the present one; None if there is no file
-    to compare them with. `flops` is None if nothing can be counted: then `unusable` says why, or
-    the model is a Python function. `folder` is their folder, if that is not the usual one.
+    `older` names the profiles of a model file other than the present one, and is None without a
+    present file. `flops` is None if nothing can be counted: then `unusable` says why, or the model
+    is a Python function. `folder` is their folder, if that is not the usual one.
     """
 
     model: str

@@ -46,7 +46,7 @@ _LEAST_NAME = 16
 # -- the list
 
 
-def profile_list_report(found: ProfileList, beside: BesideFirst | None = None) -> Report:
+def profile_list_report(found: ProfileList, compared: BesideFirst | None = None) -> Report:
     """List the counts and the kept profiles.
 
     A page also compares each kept profile with the first.
@@ -64,7 +64,7 @@ def profile_list_report(found: ProfileList, beside: BesideFirst | None = None) -
         blocks.append(Code("keep one", _first_command(found), is_command=True))
     if unusable:
         blocks.append(Paragraph(tuple(unusable)))
-    page = _only_on_page(_page_of_list(found, beside))
+    page = _only_on_page(_page_of_list(found, compared))
     return replace(
         page,
         subject=found.model if known is None else describe_model(known.profile.model),
@@ -73,14 +73,14 @@ def profile_list_report(found: ProfileList, beside: BesideFirst | None = None) -
     )
 
 
-def _page_of_list(found: ProfileList, beside: BesideFirst | None) -> Report:
-    if beside is not None:
-        return pairs_page(beside.pairs, beside.notes)
+def _page_of_list(found: ProfileList, compared: BesideFirst | None) -> Report:
+    if compared is not None:
+        return pairs_page(compared.pairs, compared.notes)
     return named_report(found.kept[0]) if len(found.kept) == 1 else Report(title=found.model)
 
 
 def _first_command(found: ProfileList) -> str:
-    """Return the command that keeps a first profile, of a function if there are no counts."""
+    """Return the command that keeps a first profile, of a function if no counts are known."""
     is_function = found.flops is None and not found.unusable
     engine = " --engine callable" if is_function else ""
     folder = "" if found.folder is None else f" --profile-dir {shell_path(found.folder)}"

@@ -59,7 +59,7 @@ ARROW = " → "
 
 
 def pairs_data(pairs: Sequence[SideBySide]) -> Entry:
-    """Return the data of each pair of profiles, of which a reader chooses one."""
+    """Return the data of each pair of profiles. A reader chooses one pair."""
     return {**whole_page([_pair_entry(pair) for pair in pairs]), "choice": "Profiles"}
 
 
@@ -80,7 +80,7 @@ def _pair_entry(pair: SideBySide) -> Entry:
 
 
 def _compared(pair: CasePair) -> CaseComparison:
-    """Return a case of both. They did not take turns, so no figure is judged or has an interval."""
+    """Return a case of both. They took no turns, so no figure is judged or has an interval."""
     return CaseComparison(
         pair.after.case,
         (),
@@ -112,7 +112,7 @@ def side_by_side_report(found: SideBySide, top: int | None) -> Report:
 
 
 def pairs_page(pairs: Sequence[SideBySide], notes: Sequence[str], top: int | None = None) -> Report:
-    """Show pairs of profiles of one model, which have the first profile in common."""
+    """Show pairs of profiles of one model. All pairs have the same first profile."""
     choices = tuple(
         Choice(number, place)
         for number, pair in enumerate(pairs)
@@ -248,7 +248,7 @@ def _pair_section(pair: SideBySide, top: int | None) -> Section:
 
 
 def _describe_single(pair: SideBySide, name: str, case: Case) -> str:
-    """Return `b2-c1 was measured in pruned only`, and whether it failed in the other."""
+    """Return `b2-c1 was measured in pruned only`, and a failure in the other if any."""
     other = pair.after if name == pair.before.name else pair.before
     is_there = any(each.case.id == case.id for each in other.profile.cases)
     failed = f": in {other.name} it failed" if is_there else ""

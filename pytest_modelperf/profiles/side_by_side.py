@@ -1,4 +1,4 @@
-"""Two kept profiles side by side, times next to counts, and the questions they leave open."""
+"""Two kept profiles side by side, times next to counts, and how to answer open questions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NOT_SHOWN = (0.0, math.inf)
 
 
 def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
-    """Pair the cases that both have. If they share none and have one each, pair these two."""
+    """Pair the cases that both have. If they share none, pair their only cases."""
     old, new = _measured(before), _measured(after)
     shared = [case_id for case_id in old if case_id in new]
     chosen = [(old[case_id], new[case_id]) for case_id in shared]
@@ -74,16 +74,16 @@ def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
 
 
 class BesideFirst(NamedTuple):
-    """Each profile next to the first, and notes on those that have no case in common with it."""
+    """Each profile next to the first, and notes on those without a common case."""
 
     pairs: tuple[SideBySide, ...]
     notes: tuple[str, ...]
 
 
 def put_beside_first(kept: Sequence[NamedProfile]) -> BesideFirst:
-    """Put each profile next to the first. Raise UsageError if none has a case in common with it."""
+    """Put each profile next to the first. Raise UsageError if none shares a case with it."""
     first, *others = kept
-    found = [_try_beside(first, other) for other in others]
+    found = [_try_next_to(first, other) for other in others]
     pairs = tuple(each for each in found if isinstance(each, SideBySide))
     notes = tuple(each for each in found if isinstance(each, str))
     if not pairs:
@@ -91,7 +91,7 @@ def put_beside_first(kept: Sequence[NamedProfile]) -> BesideFirst:
     return BesideFirst(pairs, notes)
 
 
-def _try_beside(first: NamedProfile, other: NamedProfile) -> SideBySide | str:
+def _try_next_to(first: NamedProfile, other: NamedProfile) -> SideBySide | str:
     try:
         return put_side_by_side(first, other)
     except UsageError as error:
@@ -137,11 +137,11 @@ def _by_size(change: LayerTypeChange | LayerChange) -> float:
     return 0.0 if change.time is None else -abs(change.time.ns)
 
 
-# -- what was not the same
+# -- the conditions that differ
 
 
 def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[DifferentCondition, ...]:
-    """Return the conditions that differ. One that is unknown on a side is left out."""
+    """Return the conditions that differ. Unknown ones are left out."""
     return tuple(
         DifferentCondition(what=what, before=text, after=after[what])
         for what, text in before.items()
@@ -185,7 +185,7 @@ def _engine(engine: EngineFacts) -> str:
 def find_theoretical_rooflines(
     counted: Profile, machine: MachineFacts, folder: Path, engine: str
 ) -> Rooflines:
-    """Put every counted case under the kept peaks of this machine. Nothing is measured.
+    """Put every counted case under the kept peaks of this machine, without a measurement.
 
     Peaks belong to an engine and a number of cores. If there are several versions or options of an
     engine, the peaks that were measured last are used.
@@ -221,11 +221,11 @@ def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engin
 
 def _latest(kept: tuple[Peaks, ...], engine: str, cores: int) -> Peaks | None:
     fitting = [peaks for peaks in kept if (peaks.engine, peaks.cores) == (engine, cores)]
-    # Peaks that were measured later are later in the file.
+    # The file has the peaks in the order of their measurement.
     return max(reversed(fitting), key=lambda peaks: peaks.measured, default=None)
 
 
-# -- the questions that kept profiles leave open
+# -- doubts about kept profiles, and how to resolve them
 
 
 # The standard deviation of the difference between two processes: the least and the most of
@@ -238,7 +238,7 @@ UNTESTED = (
 
 
 def describe_doubt(found: SideBySide) -> str:
-    """Name the cases that differ by more than such runs usually do, which proves no change."""
+    """Name the cases that differ by more than such runs usually do. That proves no change."""
     large = [pair.id for pair in found.pairs if is_large(pair)]
     if not large:
         return "none of this is shown to be a change"
@@ -257,7 +257,7 @@ def is_large(pair: CasePair) -> bool:
 
 
 def judging_command(found: SideBySide) -> str:
-    """Return the command that runs the two in turn, by what differs between them."""
+    """Return the command that runs the two in turn, with options for what differs."""
     unlike = {each.what for each in found.unlike}
     pair = found.pairs[0]
     model = found.after.profile.model

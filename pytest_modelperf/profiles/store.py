@@ -59,7 +59,7 @@ def project_root(start: Path) -> Path:
 
 
 def model_folder(model: str, root: Path) -> str:
-    """Return the name of a model's folder, made from its path as the name of its baseline is.
+    """Return the name of a model's folder, formed from its path like that of its baseline.
 
     The path is relative to the root of the project. A Python function has its own name.
     """
@@ -98,8 +98,8 @@ def check_name(name: str) -> None:
 def unknown_name(name: str, known: Iterable[str], command: str) -> UsageError:
     """Return the error for a name that is not `known`.
 
-    `command` lists the profiles. The counts are among the `known` names, but not if a profile is to
-    be removed.
+    `command` lists the profiles. The counts are among the `known` names, except when a profile is
+    to be removed.
     """
     names = tuple(known)
     are = "There are" if FLOPS in names else "Kept are"
@@ -182,7 +182,7 @@ class ProfileStore(Struct, frozen=True):
         return read_named(self._read_bytes(name), self._file(name))
 
     def read_text(self, name: str) -> str:
-        """Return the text of its file, with any keys that a newer version wrote into it."""
+        """Return the text of its file, including keys of newer versions."""
         return self._read_bytes(name).decode("utf-8")
 
     def check_there(self, names: Sequence[str]) -> None:
@@ -194,7 +194,7 @@ class ProfileStore(Struct, frozen=True):
                 raise unknown_name(name, known, self.command)
 
     def check_free(self, name: str, *, replaces: bool = False) -> None:
-        """Raise a UsageError if a kept profile has this name, or differs only in capitals.
+        """Raise a UsageError if the name of a kept profile equals this one, apart from capitals.
 
         Some file systems do not distinguish `a` from `A`, and a project may be on several.
         """
@@ -228,7 +228,7 @@ class ProfileStore(Struct, frozen=True):
         check_name(named.name)
         file = self._file(named.name)
         content = dump_named(named).encode("ascii")
-        # A profile that could not be read again is not written.
+        # A profile is written only if it can be read again.
         read_named(content, file)
         with self._alone():
             self.path.mkdir(exist_ok=True)
@@ -257,17 +257,17 @@ class ProfileStore(Struct, frozen=True):
         return data
 
     def _file(self, name: str) -> DocumentFile:
-        told = (
+        hint = (
             f"Restore it from version control, or remove it with `{self.command} --remove "
             f"{printable(name)}` and measure again."
         )
-        advice = FileAdvice(broken=told, conflict=told)
+        advice = FileAdvice(broken=hint, conflict=hint)
         return DocumentFile(self.path / f"{name}{SUFFIX}", advice, UsageError)
 
     def _files(self) -> tuple[str, ...]:
         """Return the names in the folder, except hidden files.
 
-        Those belong to a writer, or do not matter.
+        Hidden files belong to a writer, or do not matter.
         """
         try:
             return tuple(p.name for p in self.path.iterdir() if not p.name.startswith("."))
@@ -310,7 +310,7 @@ def _time(named: NamedProfile) -> dt.datetime:
 
 
 def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:
-    """Return the counts of a model as a profile, which is always there."""
+    """Return the counts of a model as a profile."""
     return NamedProfile(name=FLOPS, date=None, profile=profile_model(model, request, operators))
 
 
@@ -342,7 +342,7 @@ def list_profiles(
 
 
 def find_older(model: str, kept: Sequence[NamedProfile]) -> frozenset[str] | None:
-    """Return the profiles of another model file than the present one.
+    """Return the profiles of a model file other than the present one.
 
     The result is None if there is no file.
     """
@@ -366,7 +366,7 @@ def dump_named(named: NamedProfile) -> str:
 
 
 def read_named(data: bytes, file: DocumentFile) -> NamedProfile:
-    """Read the kept profile in a file, which is named after it."""
+    """Read the kept profile in a file. The file has the name of the profile."""
     document = file.parse(data)
     file.check_schema(document, SCHEMA)
     profile = document.get("profile")
@@ -403,7 +403,7 @@ def _read_rooflines(
             continue
         place = f"profile.cases[{index}].roofline"
         roofline = file.convert(kept.roofline, ROOFLINE.json_type, place)
-        # If several layers have one id, it means the first, as it does for fused layers.
+        # If several layers share an id, it means the first, as for fused layers.
         layers = () if case.counted is None else reversed(case.counted.layers)
         with _contradictions(file, place):
             names = {layer.id: layer.name for layer in layers}
