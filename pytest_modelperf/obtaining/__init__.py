@@ -1,1 +1,1 @@
-"""Models that exist only when a test needs them: made, fetched, or values of fixtures."""
+"""Models that are made, fetched or taken from fixtures when a test needs them."""

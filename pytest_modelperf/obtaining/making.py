@@ -1,4 +1,4 @@
-"""Models that functions make, kept with digests of their sources, or that a runtime converts.
+"""Models from functions, kept with digests of their sources, and models that a runtime converts.
 
 A kept model is used again while the files that its function read, the modules of the project and
 the versions of the imported distributions stay the same.
@@ -43,7 +43,7 @@ from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
 
-# The options with which the runtime runs exactly the kernels of the file.
+# With these options the runtime runs exactly the kernels of the file.
 AS_CONVERTED: Mapping[str, str] = {"graph_optimization_level": "none"}
 StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 
@@ -78,8 +78,8 @@ def write_as_onnx(source: Path, folder: Path, start: StartWorker = start_worker)
             raise ModelError(f"{name}: ONNX Runtime has no graph of it. Give the ONNX model.")
         written = Path(answer["path"])
         # The weights are in a file next to it, which the graph names.
-        for beside in written.parent.iterdir():
-            shutil.copyfile(beside, target if beside == written else folder / beside.name)
+        for file in written.parent.iterdir():
+            shutil.copyfile(file, target if file == written else folder / file.name)
     return target
 
 
@@ -110,7 +110,7 @@ class MadeFrom(Struct, frozen=True):
 
 
 class MadeModel(Struct, frozen=True):
-    """The file of a model that a function made, now or in an earlier session."""
+    """The file of a model that a function made in this or an earlier session."""
 
     path: Path
     is_kept: bool
@@ -233,16 +233,16 @@ def _is_plain(function: Callable[[], object]) -> bool:
 
 
 def _copied(path: Path, target: Path, name: str) -> Path:
-    """Return the model in the folder with its external data, copied unless it is there already."""
+    """Return the model in the folder with its external data. Both are copied if needed."""
     if path.parent == target:
         return path
     if path.suffix == ORT_SUFFIX:
         # This format has no external data.
         return Path(shutil.copyfile(path, target / f"{name}{ORT_SUFFIX}"))
     for place, source in external_files(open_model(path)).items():
-        beside = target / place
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, beside)
+        copy = target / place
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)
     return Path(shutil.copyfile(path, target / f"{name}.onnx"))
 
 

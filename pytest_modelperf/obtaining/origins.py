@@ -1,4 +1,4 @@
-"""The origins of models that do not exist when tests are collected, and the fetching of some.
+"""The origins of models that do not exist when tests are collected, and how some are fetched.
 
 A fetched file is used only if its bytes have the digest in the address. So a server cannot replace
 the model of a baseline, or pass other data to the parsers of models and engines.
@@ -36,7 +36,7 @@ class OriginKind(enum.Enum):
 
 
 class ModelOrigin(Struct, frozen=True):
-    """The origin of a model, which becomes a file when its test is set up.
+    """The origin of a model that becomes a file when its test is set up.
 
     `name` is the path as the user wrote it, the name of the fixture, that of the function as
     `package.module:function`, or the address without the digest. `function` is set if the
@@ -78,7 +78,7 @@ def is_address(text: str) -> bool:
     return text.startswith(_SCHEMES)
 
 
-def read_address(text: str, where: str) -> ModelOrigin:
+def read_address(text: str, option: str) -> ModelOrigin:
     """Return the origin that an address names.
 
     Raises UsageError for an address without a digest.
@@ -87,17 +87,17 @@ def read_address(text: str, where: str) -> ModelOrigin:
     shown = printable(address)
     if not is_address(address):
         raise UsageError(
-            f"{where} takes an address that begins with {', '.join(_SCHEMES)}, not {shown}."
+            f"{option} takes an address that begins with {', '.join(_SCHEMES)}, not {shown}."
         )
     if address.startswith(_HUB) and _HUB_FORM.fullmatch(address) is None:
         raise UsageError(
-            f"{where}: {shown} does not name a file of the Hugging Face Hub. Write "
+            f"{option}: {shown} does not name a file of the Hugging Face Hub. Write "
             "hf://owner/name@revision/path/model.onnx, with a commit as the revision."
         )
     if _DIGEST.fullmatch(digest.lower()) is None:
         what = "has no digest" if not digest else "has a digest that is not 64 hexadecimal digits"
         raise UsageError(
-            f"{where}: {shown} {what}, and a file that may change is not fetched. Download it "
+            f"{option}: {shown} {what}, and a file that may change is not fetched. Download it "
             "once, look at it, and add the output of `sha256sum FILE` (Windows: "
             f"`certutil -hashfile FILE SHA256`), as in {shown}{_DIGEST_FORM}0123..."
         )
@@ -141,9 +141,9 @@ def fetch_model(origin: ModelOrigin, downloads: Downloads | None = None) -> Path
 
 
 def _other_digest(address: str, digest: str, found: Path | None = None) -> UsageError:
-    where = "" if found is None else f" in {printable(str(found))}"
+    place = "" if found is None else f" in {printable(str(found))}"
     return UsageError(
-        f"the file{where} of {printable(address)} does not have the SHA-256 {digest}: the server "
+        f"the file{place} of {printable(address)} does not have the SHA-256 {digest}: the server "
         "has another file now, or the digest is mistyped. If you trust the new file, download it, "
         "and write the output of `sha256sum FILE` into the address."
     )
@@ -181,7 +181,7 @@ def _from_server(address: str, digest: str, folder: Path) -> str:
 def _from_hub(repository: str, name: str, revision: str) -> str:
     import huggingface_hub
 
-    # Its type also covers the answer of a dry run.
+    # The declared type includes the answer of a dry run.
     found: Any = huggingface_hub.hf_hub_download(repository, name, revision=revision)
     return str(found)
 

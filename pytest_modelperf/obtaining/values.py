@@ -16,7 +16,7 @@ _TAKES = "the path of a model, its bytes, an onnx.ModelProto, or a model of onnx
 
 
 def file_of(value: object, what: str, folder: Path, name: str) -> Path:
-    """Return the file of a model, which is written into the folder if it is not a file.
+    """Return the file of a model. A model that is not a file is written into the folder.
 
     `what` is the source of the value, for messages. Raises UsageError if the value is not a model.
     """
@@ -29,7 +29,7 @@ def file_of(value: object, what: str, folder: Path, name: str) -> Path:
     value = _unwrapped(value)
     if _is_of_ir(value):
         folder.mkdir(parents=True, exist_ok=True)
-        # Tensors that are in other files are written, too.
+        # Tensors in other files are written too.
         import_module(_IR).save(value, target, external_data=f"{name}.onnx.data")
         return target
     content = _content_of(value, what)
