@@ -41,14 +41,14 @@ class WindowSizes(Struct, frozen=True):
     padding: int
 
     def before(self, wanted: SizeRange) -> SizeRange | None:
-        """Return the input sizes that give the wanted output sizes, or None if there are none."""
+        """Return the input sizes that give the wanted output sizes, or None if none does."""
         low = (wanted.low - 1) * self.stride + self.kernel - self.padding
         high = wanted.high * self.stride + self.kernel - self.padding - 1
         return SizeRange(max(low, 1), high) if high >= 1 else None
 
 
 class Merge(Struct, frozen=True):
-    """A Flatten, which multiplies `others`, the product of known sizes, with unknown sizes.
+    """A Flatten of axes. `others` is the product of the known sizes.
 
     The unknown sizes are assumed to be equal.
     """
@@ -167,7 +167,7 @@ class _Walk:
     def _wish(self, place: _Place, size: int, reason: str) -> None:
         sizes = place.back(SizeRange(size, size))
         if place.before is None and place.step > 1:
-            # This is about right: additions and drops on the way are small compared with a step.
+            # This is approximate: changes of the size on the way are small compared with a step.
             sizes = SizeRange(size * place.step, size * place.step)
         if sizes is not None and sizes.low <= _LARGEST:
             self.found.wishes.append(Wish(sizes, place.step, reason))
@@ -278,7 +278,7 @@ class _Walk:
             yield replace(place, tensor=node.outputs[0], axis=0)
 
     def _multiply(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:
-        """Demand the other factor's rows as size if this is the inner axis of a product."""
+        """Demand the number of the other factor's rows if this is the inner axis of a product."""
         if index > 1:
             return
         other = node.optional_input(1 - index)
@@ -323,7 +323,7 @@ class _Walk:
         others = [t for at, t in enumerate(node.inputs) if t is not None and at != index]
         if index == 0 and not place.before and any(not each.is_constant for each in others):
             self.found.cache_of = describe_node(node)
-        # The others add to the size, so operators after this one need no size of this axis alone.
+        # The other inputs add to the size, so later operators demand no size of this axis alone.
         yield from _to_outputs(node, place.lost(), place.axis)
 
     def _gather(self, node: Node, index: int, place: _Place) -> Iterator[_Place]:

@@ -19,7 +19,7 @@ from pytest_modelperf.sizing.axes import AxisUses, SizeRange, follow_axis
 # Usual sizes of model inputs, in the order in which they are tried.
 _USUAL = (64, 224, 320, 512, 640)
 _USUAL_OF_IMAGES = (224, 320, 512, 640, 64)
-# A signal whose size is in the thousands is made to fill this many windows.
+# A signal with thousands of elements is chosen to fill this many windows.
 WINDOWS = 64
 # A step this large may be the size of an input that one window covers.
 _LARGE_STEP = 32
@@ -34,7 +34,7 @@ Places = Sequence[tuple[str, int]]
 
 
 class Candidate(Struct, frozen=True):
-    """A size to try, or with `beside` the size that is added to that of the cache of this name.
+    """A size to try, or with `beside` the size to add to that of the cache of this name.
 
     `reason` is a clause. With `is_guess`, the model shows no reason for this size rather than for
     another one.
@@ -47,7 +47,7 @@ class Candidate(Struct, frozen=True):
 
 
 class OpenDim(Struct, frozen=True):
-    """An open dimension with candidates. For the batch, the first one is kept the longest."""
+    """An open dimension with candidates. For the batch, the first is replaced last."""
 
     name: str
     candidates: tuple[Candidate, ...]
@@ -70,7 +70,7 @@ def open_dims_of(
     for name, places in open_places.items():
         own = tuple(_sizes(wants[name], [declared[each] for each, _ in places]))
         if caches and name not in caches:
-            own = _beside_cache(own, caches[0], wants[caches[0]].cache_of, places)
+            own = _with_cache(own, caches[0], wants[caches[0]].cache_of, places)
         is_batch = all(_is_batch(declared[each], axis) for each, axis in places)
         if is_batch:
             own = (Candidate(batch, "the batch size of the other inputs"), *own)
@@ -105,10 +105,10 @@ def choices_told(
     if {chosen[name].size for name in names}.isdisjoint(misfit.sizes):
         return
     for size in filter(None, misfit.sizes):
-        told = Candidate(size, f"{misfit.where} has this size at another input")
+        found = Candidate(size, f"{misfit.where} has this size at another input")
         for changed in (names, *([name] for name in names)):
             others = (name for name in changed if chosen[name].size != size)
-            yield {**chosen, **dict.fromkeys(others, told)}
+            yield {**chosen, **dict.fromkeys(others, found)}
 
 
 def _chosen(dims: Sequence[OpenDim], ranks: Sequence[int]) -> Mapping[str, Candidate]:
@@ -210,10 +210,10 @@ def _is_batch(declared: DeclaredInput, axis: int) -> bool:
     return axis == (declared.batch_axis or 0) and len(declared.dims or ()) > 1
 
 
-def _beside_cache(
+def _with_cache(
     own: Sequence[Candidate], cache: str, concat: str, places: Places
 ) -> tuple[Candidate, ...]:
-    """Return the candidates, alone and with the size of the cache added, as masks cover both."""
+    """Return the candidates, alone and plus the size of the cache, because masks cover both."""
     longer = [replace(each, reason=f"{concat} adds it to {cache}", beside=cache) for each in own]
     is_mask = any(_MASK.search(name) for name, _ in places)
     return (*longer, *own) if is_mask else (*own, *longer)

@@ -157,7 +157,7 @@ def value_choices(graph: Graph, binding: Binding) -> Iterator[tuple[FoundInput, 
 
 
 BUDGET_S = 2.0
-# At least this many choices are tried: a busy machine may spend the whole budget on one.
+# The least number of choices to try: a busy machine may spend the whole budget on one.
 _LEAST_TRIES = 4
 # Factors for sizes at which an output has a single element.
 _FACTORS = (4, 16, 64, 256)
@@ -172,7 +172,7 @@ def find_sizes(  # noqa: PLR0913  # the clock and the budget are for tests
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> FoundSizes:
-    """Find sizes for what `binding` leaves open, and values for inputs that choose a branch.
+    """Find sizes for dimensions that `binding` leaves open, and values that choose a branch.
 
     Candidates are tried by shapes for `budget_s`. One that fits runs once with `setup`, and the
     next is tried if it fails. Without a `setup`, candidates are only tried by shapes. An error of
@@ -242,7 +242,7 @@ class _Search(Struct, kw_only=True):
             if found is not None:
                 return found
         if self.tried == 1 and self.last_error:
-            # Every open dimension has more candidates, so the model leaves no size open.
+            # Each open dimension would have more candidates, so none is open.
             return self._result(error=self.last_error)
         last = f" The last one: {self.last_error}" if self.last_error else ""
         return self._result(error=f"{count_of(self.tried, 'choice')} of sizes did not fit.{last}")
@@ -310,7 +310,7 @@ class _Search(Struct, kw_only=True):
                 continue
             if len(guessed) > 1:
                 return larger.because(axis, fitting.chosen)
-            # The signal should fill the same number of windows as one whose strides are known.
+            # The signal should fill the number of windows that is usual with known strides.
             wanted = self._times(fitting, guessed, factor * max(1, WINDOWS // axis.length))
             filled = None if wanted is None else _longest(wanted.bound.graph, small)
             if wanted is None or filled is None:
@@ -326,7 +326,7 @@ class _Search(Struct, kw_only=True):
         dims = {**fitting.binding.dims, **{name: each.size for name, each in chosen.items()}}
         binding = replace(fitting.binding, dims=dims)
         bound = self._fitting(binding)
-        # A misfit of the larger choice is not one of the choice that fits.
+        # A misfit of the larger choice does not concern the choice that fits.
         self.misfit = None
         return None if bound is None else _Fitting(chosen, binding, bound)
 
@@ -359,7 +359,7 @@ class _Search(Struct, kw_only=True):
         return None if bound.notes else bound
 
     def _started(self, trials: Trials) -> str | None:
-        """Start a worker, not counting its time, and return the reason if that fails."""
+        """Start a worker outside of the budget, and return the reason if that fails."""
         begun = self.clock()
         try:
             trials.start()
@@ -417,7 +417,7 @@ def render_command(found: FoundSizes, typed: Sequence[str]) -> str:
 
 
 def with_sizes(found: FoundSizes, typed: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command, with the found sizes instead of those for their dimensions."""
+    """Return the words of a command, with the found sizes in place of the given ones."""
     names = found.sizes.keys()
     kept: list[str] = []
     words = iter(typed)
@@ -479,8 +479,8 @@ def reason_lines(found: FoundSizes) -> Iterator[str]:
 def sizes_for(error: ModelPerfError, *, runs: bool = True) -> FoundSizes | None:
     """Find sizes for the model of an error, or return None if the error is not about sizes.
 
-    The sizes that the user gave are kept, unless no other sizes fit together with them. With
-    `runs`, one inference runs on this machine.
+    The sizes that the user gave are kept if others fit together with them. With `runs`, one
+    inference runs on this machine.
     """
     asked = error.asked
     if not isinstance(asked, Asked) or asked.binding.phase is not None:
