@@ -33,8 +33,7 @@ _PARTS = 10
 # Parts of a few sessions do not show how much sessions differ, so this factor widens the bounds.
 # The standard deviation between sessions was 1 to 4 %.
 SESSION_FACTOR = 1.25
-# A percentile's error levels are shared between its own samples and what each other percentile
-# implies.
+# A percentile's error levels are divided between its own samples and the other percentiles.
 _OWN_SHARE = 0.9
 _OTHER_SHARE = (1.0 - _OWN_SHARE) / (len(PERCENTS) - 1)
 
@@ -49,9 +48,9 @@ def judge_percentile(  # noqa: PLR0913, PLR0917  # a limit, and what else is lim
 ) -> BudgetDecision:
     """Judge whether a percentile of the latency keeps to its limit.
 
-    The interval has the error level of alarms. A tail with too few samples for an upper bound has
-    none, unless its rounds show that it is below the limit, with the error level `pass_level`.
-    A limit far above all samples is kept even if there are too few to estimate the percentile.
+    The interval has the error level of alarms. A tail with too few samples has an upper bound only
+    if its rounds show that it is below the limit, with the error level `pass_level`. A limit far
+    above all samples is kept even if there are too few to estimate the percentile.
 
     If a lower percentile is over the limit, so is this one. If a higher one is within the limit, so
     is this one. The other percentiles share a part of both levels, but those that are `limited`
@@ -246,14 +245,14 @@ def compare_with_limit(low: float | None, high: float | None, limit: float) -> B
 # -- limits on single inferences
 
 
-# The confidence with which a run would have seen an inference above the slowest one.
+# The confidence that a run would include an inference above the slowest one.
 SEEN_CONFIDENCE = 0.99
 
 
 def judge_slowest(rounds: Sequence[Times], limit_ns: float, level: float) -> BudgetDecision:
     """Judge whether the slowest inference of these rounds kept to its limit.
 
-    The answer holds for these inferences alone. `seen_share` gives what they show about others.
+    The answer holds for these inferences alone. See `seen_share` for further inferences.
     """
     slowest_ns = max(map(max, rounds))
     is_over = slowest_ns > limit_ns
@@ -266,7 +265,7 @@ def judge_slowest(rounds: Sequence[Times], limit_ns: float, level: float) -> Bud
 
 
 def seen_share(samples: int, confidence: float = SEEN_CONFIDENCE) -> float:
-    """Return the smallest share of slow inferences that this many samples would have shown."""
+    """Return the smallest share of slow inferences that samples of this number would show."""
     # Independent samples contain no slow inference with the chance (1 - share)^n.
     return float(1.0 - (1.0 - confidence) ** (1.0 / samples))
 
@@ -314,7 +313,7 @@ def judge_misses(
 
 
 class _Late(Struct, frozen=True):
-    """The share of late inferences, and the number of independent ones that vary like them."""
+    """The share of late inferences, and the number of independent ones with this variance."""
 
     share: float
     effective: float

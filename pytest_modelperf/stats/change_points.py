@@ -1,8 +1,8 @@
 """The places in a series at which its level changes, given the error of each point.
 
-The cost of a segment is the weighted sum of squares around its mean, which for pure noise with the
-known errors is a chi-squared variable. Splitting noise at the best of n - 1 places lowers the cost
-by the largest of n - 1 such variables with one degree of freedom each. So the penalty of a change
+The cost of a segment is the weighted sum of squares around its mean. For pure noise with the known
+errors, it is a chi-squared variable. Splitting noise at the best of n - 1 places lowers the cost by
+the largest of n - 1 such variables with one degree of freedom each. So the penalty of a change
 point is the quantile of that variable at the level of the series divided by n - 1 (Bonferroni).
 """
 
@@ -21,14 +21,14 @@ from pytest_modelperf.stats.linked_levels import Levels, LinkedBaselines
 
 # The chance that a series of pure noise has any change point.
 LEVEL = 0.01
-# The twin of a baseline may differ from its model by this much, so smaller changes do not count.
+# A twin may differ from its model by this much, so smaller changes do not count.
 _LEAST_STEP = 0.01
-# A single point off the others is more often a disturbed run than a step.
+# A single differing point is more often a disturbed run than a step.
 _LEAST_POINTS = 2
 # The least standard error of a point, because an unchanged model has no error of its own.
 _LEAST_ERROR = 0.001
-# A block is divided into `_BLOCKS_IN_ONE`. Noise leaves fewer pairs of blocks open than
-# `_MOST_PAIRS` for each point of the series.
+# A block is divided into `_BLOCKS_IN_ONE`. Noise leaves fewer than `_MOST_PAIRS` pairs of blocks
+# open for each point of the series.
 _BLOCKS_IN_ONE = 4
 _MOST_PAIRS = 4
 
@@ -80,7 +80,7 @@ class _Prefixes(Struct, frozen=True):
     def gains(
         self, starts: npt.NDArray[np.intp] | slice | int, ends: npt.NDArray[np.intp] | slice | int
     ) -> npt.NDArray[np.float64]:
-        """Return how much less two segments cost than one: split at the starts, up to the ends."""
+        """Return the savings of two segments over one, split at the starts, up to the ends."""
         squares = (self.means[starts] - self.means[ends]) ** 2
         return np.asarray(squares / (self.rooms[starts] - self.rooms[ends]))
 
@@ -103,7 +103,7 @@ def find_starts(
     prefixes = _Prefixes((np.cumsum(weights * centred) * rooms)[whole], rooms[whole])
     count = len(prefixes.means)
     known, starts, ends = _find_paying(prefixes, penalty)
-    # What the best segmentation up to each end saves compared with one segment, and its last start.
+    # The savings of the best segmentation up to each end over one segment, and its last start.
     saved = np.zeros(count)
     last = np.full(count, -1)
     gains = prefixes.gains(starts, ends) - penalty
@@ -133,7 +133,7 @@ def find_starts(
 
 
 class _Splits(NamedTuple):
-    """The splits of one segment that pay: all such splits with ends before `known`."""
+    """All splits of one segment that pay, with ends before `known`."""
 
     known: int
     starts: npt.NDArray[np.intp]
@@ -141,7 +141,7 @@ class _Splits(NamedTuple):
 
 
 class _Blocks(Struct, frozen=True):
-    """Blocks of successive ends: the largest and smallest mean and room in each."""
+    """Blocks of successive ends, each with its extreme means and rooms (see `_Prefixes`)."""
 
     largest: npt.NDArray[np.float64]
     smallest: npt.NDArray[np.float64]
@@ -188,7 +188,7 @@ def _find_paying(prefixes: _Prefixes, penalty: float) -> _Splits:
         blocks = levels[height]
         starts = np.repeat(_BLOCKS_IN_ONE * starts[:, None] + parts, _BLOCKS_IN_ONE, axis=1).ravel()
         ends = np.tile(_BLOCKS_IN_ONE * ends[:, None] + parts, _BLOCKS_IN_ONE).ravel()
-        # A segment has several points, so a start is at least that far before an end.
+        # A segment has at least this number of points between its start and its end.
         exists = (starts <= ends - (0 if height else _LEAST_POINTS)) & (ends < len(blocks))
         starts, ends = starts[exists], ends[exists]
         is_open = blocks.may_pay(starts, ends, penalty)
@@ -202,7 +202,7 @@ def _find_paying(prefixes: _Prefixes, penalty: float) -> _Splits:
 
 
 def _shared_variances(linked: LinkedBaselines) -> npt.NDArray[np.float64]:
-    """Return the error of the links that each two baselines have in common."""
+    """Return the error of the links that each pair of baselines shares."""
     shared = np.zeros((len(linked.parents), len(linked.parents)))
     for place, (parent, variance) in enumerate(zip(linked.parents, linked.variances, strict=True)):
         shared[place, :place] = shared[:place, place] = shared[parent, :place]
@@ -229,7 +229,7 @@ class _FittedChanges(Struct, frozen=True):
         return np.where(is_small, 0.0, self.sizes**2 / np.diag(self.covariance))
 
     def without(self, place: int) -> _FittedChanges:
-        """Return the fit in which there is no change at this place.
+        """Return the fit without a change at this place.
 
         The other changes get the sizes that are expected if the size of this one is 0.
         """

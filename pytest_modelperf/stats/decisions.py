@@ -1,4 +1,4 @@
-"""The looks at a running comparison or bisect, their error levels, and the answers they give."""
+"""The looks at a running comparison or bisect, their error levels, and their answers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spend_level(
     last_rounds: int | None = None,
     power: float = IN_PROPORTION,
 ) -> tuple[Look, ...]:
-    """Return the looks at the `planned` rounds that have `units`, and perhaps one last look.
+    """Return the looks at the `planned` rounds that have `units`, and one last look at the end.
 
     `units` may be shorter than `planned`, because a running comparison has not reached all looks.
     If it ended after `last_rounds`, the rest of the level is spent on one last look, with the last
@@ -95,7 +95,7 @@ def spend_level(
 
 
 def _is_too_strict(units: int, level: float) -> bool:
-    """Whether this number of units is too small to show anything at this level.
+    """Whether these units are too few to show anything at this level.
 
     Sessions can come in two equally frequent kinds, a faster and a slower one. With the chance
     4^-units, all units have the slower kind on the same side, and agree perfectly.
@@ -104,10 +104,10 @@ def _is_too_strict(units: int, level: float) -> bool:
 
 
 def _nominal_level(before: Look | None, units: int, budget: float) -> float:
-    """Return the level of a look that errs with the chance `budget` if the previous look did not.
+    """Return the level at which a look errs with the chance `budget` if the previous one did not.
 
     The statistics of two looks are correlated by the root of the share of their common units. Using
-    only the previous look, and not all earlier ones, errs on the safe side.
+    only the previous look instead of all earlier ones is conservative.
     """
     if before is None:
         return budget
@@ -155,7 +155,7 @@ class SearchLevels(Struct, frozen=True):
 
     @property
     def planned(self) -> int:
-        """The comparisons if each is decided: both ends, the halvings, and the found pair."""
+        """The number of comparisons if each decides: both ends, halvings, and the found pair."""
         return 2 + math.ceil(math.log2(max(self.versions - 1, 1)))
 
     def of(self, number: int) -> float:
@@ -181,7 +181,7 @@ class RatioAnswer(enum.Enum):
     """Whether a ratio is above the allowed one.
 
     `BETTER` is stronger than `NOT_WORSE`: the ratio is below the inverse of the allowed one, so
-    that exchanging the two sides exchanges `BETTER` and `WORSE`. `OPEN` means that none of them is
+    that exchanging the two sides exchanges `BETTER` and `WORSE`. `OPEN` means that none of these is
     shown.
     """
 
@@ -241,13 +241,13 @@ class BudgetDecision(Struct, frozen=True, kw_only=True):
     samples_needed: int | None = None
 
 
-# -- what decisions on other percentiles of the same times imply for one of them
+# -- combine decisions on several percentiles of the same times
 
 
 def imply(
     own: BudgetDecision, lower: Sequence[BudgetDecision], higher: Sequence[BudgetDecision]
 ) -> BudgetDecision:
-    """Return the decision on a percentile, with what those on other percentiles imply.
+    """Return the decision on a percentile, combined with those on other percentiles.
 
     All have the same limit. The result errs with at most the sum of their error levels.
     """
@@ -296,7 +296,7 @@ def rising_at_ratios(percentiles: Sequence[RatioOfSides]) -> list[RatioOfSides]:
     least = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(ratios)) / 2.0)])
     first, *others = ((before + after) / 2.0 - least).tolist()
     middles = np.maximum(first, [first, *_nearest_rising(others)]) + least
-    # Prevent rounding from putting one of two equal figures below the other.
+    # Keep rounding from putting one of two equal figures below the other.
     sides = (np.maximum.accumulate(np.exp(middles + half)) for half in (-ratios / 2, ratios / 2))
     return [
         RatioOfSides(float(old), float(new), each.ratio)

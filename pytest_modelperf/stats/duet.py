@@ -37,9 +37,9 @@ from pytest_modelperf.stats.estimates import (
     logs,
     needed_samples,
     paired_difference,
+    reported_change,
     resolution,
     shift_to_detect,
-    told_change,
 )
 from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
@@ -71,7 +71,7 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
     @property
     def confidence(self) -> float:
-        """The confidence of the interval of an alarm, which can fail on either side."""
+        """The confidence of the interval of an alarm. It can fail on either side."""
         return 1.0 - 2.0 * self.level
 
     @property
@@ -85,7 +85,7 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Struct, frozen=True):
-    """The looks for both questions: is it worse, and is it not worse.
+    """The looks for both questions: worse, and not worse.
 
     A ratio that looks improved does not pass before `patience` rounds, so that the improvement can
     still be shown. After the last round it does not wait.
@@ -114,7 +114,7 @@ class Bounds(Struct, frozen=True):
 
 
 class EndedSequences(Struct, frozen=True):
-    """The results of comparisons: the answers, and the looks that gave them with their bounds.
+    """The results of comparisons: the answers, and their looks with bounds.
 
     `answer` is 1 for worse, -1 for not worse, -2 for better, and 0 for open. `rounds`, `units` and
     `level` belong to the look that decided, or to the last look for alarms of an open comparison.
@@ -182,7 +182,7 @@ def judge_once_a_round(
 
 
 def once_a_round_looks_worse(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> bool:
-    """Whether a time that is measured once a round would be worse at the error level of passes."""
+    """Whether a time measured once a round would be worse at the error level of passes."""
     if len(pairs) < 2:
         return False
     return bool(find_bounds(differences_of_logs(pairs), rule.pass_level).low > rule.margin)
@@ -205,7 +205,7 @@ def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) ->
 def judge_sequence(
     differences: Floats, schedule: Schedule, margin: float, least: float = 0.0
 ) -> EndedSequences:
-    """Return the answer for each row of differences, and the look that gave it first.
+    """Return the first answer for each row of differences, and its look.
 
     Every bound is at least `least` away from its centre.
     """
@@ -245,7 +245,7 @@ def judge_sequence(
 
 
 def find_bounds(differences: Floats, level: float) -> Bounds:
-    """Return the centre of each row, and bounds that are each wrong with the chance `level`.
+    """Return the centre of each row, and bounds. Each is wrong with the chance `level`.
 
     A single row gives single numbers. The bounds are those of Wilcoxon's signed rank test, which is
     robust against a few disturbed rounds, or of the t test if there are too few rounds for ranks.
@@ -263,7 +263,7 @@ def _t_bounds(differences: Floats, level: float) -> Bounds:
 
 
 def _rank_bounds(differences: Floats, level: float) -> Bounds:
-    """Return the bounds at which the signed rank test would just not reject.
+    """Return the outermost bounds that the signed rank test does not reject.
 
     Its statistic is the number of Walsh averages (the means of two differences, or of one with
     itself) above the bound: Hollander and Wolfe, "Nonparametric statistical methods", 3.3.
@@ -301,7 +301,7 @@ class _Differences(Struct, frozen=True):
 
 
 def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
-    """Whether the difference of the sides' medians is not that of the typical pair.
+    """Whether the difference of the sides' medians differs from that of the typical pair.
 
     This happens if inferences come in two kinds, and one side has the slow kind more often: the
     typical pair has one of each kind, in either order. The difference must be shown and exceed the
@@ -324,7 +324,7 @@ def typical_ratio_of_modes(
 
 
 def median_differences(pairs: Sequence[PairedTurns], tolerance: float) -> Floats:
-    """Return the difference of each round for the median: the typical pair, in which drift cancels.
+    """Return the difference of each round for the median: that of the typical pair, without drift.
 
     For a model with modes, it is the difference of the medians.
     """
@@ -415,7 +415,7 @@ def _undecided(values: Floats, rounds: int, rule: DuetRule) -> Decision:
 
 
 def _with_needs(found: Decision, pairs: Sequence[PairedTurns], percent: float) -> Decision:
-    """Return the decision before the first look at a tail, with the samples that it needs."""
+    """Return the decision before the first look at a tail, with the number of samples needed."""
     samples, needed = _fewest_samples(pairs), needed_samples(percent)
     if samples >= needed:
         return found
@@ -426,7 +426,7 @@ def _with_needs(found: Decision, pairs: Sequence[PairedTurns], percent: float) -
 def judge_differences(
     differences: Floats, schedule: Schedule, rule: DuetRule, least: float = 0.0
 ) -> Decision:
-    """Return the decision of one comparison, with its interval and what it could have shown."""
+    """Return the decision of one comparison, with its interval and the detectable slowdown."""
     ended = judge_sequence(differences[np.newaxis], schedule, rule.margin, least)
     answer = _ANSWERS[int(ended.answer[0])]
     rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
@@ -439,8 +439,8 @@ def judge_differences(
     critical = float(t_critical(level, units - 1))
     spread = float(seen_by.high - seen_by.low) / 2.0 / critical * math.sqrt(units)
     has_passed = answer is RatioAnswer.NOT_WORSE
-    # Too few rounds for an alarm cannot show any slowdown, however large, and an interval at the
-    # level of passes does not explain why there was no alarm.
+    # With too few rounds for an alarm, no slowdown can be shown, and an interval at the level of
+    # passes does not explain why there was no alarm.
     has_interval = answer is not RatioAnswer.OPEN or bool(schedule.alarms)
     alarm_level = rule.level if has_passed or not has_interval else level
     seen = _shift(spread, alarm_level, units)
@@ -458,7 +458,7 @@ def judge_differences(
         ratio=bounded_exp(centre),
         low=bounded_exp(low) if has_interval else None,
         high=bounded_exp(high) if has_interval else None,
-        detectable=told_change(bounded_exp(rule.margin + max(seen, least)) - 1.0)
+        detectable=reported_change(bounded_exp(rule.margin + max(seen, least)) - 1.0)
         if has_interval
         else None,
         rounds_needed=needed,

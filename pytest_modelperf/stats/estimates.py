@@ -2,7 +2,7 @@
 
 Inferences in one session resemble each other far more than two sessions do. An interval that treats
 them as independent is several times too narrow. docs/measuring.md has the rules, and how often they
-were found to hold.
+held in tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 MEDIAN = 50.0
 # If at least this share of a round's pairs was undisturbed, only these pairs count.
 _UNDISTURBED_SHARE = 0.6
-# A turn that waited for this share of the typical turn counts half as much as one without waiting.
+# A turn that waited for this share of the typical turn has half the weight.
 _LONG_WAIT = 0.05
 # The quantile of the undisturbed turns that counts if few pairs were undisturbed, and the fewest
 # turns of a side for it.
@@ -50,9 +50,9 @@ _FEWEST_UNDISTURBED = 4
 _SHORTEST_NS = 0.5
 # Bounds from two very different rounds can exceed every float.
 _LARGEST_LOG = 700.0
-# If a run could see only changes larger than this, their exact size does not matter.
+# Detectable changes above this are too large for their exact size to matter.
 _LARGEST_CHANGE = 10.0
-# The numbers of samples that a percentile can need.
+# The range of the number of samples that a percentile can need.
 _COUNTS = range(2, 1 << 20)
 
 
@@ -129,7 +129,7 @@ def detectable_change(
         return math.inf
     spread = float(_round_differences(pairs).std(ddof=1))
     shift = min(shift_to_detect(level, power, count) * spread, _LARGEST_LOG)
-    return told_change(max(math.expm1(shift), math.expm1(resolution(pairs))))
+    return reported_change(max(math.expm1(shift), math.expm1(resolution(pairs))))
 
 
 def resolution(pairs: Sequence[PairedTurns]) -> float:
@@ -179,7 +179,7 @@ def typical_interval(values: Sequence[float], confidence: float) -> tuple[float,
 def effective_samples(
     rounds: Sequence[Times], value: float, share: float, confidence: float
 ) -> float:
-    """Return how many independent samples would vary around this quantile like these rounds."""
+    """Return the number of independent samples that vary around this quantile like these rounds."""
     sizes = np.array([len(times) for times in rounds])
     below = np.array([np.count_nonzero(np.asarray(times) <= value) for times in rounds])
     count, total = len(rounds), int(sizes.sum())
@@ -219,7 +219,7 @@ def paired_difference(pair: PairedTurns) -> float:
 
 
 def _difference_of_pass(pair: PairedTurns, members: Members) -> float:
-    """Return the log ratio of a pass, in which members count by their share of the time.
+    """Return the log ratio of a pass. Members count by their share of its time.
 
     Each member has its own difference, between inferences of one kind. A member that did not run in
     this round is left out.
@@ -284,7 +284,7 @@ def bounded_exp(value: float) -> float:
     return math.exp(min(value, _LARGEST_LOG))
 
 
-def told_change(change: float) -> float:
+def reported_change(change: float) -> float:
     """Return a change that could be seen, or infinity if it is too large to be useful."""
     return change if change <= _LARGEST_CHANGE else math.inf
 
@@ -292,7 +292,7 @@ def told_change(change: float) -> float:
 @cache
 def shift_to_detect(level: float, power: float, count: int) -> float:
     """Return the shift, in standard deviations, that such a t test detects with this power."""
-    # Cached, because a value takes 50 us, and cases share their levels and often their rounds.
+    # Cached: a value takes 50 us, and cases share their levels and often their rounds.
     freedom = count - 1
     critical = float(t_critical(level, freedom))
     return noncentral_t(1.0 - power, freedom, critical) / math.sqrt(count)

@@ -1,4 +1,4 @@
-"""Workloads, whose inferences differ: the time of one pass, and that of each member.
+"""Workloads of differing inferences: the time of one pass, and that of each member.
 
 A pass runs each member as often as its weight. A slower member that is rare hardly moves the median
 of all inferences, and a member that takes most of the time decides alone. So a pass is judged by

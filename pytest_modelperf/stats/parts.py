@@ -32,8 +32,8 @@ _CALM_SHARE = 0.25
 # The same quantile for the raw times on several disturbed processors.
 _FAST_SHARE = 0.05
 _SHORTEST_NS = 0.5
-# The fewest rounds after which the whole can contradict its parts, and the share of the model by
-# which they must differ.
+# The fewest rounds for a contradiction between the whole and its parts, and the least difference as
+# a share of the model.
 _FEWEST_TO_CONTRADICT = 3
 _SLACK = 0.01
 
@@ -91,7 +91,7 @@ def undisturbed_ns(rounds_ns: Sequence[Sequence[float] | Floats]) -> float:
 
 
 def part_share(rounds: Sequence[PartRound]) -> float:
-    """Return the share of the model's time in its parts, on the side where it is larger."""
+    """Return the larger share of the two sides of the model's time in its parts."""
     shares = []
     for number in (0, 1):
         whole = np.median([np.median(_own(each.whole[number])) for each in rounds])
@@ -129,7 +129,7 @@ def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool) -
 
 
 def _common_answer(one: Decision, other: Decision) -> RatioAnswer:
-    """Return the answer that both give, where "better" includes "not worse"."""
+    """Return the answer that both give. "Better" includes "not worse"."""
     answers = {one.answer, other.answer}
     if answers == {RatioAnswer.BETTER, RatioAnswer.NOT_WORSE}:
         return RatioAnswer.NOT_WORSE
@@ -139,7 +139,7 @@ def _common_answer(one: Decision, other: Decision) -> RatioAnswer:
 class MedianAnswer(Struct, frozen=True):
     """The decision on the median of a model, and whether its parts gave it.
 
-    `contradiction` is the ratio of the whole model if that excludes what its parts show.
+    `contradiction` is the ratio of the whole model if it excludes the result of the parts.
     """
 
     decision: Decision
@@ -150,7 +150,7 @@ class MedianAnswer(Struct, frozen=True):
 def judge_whole_and_parts(
     rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool = False
 ) -> MedianAnswer:
-    """Judge by the parts, or by the whole if it contradicts them or alone decides.
+    """Judge by the parts, or by the whole if it contradicts them or only it decides.
 
     Both can err, so each has half of the levels. Parts have no early looks, because a few more
     rounds can show a small change with a narrow interval.

@@ -1,4 +1,4 @@
-"""Judge figures of separate processes: those that hardly vary, and times of an earlier day."""
+"""Judge figures of separate processes: figures that hardly vary, and times of earlier days."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_modelperf.stats.duet import (
     differences_of_logs,
     judge_differences,
 )
-from pytest_modelperf.stats.estimates import bounded_exp, logs, told_change
+from pytest_modelperf.stats.estimates import bounded_exp, logs, reported_change
 from pytest_modelperf.stats.quantiles import noncentral_t, t_critical
 
 FEWEST_PAIRS, MOST_PAIRS = 2, 12
@@ -40,7 +40,7 @@ def plan_processes(rule: DuetRule, pairs: int = MOST_PAIRS) -> Schedule:
 
 
 def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Decision:
-    """Judge at least `FEWEST_PAIRS` pairs of processes. The caller repeats it after each pair."""
+    """Judge at least `FEWEST_PAIRS` pairs of processes. Call this after each pair."""
     schedule = plan_processes(rule, len(pairs))
     found = judge_differences(differences_of_logs(pairs), schedule, rule)
     if found.rounds_needed is not None and found.rounds_needed > MOST_PAIRS:
@@ -52,7 +52,7 @@ def judge_processes(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> Dec
 def _large_growth(
     pairs: Sequence[tuple[float, float]], rule: DuetRule, found: Decision
 ) -> Decision | None:
-    """Return the decision if processes of one model cannot differ that much, or else None.
+    """Return the decision if the growth is too large for processes of one model, or else None.
 
     This does not depend on chance, so the interval contains every quotient of two processes.
     """
@@ -66,7 +66,7 @@ def _large_growth(
     return replace(found, answer=RatioAnswer.WORSE, low=low, high=high, rounds_needed=None)
 
 
-# -- the last resort
+# -- times of recorded processes, the last resort
 
 
 FEWEST_PROCESSES = 5
@@ -108,5 +108,5 @@ def judge_stored(
         ratio=bounded_exp(centre),
         low=bounded_exp(low),
         high=bounded_exp(high),
-        detectable=told_change(bounded_exp(margin + seen) - 1.0),
+        detectable=reported_change(bounded_exp(margin + seen) - 1.0),
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load_quantiles() -> None:
-    """Import scipy's functions now, and not between two rounds."""
+    """Import scipy's functions now instead of between two rounds."""
     _special()
 
 
@@ -33,7 +33,7 @@ def t_quantile(share: float, freedom: npt.ArrayLike) -> Any:  # noqa: ANN401  # 
 
 
 def t_critical(level: float, freedom: npt.ArrayLike) -> Any:  # noqa: ANN401  # the same
-    """Return what Student's t exceeds with this chance, exactly even for small chances."""
+    """Return the value that Student's t exceeds with this chance, exact for small chances too."""
     return -_special().stdtrit(freedom, level)
 
 

@@ -1,4 +1,4 @@
-"""The race of many candidates against one baseline, and what is shown about the fastest.
+"""The race of many candidates against one baseline, and the results for the fastest.
 
 In each duet of a race the candidate is the first side and the baseline the second, so that the
 ratio is the speedup of the candidate, and "worse" means that the baseline is slower.
@@ -69,7 +69,7 @@ class RaceRule(Struct, frozen=True, kw_only=True):
 
     @property
     def of_confirmation(self) -> DuetRule:
-        """The rule for fresh rounds of a winner, in which any gain that is shown counts."""
+        """The rule for fresh rounds of a winner. Any gain that they show counts."""
         return replace(self.of_stage(MOST_CONFIRMED), tolerance=0.0)
 
 
@@ -80,7 +80,7 @@ def standing_of(decision: Decision) -> Standing:
 class Contest(Struct, frozen=True):
     """The places of the candidates that may be the fastest: the simplest one, and the others.
 
-    The others must be shown faster than the simplest one, or are not worth their options.
+    The others are worth their options only if they are shown faster than the simplest one.
     """
 
     simplest: int
@@ -131,14 +131,14 @@ def _is_promising(decision: Decision) -> bool:
 
 
 def detectable_gain(decisions: Sequence[Decision | None]) -> float | None:
-    """Return the gain that each open candidate would have shown in nine of ten races, if known."""
+    """Return the gain that each open candidate would show in nine of ten races, if known."""
     found = [each.detectable for each in decisions if each is not None and each.is_open]
     known = [gain for gain in found if gain is not None and math.isfinite(gain)]
     return max(known) if known and len(known) == len(found) else None
 
 
 def most_gain(decisions: Sequence[Decision | None]) -> float | None:
-    """Return a bound on the gains of all candidates, or None if one of them has no bound."""
+    """Return an upper bound on the gains of all candidates, or None if one has no bound."""
     highs = [each.high for each in decisions if each is not None]
     known = [high for high in highs if high is not None]
     if not known or len(known) < len(highs):

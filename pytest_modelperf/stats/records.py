@@ -35,13 +35,13 @@ class Members(Struct, frozen=True):
 
 
 class Mix(Struct, frozen=True):
-    """The members of a workload, and the place of the one that ran in each turn."""
+    """The members of a workload, and the index of the one that ran in each turn."""
 
     members: Members
     turns: tuple[int, ...]
 
     def turned(self, first: int, count: int) -> Mix:
-        """Return `count` turns from `first` on, where the first turn follows the last."""
+        """Return `count` turns from `first` on. The first turn follows the last."""
         length = len(self.turns)
         return Mix(self.members, tuple(self.turns[(first + at) % length] for at in range(count)))
 
@@ -65,7 +65,7 @@ class Turns(Struct, frozen=True, kw_only=True):
 
     @property
     def calm_ns(self) -> tuple[int, ...]:
-        """The times without waiting for a processor, as far as that is known."""
+        """The times without waiting for a processor, if known."""
         return self.unstalled_ns or self.running_ns or self.times_ns
 
     def of_member(self, place: int) -> Turns:
@@ -102,8 +102,8 @@ class PartTurns(Struct, frozen=True, kw_only=True):
 class Percentile(Struct, frozen=True, kw_only=True):
     """A percentile of the latency, with its interval.
 
-    `value_ns` is None if there are fewer than `needed` samples. Then the interval is None too. It
-    also is for a single round, whose spread is unknown.
+    `value_ns` is None if there are fewer than `needed` samples. Then the interval is None too. A
+    single round has none either, because its spread is unknown.
     """
 
     percent: float
@@ -236,7 +236,7 @@ class RoundSpread(Struct, frozen=True):
 
 
 class Ratio(Struct, frozen=True):
-    """How many times as long the second side took. A single round has no interval."""
+    """The time of the second side over that of the first. A single round has no interval."""
 
     value: float
     low: float | None
@@ -313,7 +313,7 @@ def spread_of_round(times: Sequence[int]) -> RoundSpread:
 # The most rounds in the usual time, for which the usual looks are planned.
 USUAL_ROUNDS = 35
 _USUAL_SECONDS = 10.0
-# Ten times as many rounds show a change a third as large.
+# Ten times the rounds show a change a third as large.
 _MOST_ROUNDS = 10 * USUAL_ROUNDS
 
 
@@ -324,7 +324,7 @@ def rounds_within(max_seconds: float) -> int:
 
 
 def seconds_for(rounds: float) -> float:
-    """Return the least time that allows this many rounds, which is infinite if none does."""
+    """Return the least time that allows these rounds, or infinity if none does."""
     if rounds > _MOST_ROUNDS:
         return math.inf
     return _USUAL_SECONDS * rounds / USUAL_ROUNDS if rounds > USUAL_ROUNDS else 0.0

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
-# The quantile that represents the shortest runs, and how many times as long an undisturbed run is
-# at most.
+# The quantile that represents the shortest runs, and the longest undisturbed run relative to it.
 _SHORT_SHARE = 0.05
 _LONGER = 1.25
 # The t quantile of fewer sessions makes any interval useless.
 _FEWEST_SESSIONS = 3
-# Runs that differ by at most this many ticks of the clock are taken to be equal.
+# Runs that differ by at most this number of clock ticks count as equal.
 _TICKS = 2
 
 
@@ -54,7 +53,7 @@ def tick_median(runs: Sequence[float], tick_ns: int) -> float:
 
 
 class CalmTime(Struct, frozen=True):
-    """A time without disturbances, and the same time in each session, if known."""
+    """A time without disturbances, for all sessions and for each session if known."""
 
     ns: float
     sessions_ns: tuple[float, ...] = ()
@@ -66,7 +65,7 @@ class CalmTime(Struct, frozen=True):
         sessions: Sequence[int],
         typical: Callable[[Sequence[float]], float],
     ) -> CalmTime:
-        """Return the typical time of runs, which are those of some sessions in order.
+        """Return the typical time of the runs of some sessions, in order.
 
         `sessions` are their numbers of runs. If these do not add up to all runs, or if there are
         too few sessions to show how much sessions differ, the result has no times of sessions.
@@ -97,7 +96,7 @@ class CalmTime(Struct, frozen=True):
 
     @classmethod
     def least(cls, times: Sequence[CalmTime]) -> CalmTime:
-        """Return the least of several times of one work (0 if none), in each session too."""
+        """Return the least of several times of one work, or 0 if none, for each session too."""
         sessions = zip(*(time.sessions_ns for time in times), strict=False)
         return cls(min((time.ns for time in times), default=0.0), tuple(map(min, sessions)))
 
@@ -117,7 +116,7 @@ _FEWEST_ROUNDS = 3
 
 
 class SteppedTimes(Struct, frozen=True):
-    """The times of a round. The first is that of `first_step`, and step 0 follows the last step."""
+    """The times of a round, from `first_step` on. Step 0 follows the last step."""
 
     first_step: int
     times_ns: Sequence[int]
@@ -175,9 +174,9 @@ def growth_of(sizes: Sequence[int], block: int, level: float) -> Growth:
     A leak of a few bytes grows the memory in steps, when the allocator requests more. So the figure
     is the mean of what the blocks add, and not the median, which is 0. Its interval is that of the
     t test, with the error `level` at each end. A single jump has a wide interval. If the memory
-    goes up and down around one size, what the blocks add varies more than its mean does, so the
-    interval is too wide rather than too narrow. Less than a step of the allocator may be hidden, so
-    both ends are further out by that step.
+    goes up and down around one size, the additions of the blocks vary more than their mean does, so
+    the interval is rather too wide. Growth below a step of the allocator may be hidden, so both
+    ends are extended by that step.
     """
     added = np.diff(np.array(sizes, dtype=np.float64)) / block
     centre = float(added.mean())

@@ -1,9 +1,9 @@
-"""Whether a short run of a model took longer than recorded, by more than drift explains.
+"""Whether a short run of a model took longer than drift since its recording explains.
 
 A process of one model can take longer than another: sessions differ, machines differ from day to
 day, and neighbours share caches. The other models of a run show how the machine differs today from
-the days of their recordings, and the processor time of others shows the neighbours. What remains is
-a slowdown of the model itself.
+the days of their recordings, and the processor time of other processes shows the neighbours. The
+rest is a slowdown of the model itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pytest_modelperf.stats.records import percentile_of
 _LOW_PERCENT = 5.0
 # Models that run at the same time were seen to slow each other down, by 0 to 20 %.
 _COMMON_PERCENT = 25.0
-# Standard deviations of the logarithm of a slowdown: of one process from others of its model, of
-# the machine from that of the recording, and of a process for each of its processors that others
-# use, because a waiting thread holds up the other threads. docs/statistics.md has the rule.
+# Standard deviations of the logarithm of a slowdown: between processes of one model; between the
+# machine now and at the recording; and of a process for each of its processors that others use,
+# because a waiting thread holds up the other threads. docs/statistics.md has the rule.
 _PROCESSES = 0.05
 _MACHINES = 0.07
 _NEIGHBOURS = 0.15
@@ -30,14 +30,14 @@ _DEVIATIONS = 2.4
 
 
 class ShortLook(Struct, frozen=True):
-    """A short run: its time by the expected one, and how many processors others took meanwhile."""
+    """A short run: its time over the expected one, and the processors that others used."""
 
     slowdown: float
     taken: float = 0.0
 
 
 class MachineDrift(Struct, frozen=True):
-    """How much longer everything takes than at the recording, and how uncertain that is.
+    """The general slowdown since the recording, and its uncertainty.
 
     Both are logarithms. The default is for two runs on one machine, one right after the other.
     """
@@ -49,9 +49,9 @@ class MachineDrift(Struct, frozen=True):
     def of(cls, others: Sequence[float]) -> MachineDrift:
         """Return the drift since a recording, by the slowdowns of other models.
 
-        It is their lower quartile, moved towards 1 if they are few: what slows only some of them,
-        such as a neighbour that shares a cache, does not slow every model. It is never below 1,
-        because a speedup of others does not explain a slowdown.
+        It is their lower quartile, moved towards 1 if they are few. A cause that slows only some of
+        them, such as a neighbour that shares a cache, does not slow every model. It is never below
+        1, because a speedup of others does not explain a slowdown.
         """
         weight = len(others) / (len(others) + (_PROCESSES / _MACHINES) ** 2)
         common = percentile_of(sorted(others), _COMMON_PERCENT) if others else 1.0
@@ -68,14 +68,14 @@ class MachineDrift(Struct, frozen=True):
 
 
 class Weighed(Struct, frozen=True):
-    """The smallest slowdown of some looks, and whether drift explains one of them."""
+    """The smallest slowdown of some looks, and whether drift explains any look."""
 
     slowdown: float
     is_explained: bool
 
 
 def weigh(looks: Iterable[ShortLook], drift: MachineDrift) -> Weighed:
-    """Weigh one or more looks in turn, and take no more after one that drift explains."""
+    """Weigh one or more looks in turn, up to the first that drift explains."""
     taken: list[float] = []
     for look in looks:
         taken.append(look.slowdown)
