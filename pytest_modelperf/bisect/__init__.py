@@ -1,1 +1,1 @@
-"""The version that made a model slower, found by halving a range: an engine's or the model's."""
+"""Find the version of an engine or a model that made the model slower, by halving a range."""

@@ -1,4 +1,4 @@
-"""A bisect as the data that the scripts of a page draw: its steps, and the versions they found."""
+"""A bisect as data for the scripts of a page: its steps, and the versions that they found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class VersionPair(Struct, frozen=True):
 
 
 def shown_pairs(bisect: Bisect) -> tuple[VersionPair, ...]:
-    """Return the versions of each regression, or both ends of the range if there is none."""
+    """Return the versions of each regression, or both ends of the range without any."""
     found = bisect.search.regressions
     if found:
         return tuple(VersionPair(each.last_good, each.first_bad, each.pair) for each in found)
@@ -65,7 +65,7 @@ def _pair_entry(pair: VersionPair) -> Entry:
 
 
 def _steps_entry(bisect: Bisect) -> Entry:
-    """Return the steps, with versions as places in the range and changes relative to `against`."""
+    """Return the steps. Versions are places in the range, and changes are relative to `against`."""
     versions = bisect.range.versions
     return {
         "kind": bisect.range.kind.value,

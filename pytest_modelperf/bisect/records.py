@@ -108,8 +108,8 @@ class Judged(Struct, frozen=True):
 class BisectStep(Struct, frozen=True, kw_only=True):
     """One version compared with a good one.
 
-    `allowed` is the relative change that separates good from bad. `attempts` counts the duets: one
-    that is inconclusive is repeated with more time. `reason` says why it failed.
+    `allowed` is the relative change that separates good from bad. `attempts` counts the duets: an
+    inconclusive one is repeated with more time. `reason` says why it failed.
     """
 
     version: Version
@@ -141,7 +141,7 @@ class BisectStep(Struct, frozen=True, kw_only=True):
 
     @property
     def more_work(self) -> str | None:
-        """The additional work of a call of a program, as a sentence, or None if there is none."""
+        """The additional work of a call of a program, as a sentence, or None without any."""
         return self.metric.reason if self.metric is not None and self.is_of_work else None
 
     @property
@@ -181,8 +181,8 @@ class Regression(Struct, frozen=True, kw_only=True):
     """A step of the latency, or a change of the outputs, between two versions.
 
     `before` and `after` compare both versions with the good end of the search; `before` is None if
-    `last_good` is that end. `pair` compares them with each other; None if that could not be
-    measured. `between` are the versions in the middle that could not be judged.
+    `last_good` is that end. `pair` compares them with each other, and is None if that failed.
+    `between` are the versions in the middle that could not be judged.
     """
 
     last_good: Version
@@ -194,7 +194,7 @@ class Regression(Struct, frozen=True, kw_only=True):
 
     @property
     def is_gradual(self) -> bool:
-        """Whether the step itself is not shown to be beyond the tolerance."""
+        """Whether the search did not show that this step alone exceeds the tolerance."""
         return self.pair is not None and self.pair.answer is not Answer.BAD
 
 
@@ -260,7 +260,7 @@ class Bisect(Struct, frozen=True, kw_only=True):
 
     @property
     def may_have_more(self) -> bool:
-        """Whether the range may have regressions that were not looked for."""
+        """Whether regressions in the range may remain, because not all were looked for."""
         has_more = len(self.range.versions) > 2
         return bool(self.search.regressions) and not self.search.is_whole and has_more
 

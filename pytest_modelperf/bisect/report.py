@@ -194,7 +194,7 @@ def _culprit(found: Regression) -> str:
 
 
 def _describe_regression(found: Regression, bisect: Bisect) -> Iterator[str]:
-    # The work of two neighbours says the same as that of each and the good end.
+    # A comparison of two neighbours gives the same work as those with the good end.
     if not found.after.is_of_work or found.pair in {None, found.after} or found.is_gradual:
         before = (
             f"{short_name(found.last_good)} is the good end"
@@ -257,7 +257,7 @@ def _count(bisect: Bisect) -> str:
 
 
 def _findings(bisect: Bisect, wording: Wording) -> Iterator[Section]:
-    """Yield each version that is worse, its reason and what to type, or why there is none."""
+    """Yield each worse version with its reason and what to type, or the reason for none."""
     search = bisect.search
     for number, pair in enumerate(shown_pairs(bisect)):
         case = pair.compared
@@ -393,12 +393,12 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[Section]:
             name=pair.name, word=verdict_word(case), compared=case, choice=Choice(number, 0)
         )
         sentence, blocks = describe_verdict(case, None), case_blocks(case, wording)
-        # The text report has already said everything about ends that are not worse.
+        # The text report already says everything about ends that are not worse.
         on = On.ALL if bisect.search.regressions else On.PAGE
         yield replace(case_section(view, sentence, blocks, is_open=not number), on=on)
 
 
-# -- what to do, and what is left to know
+# -- what to do next
 
 
 def _next_commands(bisect: Bisect, pair: VersionPair) -> Iterator[Code]:
@@ -421,7 +421,7 @@ def _command(title: str, text: str) -> Code:
 
 
 def _search_again(bisect: Bisect) -> Iterator[Code]:
-    """Yield the search that could find something, after one that did not."""
+    """Yield the command to type next after a search that found nothing."""
     verdict, good, bad = bisect.verdict, bisect.range.good, bisect.range.bad
     if verdict is Verdict.INCONCLUSIVE and _is_timed(bisect):
         seconds = max(_LEAST_SECONDS, math.ceil(bisect.search.ends.seconds))
@@ -436,7 +436,7 @@ def _search_again(bisect: Bisect) -> Iterator[Code]:
 
 
 def _bisecting(bisect: Bisect) -> str:
-    """Return the command of the bisect, without how long it takes and what it allows."""
+    """Return the command of the bisect, without its time and tolerances."""
     good, bad = bisect.range.good, bisect.range.bad
     if bisect.range.kind is RangeKind.COMMITS:
         ends = f"--commits {good.name}..{bad.name}"
@@ -468,7 +468,7 @@ def _run_options(bisect: Bisect) -> list[str]:
 
 
 def _package(release: Version) -> str:
-    """Return the package of a release, with which its label begins."""
+    """Return the package of a release: its label begins with it."""
     return release.label.rpartition(" ")[0]
 
 

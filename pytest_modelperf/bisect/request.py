@@ -54,8 +54,8 @@ CompareVersions: TypeAlias = Callable[[Question, Watch], Comparison]
 class BisectRequest(Struct, frozen=True, kw_only=True):
     """A request to bisect one case of a model between two versions, with its rule.
 
-    Releases are those of `package`, each in an environment of its own, which is made if it does not
-    exist. Without a package the versions are commits.
+    The releases are those of `package`. Each runs in its own environment, which is made if needed.
+    Without a package the versions are commits.
     """
 
     model: str
@@ -157,7 +157,7 @@ def numbered(watch: Watch, question: Question) -> Watch:
 
 
 class _Judge(Struct):
-    """A judge that answers each question by a comparison, in which this metric decides.
+    """A judge that answers each question by this metric of a comparison.
 
     `is_one_model` means that all versions run the same model.
     """
@@ -167,7 +167,7 @@ class _Judge(Struct):
     metric: str
     is_one_model: bool = False
     model: ModelFacts | None = None
-    # As the comparisons name it: the model of a commit need not be in the work tree.
+    # The name from the comparisons, because the model may be missing in the work tree.
     case_id: str = ""
 
     def __call__(self, question: Question) -> Judged:
@@ -200,7 +200,7 @@ def setup_at(setup: Setup, attempt: int) -> Setup:
 
 
 def details_of(question: Question) -> Details:
-    """Return whether to time layers as well: only in the last comparison of a search."""
+    """Return whether to time layers too: only the last comparison of a search does."""
     return Details.ALWAYS if question.has_details else Details.NEVER
 
 
@@ -227,7 +227,7 @@ def _judged(case: CaseComparison, question: Question, name: str) -> Judged:
 CompareCommits = Callable[[str, str, ProgramCheck], CheckedProgram]
 
 _MEDIAN = 50.0
-# One round, which every comparison takes: the work is known before it.
+# Every comparison takes one round, although the work is known before it.
 _SHORTEST = Pace(seconds=0.0, max_rounds=1)
 
 
@@ -297,8 +297,7 @@ class _TimeJudge(Struct, frozen=True):
         pace = _longer(check.pace) if question.attempt else check.pace
         gate = replace(
             check.gate,
-            # Work has no limit: the search does not look for growth that is undone before the bad
-            # end.
+            # Work has no limit: the search ignores growth that is undone before the bad end.
             tolerances=Tolerances(
                 shares=((_MEDIAN, question.allowed),), figures=((WORK, math.inf),)
             ),
@@ -344,7 +343,7 @@ def _without_work_limits(case: CaseComparison) -> CaseComparison:
 
 
 def _in_one_line(failure: str) -> str:
-    """Return the first line of a failure and the last, which names the error."""
+    """Return the first and the last line of a failure. The last one names the error."""
     first, *others = failure.splitlines()
     last = others[-1].removeprefix("E").strip() if others else ""
     return f"{first.removesuffix(':')}: {last}" if last else first

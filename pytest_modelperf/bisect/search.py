@@ -1,4 +1,4 @@
-"""The search: which versions are compared in which order, and what follows from the answers.
+"""The search: the order in which versions are compared, and what follows from the answers.
 
 It does not know any engine. A `Judge` compares two versions; in tests it is a table of times.
 """
@@ -116,7 +116,7 @@ class _Halving(Struct):
     asked: int = 0
 
     def search(self, good: int, bad: int) -> Regression | None:
-        """Return the regression between these, or None if the ends are not shown to differ."""
+        """Return the regression between these, or None if no difference is shown."""
         is_pair = bad - good == 1
         ends = self._compare(good, bad, self.rule.tolerance, has_details=is_pair)
         if ends.answer is not Answer.BAD or ends.judged is None:
@@ -126,7 +126,7 @@ class _Halving(Struct):
         low, high, open_between = good, bad, set[int]()
         known = {bad: ends}
         while left := [place for place in range(low + 1, high) if place not in open_between]:
-            # The middle, where both distances differ least; their sum is the same for all places.
+            # The middle: both distances differ least there, and their sum is constant.
             place = min(left, key=lambda each: abs(2 * each - low - high))
             step = known[place] = self._compare(good, place, middle)
             if step.answer is Answer.GOOD:
@@ -169,7 +169,7 @@ class _Halving(Struct):
                 judged = self.judge(replace(question, attempt=attempts))
                 attempts += 1
         except ChangedModelError:
-            # The steps before measured another model.
+            # The earlier steps measured another model.
             raise
         except ModelPerfError as error:
             if not self.steps:

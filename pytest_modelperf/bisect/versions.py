@@ -33,7 +33,7 @@ _LOG = ("log", "--no-show-signature", "--encoding=UTF-8")
 def commits_between(model: str, text: str) -> VersionRange:
     """Return the good commit, and those in `good..bad` that changed the model or its external data.
 
-    If branches were merged, a merge stands for all that it brought.
+    A merge counts as one commit with all that it brought.
     """
     path = Path(model)
     folder = path.absolute().parent
@@ -97,8 +97,8 @@ def _changes(good: Commit, bad: Commit, files: list[str]) -> Iterator[Version]:
 
 
 def _version(commit: Commit) -> Version:
-    told = commit.ask(*_LOG, "-1", "--format=%s", commit.sha)
-    title = told.output.decode("utf-8", "replace").strip()
+    answer = commit.ask(*_LOG, "-1", "--format=%s", commit.sha)
+    title = answer.output.decode("utf-8", "replace").strip()
     return Version(commit.sha, commit.sha[:_SHORT], title)
 
 
@@ -197,8 +197,8 @@ def _find_pip() -> list[str]:
     )
 
 
-def _reason(told: str) -> str:
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+def _reason(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return printable((errors or lines or ["it gave no reason"])[0]).rstrip(".")
 
@@ -213,7 +213,7 @@ def _read(option: str, text: str) -> Release:
 
 
 def _readable(text: str) -> Iterator[Release]:
-    """Yield the release, unless today's installers cannot order its version."""
+    """Yield the release if today's installers can order its version."""
     try:
         yield Release(text)
     except InvalidVersion:

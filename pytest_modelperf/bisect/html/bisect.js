@@ -117,8 +117,8 @@
   }
 
   const LABEL = "The versions of the range and the steps of the search, as in the table below.";
-  const HINT = "The number beside a mark is that of its step. A filled mark is a comparison with the " +
-    "good end of the range, an open one with another version, which its text names.";
+  const HINT = "The number next to a mark is that of its step. A filled mark is a comparison with " +
+    "the good end of the range, an open one with another version, which its text names.";
 
   chartPart("bisect", ({ data: { bisect } }) => {
     const chart = chartBox(LABEL);
