@@ -1,1 +1,1 @@
-"""A model shared without its weights: made, compared with the original, and described."""
+"""Make a model without its weights, compare it with the original, and describe it."""

@@ -359,7 +359,7 @@ def _renamed_case(place: CasePlace, dims: Mapping[str, str] | None) -> Case:
     case = place.case
     if dims is None:
         return case
-    # A given dimension may have no name in the model, and then has no new name either.
+    # A given dimension without a name in the model has no new name either.
     given = tuple((dims[name], size) for name, size in case.given_dims or () if name in dims)
     return replace(case, dims=(), given_dims=given)
 
@@ -372,7 +372,7 @@ def _liken(ran: TwinRun, batch_size: int, *, is_anonymous: bool) -> Likening:
     )
     difference = ran.difference
     if difference is not None and is_anonymous and "'" in difference:
-        # The difference names a kernel, which may not be published.
+        # The difference contains the name of a kernel, which is not for publication.
         difference = "one of its kernels works on other tensors or in another way"
     return Likening(
         original=original,
@@ -399,7 +399,7 @@ def _find_doubts(model: PreparedModel, shared: Weightless, *, is_anonymous: bool
             yield "an input decides how much is computed" if is_anonymous else feed.note
 
 
-# -- the folder of a shared model: its files, written at once
+# -- the files of the folder of a shared model
 
 
 README_FILE = "README.md"
