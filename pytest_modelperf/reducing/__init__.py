@@ -1,1 +1,1 @@
-"""A slowdown reduced to the smallest pair of models that still shows it."""
+"""Reduce a slowdown to the smallest pair of models that still shows it."""

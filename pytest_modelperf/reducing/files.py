@@ -1,4 +1,4 @@
-"""The files of a reduced pair: models whose weights are left out and drawn, and its JSON."""
+"""The files of a reduced pair: models without weights, which are drawn later, and its JSON."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from pytest_modelperf.report.document import dump_document
 _PROVIDERS = ("CPUExecutionProvider",)
 # The value of ORT_DISABLE_ALL, with which the kernels run unchanged.
 _AS_THEY_ARE = 0
-# Streams of weights begin at 1, those of inputs here.
+# Streams of weights are numbered from 1, those of inputs from here.
 _INPUT_STREAMS = 1 << 20
 
 
 class PairFiles(Struct, frozen=True):
-    """A folder with `before.onnx` and `after.onnx`, and the notes that their weights come from."""
+    """A folder with `before.onnx` and `after.onnx`, and the notes to draw their weights from."""
 
     folder: Path
     plan: RunPlan
@@ -155,7 +155,7 @@ def deliver(found: Reduction, files: PairFiles, target: str, machine: MachineFac
 
 
 def dump_reduction(found: Reduction, target: str) -> str:
-    """Return the reduction as JSON text, whose files are at `target`."""
+    """Return the reduction as JSON text. Its files are at `target`."""
     document = REDUCTION.of(found)
     search, written = found.search, document["written"]
     kept = () if search is None else search.kept

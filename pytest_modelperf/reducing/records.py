@@ -1,4 +1,4 @@
-"""The records of a reduction: the units that were tried, the answers, and what was kept."""
+"""The records of a reduction: the tried units, the answers, and what was kept."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class UnitSearch(Struct, frozen=True, kw_only=True):
 
     steps: tuple[ReduceStep, ...]
     kept: tuple[int, ...] = ()
-    # None of them can be left out. Otherwise the time ended before that was known.
+    # Whether none of them can be left out. If false, the time ended before that was known.
     is_smallest: bool = False
 
     @property

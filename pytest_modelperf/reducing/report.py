@@ -122,13 +122,13 @@ def metric_cells(metric: Metric) -> tuple[str, str, str, str, str]:
 
 def _how(found: Reduction) -> str:
     steps = 0 if found.search is None else len(found.search.steps)
-    where = (
+    how = (
         "in fresh processes for each round, some inferences of one after some of the other"
         if found.is_upgrade
         else "in one process, one inference of each in turn, in fresh sessions for each round"
     )
     return (
-        f"Both sides ran {where}. The figures are medians of the rounds. The kernels were "
+        f"Both sides ran {how}. The figures are medians of the rounds. The kernels were "
         f"found in {count_of(steps, 'such duet')}; the chance of any wrong answer "
         f"is at most {100 * found.level:g} %."
     )

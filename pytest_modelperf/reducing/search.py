@@ -1,9 +1,9 @@
-"""The search: which kernels to run by themselves in which order, compared by duets.
+"""The search: the order in which kernels are run alone and compared by duets.
 
 It does not depend on an engine. A `UnitJudge` runs some units of both plans in turn; in tests it is
-a table of times. The search tries the unit that slows down most according to a profile, then the
-first two, the first four, until some are shown to be slower. Then it leaves out all units it can,
-by halves, quarters and so on, as Zeller and Hildebrandt do ("Simplifying and isolating
+a table of times. The search tries the unit that a profile shows to slow down most, then the first
+two, the first four, until some are shown to be slower. Then it leaves out all units it can, by
+halves, quarters and so on, as Zeller and Hildebrandt do ("Simplifying and isolating
 failure-inducing input", IEEE TSE 28 (2002)). The profile decides only the order.
 
 The whole models and the search get half of the level each, so that a reduction is wrong with at
@@ -55,7 +55,7 @@ class UnitQuestion(Struct, frozen=True, kw_only=True):
     number: int
 
 
-# Runs units of both plans in turn, or raises MeasureError if they do not run by themselves.
+# Runs units of both plans in turn, or raises MeasureError if they do not run alone.
 UnitJudge: TypeAlias = Callable[[UnitQuestion], Metric]
 
 
@@ -81,7 +81,7 @@ def find_smallest(
     rule: ReduceRule,
     clock: Callable[[], float] = time.monotonic,
 ) -> UnitSearch:
-    """Find the fewest units that still show the slowdown, trying those first that took `longer`."""
+    """Find the fewest units that still show the slowdown. Those that took `longer` come first."""
     ranked = sorted(range(len(longer)), key=lambda index: (-longer[index], index))
     search = _Leaving(judge, rule, levels_for(len(ranked), rule.level), clock, clock())
     kept: Sequence[int] = ()
@@ -208,8 +208,7 @@ def run_reduce(
 ) -> Reduction:
     """Find the smallest pair of models that still shows the slowdown.
 
-    `deliver` gets its files. It is not called if B is not slower, or if no part of it is slower by
-    itself.
+    `deliver` gets its files. It is called only if B and a part of it alone are slower.
     """
     stopwatch = Stopwatch(watch, clock)
     whole = asked.max_seconds * _WHOLE_SHARE
