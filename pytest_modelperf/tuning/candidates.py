@@ -1,6 +1,6 @@
-"""Choose which values of which options of an engine to try, because they may make a model faster.
+"""Choose the values of an engine's options to try, because they may make a model faster.
 
-Each changes one thing. The sets that helped are then tried together.
+Each set changes one thing. The sets that helped are then tried together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tuning.records import OptionSet
 
-# The most combinations of options that helped, and how many of these are also combined in pairs.
+# The most options that helped to combine, and the most of them to combine in pairs.
 _MOST_COMBINED = 4
 _TAKEN_IN_PAIRS = 3
 
@@ -90,7 +90,7 @@ _PROVIDER_THREADS: Mapping[str, str] = {"openvino": "provider.num_of_threads"}
 
 
 def check_given(engine: str, options: Mapping[str, str]) -> None:
-    """Raise a UsageError for options with which the sides of a duet would disturb each other."""
+    """Raise a UsageError for options that make the sides of a duet disturb each other."""
     if engine == _ORT and options.get(_SPINNING, "1") in _FALSE:
         raise UsageError(
             f"with {_SPINNING}={printable(options[_SPINNING])} the threads of the side that waits "
@@ -180,7 +180,7 @@ def _threads(engine: str, given: Mapping[str, str], cores: int) -> Iterator[Opti
     threads = _number(given, key, cores)
     tried = cores
     if engine == _ORT and _is_parallel(given):
-        # Each of the threads between operators has this many.
+        # Each thread between operators has this number of threads.
         tried = cores // max(_number(given, _BETWEEN, 1), 1)
     while tried >= 1:
         if tried != threads:
@@ -215,7 +215,7 @@ def _is_parallel(given: Mapping[str, str]) -> bool:
 
 
 def _number(given: Mapping[str, str], key: str, usual: int) -> int:
-    """Return the number that an option has, or the usual one if it is not given or not a number."""
+    """Return the number that an option has, or else the usual one."""
     text = given.get(key, "")
     return int(text) if text.isdecimal() else usual
 

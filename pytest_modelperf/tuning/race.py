@@ -41,12 +41,12 @@ from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.race import Standing, standing_of
 from pytest_modelperf.tuning.records import OptionSet, SideCosts
 
-# Options that an engine refuses end their own race, not that of the others.
+# Options that an engine refuses leave the race. The others go on.
 _FAILURES = (MeasureError, UsageError)
 
 
 class Visit(Struct, frozen=True):
-    """The rounds that one set of options gets next, and the seconds they may take.
+    """The next rounds of one set of options, and the seconds they may take.
 
     `number` counts the passes. In each of them every open set has one visit.
     """
@@ -142,7 +142,7 @@ Outputs = Mapping[str, Sent]
 
 
 class Duets(Struct):
-    """The duets of one case: a worker that lives for a pass of the race, and the outputs it gave.
+    """The duets of one case, with a worker for each pass of the race and the outputs so far.
 
     `against` are the options that candidates are compared with, those of the baseline at first.
     `machine` is the one that they ran on, or None if that is this machine.
@@ -169,7 +169,7 @@ class Duets(Struct):
         return replace(self.setup, options={**self.setup.options, **option_set.options})
 
     def visit(self, visit: Visit) -> Sequence[DuetRound]:
-        """Take rounds of a set of options, as the first side, and of what it is compared with.
+        """Take rounds of a set of options as the first side, against `against`.
 
         The first visit of a set also reads its outputs.
         """
@@ -206,7 +206,7 @@ class Duets(Struct):
             return self._take(duet, most, seconds, winner, is_decided, fills_time=True)
 
     def read_again(self) -> Outputs | None:
-        """Return the outputs of the baseline in another process than before."""
+        """Return the outputs of the baseline, from a new process."""
         self.close()
         with self._started(self.setup_of(self.against), AFTER) as rig:
             return read_outputs(rig)
@@ -225,7 +225,7 @@ class Duets(Struct):
     # -- workers
 
     def _share(self, visit: Visit) -> tuple[Rig, Rig]:
-        """Return both sides in the worker of this pass."""
+        """Return the bench with both sides in the worker of this pass."""
         if self._worker is None or self._workload is None or visit.number != self._pass:
             self.close()
             self._worker = self._stack.enter_context(start_on(self.setup, self.place.case.cores))

@@ -20,7 +20,7 @@ REFUSED, FAILED, UNSEEN = "not the same", "not possible", "not tried"
 
 
 class OptionSet(Struct, frozen=True):
-    """Options of an engine that are tried together, in addition to those that the user gave.
+    """Options of an engine to try together, in addition to those that the user gave.
 
     With `needs_process`, some apply to a whole process, so sessions with others cannot share it.
     """
@@ -165,7 +165,7 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     @property
     def fastest_first(self) -> Sequence[Tried]:
-        """All that was tried, with what did not run at the end."""
+        """All that was tried, the fastest first, and last what did not run."""
         return sorted(self.tried, key=lambda each: each.speedup.value if each.speedup else -1.0)[
             ::-1
         ]
@@ -208,8 +208,8 @@ TUNED_CASE = JsonObject(
 class Tuning(Shown, frozen=True, kw_only=True):
     """A model, and the options that make it faster at each case.
 
-    `confidence` is that of all statements about a case together. `outputs_tolerance` is how far
-    outputs may differ, as a share of their largest value. With `is_named`, a failure of a set of
+    `confidence` is that of all statements about a case together. `outputs_tolerance` is the allowed
+    difference of outputs, as a share of their largest value. With `is_named`, a failure of a set of
     options counts, because the user asked for it.
     """
 

@@ -1,4 +1,4 @@
-"""A tuning as a report: what was tried, what is better, what it costs, and the code to paste."""
+"""A tuning as a report: the tried options, the better ones, their costs, and the code to paste."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _MAX_BARS = 10
 _BETTER = "better: "
 _NO_GAIN = "no gain shown"
 _DASHED = "dashed line: the model as it runs now"
-# A tuning that showed nothing gets this many times its seconds.
+# The next tuning after one without a result gets this factor more seconds.
 _LONGER = 4
 _SHEET_COLUMNS = ("case", "options", "speedup", "speedup_low", "speedup_high", "rounds", "standing")
 _TONES = {Standing.FASTER.value: Tone.GOOD, Standing.SLOWER.value: Tone.BAD, REFUSED: Tone.BAD}
@@ -112,7 +112,7 @@ def _ratio_cells(ratio: Ratio | None) -> tuple[float | None, ...]:
 
 
 def _findings(tuning: Tuning) -> Iterator[Section]:
-    """Yield the best options of each case and how to use them, after the cases that failed."""
+    """Yield the failed cases, then the best options of each other case and how to use them."""
     failed = [case for case in tuning.cases if case.failure is not None]
     for case in failed:
         yield Section(title=case.id, word="failed", sentence=case.failure or "", tone=Tone.BAD)
@@ -320,7 +320,7 @@ def _reason(tried: Tried) -> str:
 
 
 def _answer_lines(case: TunedCase, confidence: float) -> Iterator[Line]:
-    """Yield the better options and how sure that is, or that nothing is shown to help."""
+    """Yield the better options and their confidence, or that nothing is shown to help."""
     sure = format_confidence(confidence)
     confirmed = case.confirmed
     if confirmed is not None:
@@ -435,7 +435,7 @@ def _format_ms(ms: float | None) -> str:
     return "" if ms is None else format_ms(ms * _NS_PER_MS)
 
 
-# -- the words of a tuning beside its figures
+# -- the texts about a tuning and its figures
 
 
 _MOST_NAMED = 5

@@ -62,7 +62,7 @@ class TuningRequest(Struct, frozen=True):
             try:
                 prepared = prepare(model)
             except ChangedModelError as error:
-                # The earlier cases were tuned while the model was still unchanged.
+                # The earlier cases were tuned before the model changed.
                 cases += [
                     _not_tuned(model.case(cores), setup, error) for cores in self.request.cores
                 ]

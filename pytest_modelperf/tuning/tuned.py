@@ -1,8 +1,8 @@
 """Tune a case of a model: race sets of options against the baseline, and confirm the winner.
 
 Single options race first, then combinations of those that helped. Among sets that cannot be
-distinguished from the fastest, one with more options has to be shown faster than the one with the
-fewest. The winner is confirmed on fresh rounds, which alone decide whether it is called better.
+distinguished from the fastest, one with more options must be shown faster than the one with the
+fewest. The winner is confirmed on fresh rounds. These alone decide whether it is called better.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ from pytest_modelperf.tuning.report import (
 
 # How far outputs may differ, unless the user gives another share.
 OUTPUTS_TOLERANCE = 0.001
-# The share of the time after which each stage ends. What one leaves is for the next. While no
-# single option can be confirmed, the single options go on, because later stages would have nothing
-# to do.
+# The share of the time after which each stage ends. Time that one leaves is for the next. The
+# single options go on until one can be confirmed, because later stages would have nothing to do.
 _SINGLE_END, _COMBINED_END, _CONTEST_END = 0.55, 0.7, 0.8
 # A confirmation gets at least this share of the time.
 _LEAST_SHARE = 0.1
@@ -78,7 +77,7 @@ class TuningTerms(Struct, frozen=True):
 
 
 class Countdown:
-    """The seconds that are left until a share of the time of a case is over."""
+    """The seconds until a share of the time of a case is over."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -89,7 +88,7 @@ class Countdown:
         return self._begun + share * self._seconds - self._clock()
 
     def at_least(self, share: float) -> float:
-        """Return the time that is left, but no less than this share of the whole."""
+        """Return the remaining time, or this share of the whole if that is more."""
         return max(self(), share * self._seconds)
 
 
@@ -103,7 +102,7 @@ class TuningBench(Protocol):
     outputs: dict[str, Outputs | None]
 
     def visit(self, visit: Visit) -> Sequence[DuetRound]:
-        """Take rounds of a set of options and of what it is compared with."""
+        """Take rounds of a set of options and of the set it is compared with."""
         ...
 
     def confirm(self, winner: OptionSet, rule: DuetRule, seconds: float) -> Sequence[DuetRound]:
@@ -122,7 +121,7 @@ class TuningBench(Protocol):
 def tune_case(
     duets: TuningBench, sets: Sequence[OptionSet], terms: TuningTerms, left: Countdown
 ) -> TunedCase:
-    """Run all stages of one case, as far as there is time."""
+    """Run all stages of one case, as far as time allows."""
     run = _CaseRun(duets, terms, left)
     lanes = run.race(sets, _SINGLE_END, 1.0 - _LEAST_SHARE)
     if not any(lane.rounds for lane in lanes):
@@ -137,7 +136,7 @@ def tune_case(
     leading = run.find_leader(lanes)
     run.confirm_first([lanes[place] for place in leading.order])
     if terms.limits.memory_bytes is not None:
-        # The report says whether the model as it runs now keeps the limit.
+        # The report says whether the baseline keeps the limit.
         run.memory_of(OptionSet({}))
     baseline = costs_of([each for lane in lanes for each in lane.rounds], 1, run.memory.get(""))
     return run.sum_up(lanes, leading, baseline)
@@ -149,7 +148,7 @@ def _first_reason(lanes: Sequence[Lane], setup: Setup) -> str:
 
 
 class Leading(Struct, frozen=True):
-    """Places in the order in which to confirm them, and those equal to the first one."""
+    """The places to confirm, in order, and those equal to the first one."""
 
     order: tuple[int, ...]
     equals: tuple[int, ...] = ()
@@ -171,7 +170,7 @@ class _CaseRun(Struct):
     def race(
         self, sets: Sequence[OptionSet], end: float, end_without: float | None = None
     ) -> list[Lane]:
-        """Race until this share of the time, or until `end_without` while none can be confirmed."""
+        """Race until this share of the time, or `end_without` if none can be confirmed by then."""
         rule = self.terms.rule.of_stage(len(sets))
 
         def left_seconds(lanes: Sequence[Lane]) -> float:
@@ -190,7 +189,7 @@ class _CaseRun(Struct):
         return sorted(found, key=_ratio_of, reverse=True)
 
     def find_leader(self, lanes: Sequence[Lane]) -> Leading:
-        """Return what to confirm. More options lead only if they are shown faster than fewer."""
+        """Return the sets to confirm. More options lead only if shown faster than fewer."""
         decisions = [None if self.refusal_of(lane) else lane.decision for lane in lanes]
         contest = find_contest(decisions, [len(lane.option_set.options) for lane in lanes])
         if contest is None:
@@ -212,7 +211,7 @@ class _CaseRun(Struct):
         return Leading(tuple(dict.fromkeys((first, *rest))), tuple(equals))
 
     def _meet(self, lanes: Sequence[Lane], contest: Contest) -> dict[int, Lane]:
-        """Race the others of a contest against the simplest, or return none if there is no time."""
+        """Race the others of a contest against the simplest. Return none without time."""
         if not contest.others or self.left(_CONTEST_END) <= 0.0:
             return {}
         self.duets.against = lanes[contest.simplest].option_set
@@ -222,10 +221,10 @@ class _CaseRun(Struct):
             self.duets.against = OptionSet({})
         return dict(zip(contest.others, met, strict=True))
 
-    # -- what may not be recommended
+    # -- reasons against a recommendation
 
     def refusal_of(self, lane: Lane) -> str | None:
-        """Return why this set of options cannot be recommended, as far as its race shows."""
+        """Return the reason from its race why this set cannot be recommended, if any."""
         name, limits = lane.option_set.name, self.terms.limits
         if name not in self.refusals:
             outputs = self.outputs_of(lane.option_set)
@@ -238,7 +237,7 @@ class _CaseRun(Struct):
         return self.refusals.get(name)
 
     def outputs_of(self, option_set: OptionSet) -> Metric | None:
-        """Judge how far the outputs are from the baseline's. None if they cannot be compared."""
+        """Judge the difference of the outputs from the baseline's, or return None without both."""
         changes = self.output_changes_of(option_set)
         return judge_outputs(changes, self.terms.outputs_tolerance) if changes else None
 
