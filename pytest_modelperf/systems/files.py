@@ -1,6 +1,6 @@
 """Locks and safe opening of files, by the means of each system.
 
-Windows is the fallback for a Python without the means of POSIX, even one that has no locks at all.
+Windows is the fallback for a Python without the means of POSIX, even for one without locks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-# Locks are mandatory for the bytes that they cover, so the locked byte is one that no content
-# reaches. The C runtime takes positions of 31 bits.
+# A lock blocks access to the bytes that it covers, so the locked byte is beyond any content. The C
+# runtime takes positions of 31 bits.
 _PLACE = 0x7FFF_FFF0
 
 
@@ -83,7 +83,7 @@ class Files(Protocol):
 
     @property
     def has_locks(self) -> bool:
-        """Whether this Python can lock files at all; a file system may still refuse."""
+        """Whether this Python can lock files at all. A file system may still refuse."""
         ...
 
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
@@ -94,14 +94,14 @@ class Files(Protocol):
         ...
 
     def take_lock(self, descriptor: int) -> bool:
-        """Take the lock of an open file, and return whether this process has it now.
+        """Try to lock an open file, and return whether this process holds the lock.
 
         The lock ends with the process. Raise OSError if there are no locks.
         """
         ...
 
     def share_lock(self, descriptor: int) -> None:
-        """Wait for the lock of an open file, which others may share; raise OSError on failure."""
+        """Wait for the shared lock of an open file, or raise OSError."""
         ...
 
     def sync_folder(self, folder: Path) -> None:
@@ -109,7 +109,7 @@ class Files(Protocol):
         ...
 
     def is_own(self, found: os.stat_result) -> bool:
-        """Whether a file belongs to this user; true if the system cannot show it."""
+        """Whether a file belongs to this user. True if the system cannot show it."""
         ...
 
     def user(self) -> str:

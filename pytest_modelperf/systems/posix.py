@@ -75,7 +75,7 @@ assert sys.platform != "win32"  # noqa: S101  # types are checked for Windows as
 
 
 class PosixTree:
-    """A process and its group, which holds everything that it started."""
+    """A process and its group. The group contains everything that it started."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -84,7 +84,7 @@ class PosixTree:
         self._send(signal.SIGTERM, (os.killpg,))
 
     def pause(self) -> None:
-        # On other systems it would wait forever if this process were killed: see
+        # On other systems it would wait forever after a kill of this process: see
         # `PosixProcess.settle`.
         if sys.platform == "linux":
             self._send(signal.SIGSTOP, (os.killpg,))

@@ -1,4 +1,4 @@
-"""The facts that a system reports to a process about itself, and the settings it can change.
+"""The facts that a process can read about itself, and the settings that it can change.
 
 Its source is sent to a worker with the agent's, so it needs only the standard library. macOS cannot
 pin a process and has no /proc, so some answers are None there. The class for Windows is the
@@ -31,7 +31,7 @@ _SLOW = ("/sys/devices/cpu_atom/cpus", "/sys/devices/cpu_lowpower/cpus")
 
 
 class PosixProcess:
-    """A process as getrusage(2), sched_setaffinity(2) and /proc describe and control it."""
+    """The current process by getrusage(2), sched_setaffinity(2) and /proc."""
 
     def __init__(self) -> None:
         # Imported here, because the source of this module is sent to every system.
@@ -39,7 +39,7 @@ class PosixProcess:
         self._of_thread = getattr(self._resource, "RUSAGE_THREAD", None)
 
     def settle(self) -> None:
-        """Lead a group of processes, which can be killed as one, and die with the parent."""
+        """Lead a group of processes that can be killed as one, and die with the parent."""
         if hasattr(os, "setsid"):
             with suppress(OSError):
                 os.setsid()
@@ -75,9 +75,9 @@ class PosixProcess:
     def peak_bytes(self) -> int | None:
         # A process on Linux inherits `ru_maxrss` from its parent; this file starts at zero
         # (proc_pid_status(5)).
-        told = _kib_after(b"VmHWM:", "/proc/self/status")
-        if told is not None:
-            return told
+        high_water = _kib_after(b"VmHWM:", "/proc/self/status")
+        if high_water is not None:
+            return high_water
         peak = int(self._resource.getrusage(self._resource.RUSAGE_SELF).ru_maxrss)
         # macOS has it in bytes.
         return peak if sys.platform == "darwin" else peak * _KIB
@@ -91,7 +91,7 @@ class PosixProcess:
 
 
 def _processors_in(path: str) -> frozenset[int]:
-    """Return the processors in a file such as `0-3,8`; empty if it cannot be read."""
+    """Return the processors in a file such as `0-3,8`, or none if it cannot be read."""
     found: set[int] = set()
     with suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
         for part in file.read().strip().split(","):
@@ -115,7 +115,7 @@ _OF_ONE_CORE = 0
 
 
 class WindowsProcess:
-    """A process as kernel32 describes and controls it; Windows does not count its switches."""
+    """The current process by kernel32. Windows does not count its switches."""
 
     def __init__(self, kernel32: Any) -> None:  # noqa: ANN401  # a library of C
         self._kernel32 = kernel32
@@ -126,14 +126,14 @@ class WindowsProcess:
             self._kernel32.SetPriorityClass(self._own, _ABOVE_NORMAL_PRIORITY)
 
     def allowed_processors(self, thread: int = 0) -> list[int] | None:  # noqa: ARG002  # threads follow their process
-        """Return the processors of the mask, which has those of one group: 64 at most."""
+        """Return the processors of the mask: those of one group, 64 at most."""
         if self._kernel32 is None:
             return None
         own, of_system = ctypes.c_size_t(), ctypes.c_size_t()
-        is_told = self._kernel32.GetProcessAffinityMask(
+        is_known = self._kernel32.GetProcessAffinityMask(
             self._own, ctypes.byref(own), ctypes.byref(of_system)
         )
-        if not is_told or not own.value:
+        if not is_known or not own.value:
             return None
         return _bits(own.value)
 
@@ -175,7 +175,7 @@ class WindowsProcess:
         return self._kernel32.GetCurrentProcess()
 
     def _relations(self) -> Iterable[ProcessorRelation]:
-        """Return what the processors share with one another; empty if Windows reports nothing."""
+        """Return what the processors share with one another, if Windows reports it."""
         if self._kernel32 is None:
             return ()
         nbytes = ctypes.c_uint32()
@@ -202,18 +202,18 @@ def _bits(mask: int) -> list[int]:
 
 
 class OwnProcess(Protocol):
-    """The current process as a system describes and controls it; unknown facts are None."""
+    """The facts and settings of the current process. Unknown facts are None."""
 
     def settle(self) -> None:
-        """Prepare a process that only measures, if the process has to do that itself."""
+        """Prepare a process that only measures, as far as the process itself has to."""
         ...
 
     def allowed_processors(self, thread: int = 0) -> list[int] | None:
-        """Return the processors that a thread may run on; 0 is the calling thread."""
+        """Return the processors that a thread may run on. 0 is the calling thread."""
         ...
 
     def use_processors(self, processors: Collection[int]) -> None:
-        """Run on these processors only; raise OSError if that fails."""
+        """Run on these processors only, or raise OSError."""
         ...
 
     def siblings_of(self, processor: int) -> frozenset[int]:
@@ -221,7 +221,7 @@ class OwnProcess(Protocol):
         ...
 
     def slow_processors(self) -> frozenset[int]:
-        """Return the processors of a slower kind than others; empty if only one kind is known."""
+        """Return the processors of a slower kind than others, if several kinds are known."""
         ...
 
     def switches_forced(self) -> int | None:

@@ -1,6 +1,6 @@
 """Processes that can be ended with all that they started, by the means of each system.
 
-Windows has job objects for this. Its class is the fallback for a system that has none.
+Windows has job objects for this. Its class is also the fallback for systems without process groups.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WindowsTree:
 
 
 class WindowsTrees:
-    """Job objects: each process gets one as soon as its id is known."""
+    """Job objects. Each process gets one when its id is known."""
 
     def __init__(self, kernel32: Any) -> None:  # noqa: ANN401  # a library of C
         self._kernel32 = kernel32
@@ -100,7 +100,7 @@ class Tree(Protocol):
         ...
 
     def pause(self) -> None:
-        """Make all of it wait, if the system would still end it together with this process."""
+        """Pause all of it, if the system would still end it together with this process."""
         ...
 
     def resume(self) -> None:
@@ -108,7 +108,7 @@ class Tree(Protocol):
         ...
 
     def kill(self) -> None:
-        """End all of it at once; do nothing if it has ended."""
+        """End all of it at once, or do nothing if it has ended."""
         ...
 
 
