@@ -144,7 +144,7 @@ MEASURING = "measuring the machine's peaks"
 MIN_RUNS, MAX_RUNS = 3, 25
 # The clock of a profile cannot resolve the time to move fewer bytes.
 FEWEST_BYTES = 1 << 18
-# A square product of twice the size takes this factor more operations.
+# A square product of twice the size takes this many times the operations.
 _TIMES_AS_MANY = 8
 _QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
@@ -155,7 +155,8 @@ class PeakEffort(Struct, frozen=True, kw_only=True):
 
     `sizes` are the rows and columns of the matrices that are multiplied. Larger ones are left out
     once a product is slow. `memory_bytes` range from sizes that fit into any cache to sizes that
-    fit into hardly any. There are several `passes` because a neighbour rarely disturbs all of them.
+    hardly any cache holds. There are several `passes` because a neighbour rarely disturbs all of
+    them.
     """
 
     precisions: tuple[str, ...] = PRODUCTS
@@ -178,7 +179,7 @@ def find_rooflines(  # noqa: PLR0913  # the cases, how to measure, and where to 
     measures_anew: bool = False,
     measure: MeasurePeaks | None = None,
 ) -> Rooflines:
-    """Return every measured case under its machine's peaks, which are measured if none are kept.
+    """Return every measured case under its machine's peaks. Missing peaks are measured.
 
     The default of `measure` is `measure_peaks`.
     """
@@ -209,7 +210,7 @@ def find_rooflines(  # noqa: PLR0913  # the cases, how to measure, and where to 
 class _PeakFinder(Struct):
     """A finder of a machine's peaks for several engines and core counts.
 
-    Peaks that are not kept yet, or are to be measured again, are measured once and kept.
+    Missing peaks, and those to measure again, are measured once and kept.
     """
 
     machine_key: str
@@ -247,7 +248,7 @@ class _PeakFinder(Struct):
             if other is not None
         ]
         if any(peaks.are_below(other) for other in fewer):
-            # More cores reach at least the rate of fewer, so other processes used them.
+            # More cores are at least as fast as fewer, so other processes used them.
             is_new = True
             again = self.measure(self.machine_key, engine, self.setup, place)
             peaks = again.raised_by(peaks)
@@ -326,7 +327,7 @@ def _precision(kernel: KernelWork) -> str:
 
 
 class _Products(Struct):
-    """The products that give a peak, and the precision that each is computed in."""
+    """The products that give a peak, and the precision in which each is computed."""
 
     products: list[_Loaded] = field(default_factory=list)
     runs_as: dict[str, str] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
         return self.machine_key, self.engine, self.version, dict(self.options), self.cores
 
     def are_below(self, others: Peaks) -> bool:
-        """Whether a rate is clearly lower than the same one in others, which have fewer cores."""
+        """Whether a rate is clearly lower than that of other peaks, which have fewer cores."""
         own, theirs = self._rates(), others._rates()
         return any(rate < _LESS * theirs[key] for key, rate in own.items() if key in theirs)
 
@@ -93,7 +93,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
         return {**self.macs_per_second, **rates}
 
     def raised_by(self, others: Peaks) -> Peaks:
-        """Return the higher of each rate of two measurements of the same peaks."""
+        """Return the higher value of each rate in two measurements of the same peaks."""
         rates = dict(self.macs_per_second)
         for precision, rate in others.macs_per_second.items():
             rates[precision] = max(rate, rates.get(precision, 0.0))
@@ -112,7 +112,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
 
     @property
     def balance(self) -> Mapping[str, float]:
-        """MACs per byte, by precision, below which memory outside of the caches is the bound."""
+        """MACs per byte by precision. Below them, memory outside of the caches is the bound."""
         return {name: rate / self.bytes_per_second for name, rate in self.macs_per_second.items()}
 
     def bandwidth_of(self, nbytes: int) -> float:
@@ -131,7 +131,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
         return rising[-1].bytes_per_second
 
     def computes_as(self, written: str | None) -> str | None:
-        """Return the precision in which the engine computes a model that is written in this one."""
+        """Return the precision in which the engine computes a model of this precision."""
         known = same_precision(written)
         return None if known is None else self.runs_as.get(known, known)
 
@@ -217,7 +217,7 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_interval_ns(self) -> tuple[float, float] | None:
-        """The interval of the gain, which follows from that of the time."""
+        """The interval of the gain, derived from that of the time."""
         if self.ns is None or self.half_width_ns is None:
             return None
         low_ns, high_ns = (
@@ -227,7 +227,7 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def is_beyond(self) -> bool:
-        """Whether it is faster than the roof, so that the true peak is higher than measured."""
+        """Whether it is faster than the roof: the true peak is higher than the measured one."""
         return self.ns is not None and self.ns < self.least_ns
 
 
@@ -338,7 +338,7 @@ def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
 
 
 def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
-    """Return the least time of every layer in graph order, as if each were a kernel of its own.
+    """Return the least time of every layer in graph order, as if each were one kernel.
 
     The sum is the time without fusion, because an engine that fuses layers moves fewer bytes.
     """

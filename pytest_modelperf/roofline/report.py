@@ -49,12 +49,12 @@ def roofline_entry(roofline: Roofline, lines: Sequence[str], notes: Sequence[str
 
 
 def _spent_ns(roofline: Roofline) -> float:
-    """Return the time of all layers, or for layers that did not run, their time at the roof."""
+    """Return the time of all layers, or their time at the roof if they did not run."""
     return sum(roof.least_ns if roof.ns is None else roof.ns for roof in roofline.layers)
 
 
 def _tiles(roofline: Roofline, decimals: int) -> Iterator[tuple[str, str, str]]:
-    """Yield tiles of name, value and note: the possible gain, and the peaks of the machine."""
+    """Yield tiles for the possible gain and the peaks of the machine."""
     peaks, gain = roofline.peaks, roofline.gain_ns
     if gain is None:
         least = format_ms(roofline.least_ns, table_decimals(roofline.least_ns))
