@@ -1,1 +1,1 @@
-"""A model as it was in a commit of git."""
+"""The version of a model in a commit of git."""

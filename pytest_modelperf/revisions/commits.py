@@ -1,4 +1,4 @@
-"""An older version from git: a commit, and the model or the folder as it was there.
+"""An older version from git: a commit, and its version of a model or a folder.
 
 This module only reads objects of the repository, and never changes its work tree, index and refs.
 """
@@ -40,7 +40,7 @@ class UnknownCommitError(UsageError):
 
 
 class RefOption(Struct, frozen=True):
-    """An option that takes a git ref, or a path if it `takes_paths`, and what to type instead."""
+    """An option that takes a git ref, or a path with `takes_paths`, and its replacement."""
 
     flag: str
     typed: str
@@ -85,7 +85,7 @@ class _Repository(Struct, frozen=True):
 
 @contextmanager
 def taken_from_git(commit: Commit, model: Path) -> Iterator[Path]:
-    """Yield the model as it was in a commit, with its external data, until the context ends."""
+    """Yield the model of a commit, with its external data, until the context ends."""
     with working_folder("against") as folder:
         prefix = _look_at_repository(commit.folder, commit.option).prefix
         path = folder / model.name
@@ -97,7 +97,7 @@ def taken_from_git(commit: Commit, model: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_taken_from_git(commit: Commit, folder: Path) -> Iterator[Path]:
-    """Yield a copy of a folder as it was in a commit, links as links, until the context ends.
+    """Yield a copy of a folder of a commit, with its links, until the context ends.
 
     The folder must be inside that of the commit. The copy is empty if the commit did not have it.
     """
@@ -120,7 +120,7 @@ def folder_taken_from_git(commit: Commit, folder: Path) -> Iterator[Path]:
 
 
 def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
-    """Return the paths of a model and its data in a commit, and of what their links lead to."""
+    """Return the paths of a model and its data in a commit, and of the targets of links."""
     prefix = _look_at_repository(commit.folder, commit.option).prefix
     with working_folder("against") as folder:
         path = folder / model.name
@@ -221,8 +221,12 @@ def _look_at_repository(folder: Path, option: RefOption) -> _Repository:
         )
     if "dubious ownership" in answer.words:
         # git prints the exact command, with its folder.
-        told = re.search(r"git config --global --add safe\.directory .*", answer.words)
-        step = printable(told[0].strip()) if told else "git config --global safe.directory FOLDER"
+        command = re.search(r"git config --global --add safe\.directory .*", answer.words)
+        step = (
+            printable(command[0].strip())
+            if command
+            else "git config --global safe.directory FOLDER"
+        )
         raise UsageError(
             f"git does not trust the repository of {shown}, for another user owns it. Run `{step}`."
         )
@@ -243,7 +247,7 @@ def submodules(root: Path, option: RefOption) -> tuple[Path, ...]:
 
 
 def _files_below(commit: Commit, place: str) -> Iterator[tuple[bool, str]]:
-    """Yield files and links below a folder of the commit: whether it is a link, and its path."""
+    """Yield the path of each file and link below a folder of the commit, and which it is."""
     below = () if place == "." else ("--", place)
     listed = commit.ask("ls-tree", "-rz", "--full-tree", commit.sha, *below)
     if listed.code != 0:
@@ -276,12 +280,12 @@ def _write_link(commit: Commit, place: str, target: Path) -> None:
 
 
 def _take_file(commit: Commit, place: str, target: Path) -> None:
-    """Write the file that was at `place` in the commit, links followed and filters applied."""
+    """Write the file at `place` in the commit, with links followed and filters applied."""
     _write_file(commit, _follow_links(commit, place), target)
 
 
 def _write_file(commit: Commit, found: str, target: Path) -> None:
-    """Write the file that was at `found` in the commit, filters applied."""
+    """Write the file at `found` in the commit, with filters applied."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
@@ -425,7 +429,7 @@ def is_inside(place: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Quote a text for a shell, in which a tilde is special only at the start."""
+    """Quote a text for a shell. A tilde is special only at the start."""
     is_plain = shlex.quote(text.replace("~", "")) == text.replace("~", "")
     return printable(text if is_plain and not text.startswith("~") else shlex.quote(text))
 
