@@ -6,8 +6,8 @@ import re
 from functools import cache
 from typing import TextIO
 
-# Commands that a CI runner reads from its log: GitHub's obeys `::error::` at the start of a line,
-# where a name may be; it and Azure Pipelines obey `##[group]` and `##vso[...]` anywhere.
+# Commands that a CI runner reads from its log. GitHub's runner obeys `::error::` at the start of a
+# line, which may be a name. It and Azure Pipelines obey `##[group]` and `##vso[...]` anywhere.
 _RUNNER_COMMAND = (
     r":(?=:(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|notice|"
     r"remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))"
@@ -67,12 +67,12 @@ def typeset(text: str, encoding: str = "utf-8") -> str:
 
 
 def encoding_of(stream: TextIO) -> str:
-    """Return the encoding of a stream, or UTF-8 for one in memory, which has none."""
+    """Return the encoding of a stream. For one in memory, it is UTF-8."""
     return getattr(stream, "encoding", None) or "utf-8"
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be encoded. The path of a file whose name is not UTF-8 cannot."""
+    """Whether a text can be encoded. A path with a name that is not UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

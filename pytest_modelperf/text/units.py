@@ -14,7 +14,7 @@ _COUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kKMGTPE]?)\s*")
 UNKNOWN = "?"
 # A smaller share would be shown as 0.0 %.
 LEAST_PERCENT = 0.0005
-# As microseconds with three decimals, a smaller change of a time would show one digit or none.
+# In microseconds with three decimals, a smaller change would show at most one digit.
 _SMALL_CHANGE_MS = 0.01
 
 
@@ -95,7 +95,7 @@ def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) ->
         # A model file may claim more than a float can hold.
         return f"over 10^30 {unit}".rstrip()
     for factor, prefix in prefixes:
-        # 999,999 is 1 M, not 1000 k: the bound is where four digits round up.
+        # 999,999 is 1 M, not 1000 k: at this bound, four digits round up.
         if abs(value) >= factor * 0.99995 and abs(value) >= 1000:
             scaled = value / factor
             return f"{scaled:.{_decimals(scaled)}f} {prefix}"

@@ -1,6 +1,6 @@
 """The version of this package, and the web address of its documentation.
 
-The plugin imports this module in every pytest run of every user, so it defines next to nothing.
+The plugin imports this module in every pytest run of every user, so it defines little.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Texts of messages: suggestions, lists, checked numbers, cut names, and what a user types.
+"""Texts of messages: suggestions, lists, checked numbers, cut names, and quoted input.
 
 Names in one list keep the parts by which they differ.
 """
@@ -66,7 +66,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
-    """Return the most similar known word, or None if all are less similar than `least`, of 1."""
+    """Return the most similar known word, or None if none has the similarity `least` of 1."""
     # Imported here: only errors need it, and every command loads this module.
     import difflib
 
@@ -111,7 +111,7 @@ def as_seconds(value: object) -> float | None:
 
 
 CUT = "…"
-# Names that were just made distinct can now look like other names, which takes another round.
+# Names that were just made distinct can now look like other names: then repeat.
 _MOST_ROUNDS = 4
 # Shortens a name to at most the given number of its characters.
 _Cut: TypeAlias = Callable[[str, int], str]
@@ -131,7 +131,7 @@ def cut_names(names: Iterable[str], width: int) -> Mapping[str, str]:
     """Map each name to the text shown for it in `width` columns of a terminal.
 
     All names are cut at the same place, which is the middle unless different names would then look
-    the same. Names that look the same wherever they are cut are shown around their difference.
+    the same. Names that look the same at any cut are shown around their difference.
     """
     listed = tuple(dict.fromkeys(names))
     shown = _most_distinct(listed, width, _cuts_near_middle(width))
