@@ -3,7 +3,8 @@
 This module, `api`, `extensions` and `frames` are public, with the names in their `__all__`. All
 other modules are internal: they may change or move in any release.
 
-A traced process loads this module before pytest does, which would warn of that: PYTEST_DONT_REWRITE
+A traced process loads this module before pytest does. Pytest would warn of that:
+PYTEST_DONT_REWRITE
 """
 
 import os

@@ -30,8 +30,8 @@ def run() -> None:
     try:
         _end(_exit_code())
     except KeyboardInterrupt:
-        # A second interrupt does not wait for the functions that are registered for the end.
-        os._exit(_tell_interrupt())
+        # A second interrupt does not wait for the exit handlers.
+        os._exit(_report_interrupt())
 
 
 def _exit_code() -> int:
@@ -45,14 +45,14 @@ def _exit_code() -> int:
         # The interpreter reports a stream that cannot be flushed.
         raise
     except KeyboardInterrupt:
-        return _tell_interrupt()
+        return _report_interrupt()
     return 0
 
 
 def _end(code: int) -> NoReturn:
-    """Run what other code registered for the end, then end the process.
+    """Run the exit handlers of other code, then end the process.
 
-    Examples are a recording of this program and the removal of a temporary folder.
+    Examples are the end of a recording and the removal of a temporary folder.
     """
     from contextlib import suppress
 
@@ -64,10 +64,10 @@ def _end(code: int) -> NoReturn:
                 if stream is not None:
                     stream.flush()
         atexit._run_exitfuncs()  # noqa: SLF001  # has no public name, unchanged since Python 3.0
-    os._exit(_tell_interrupt() if held.has_come else code)
+    os._exit(_report_interrupt() if held.has_come else code)
 
 
-def _tell_interrupt() -> int:
+def _report_interrupt() -> int:
     if sys.stderr is not None:
         sys.stderr.write("interrupted\n")
     return _INTERRUPTED

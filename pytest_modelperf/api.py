@@ -147,7 +147,7 @@ def profile(
 
         profile("model.onnx", batch_size=[1, 8], cores=[1, 2]).cases[0].latency.p50_ms
     """
-    with _in_words(watch):
+    with _worded(watch):
         spec = _spec(model, case, profile, unused=("tolerance",))
         known = _extensions(extensions)
         request = replace(spec.request(), sparsity=sparsity)
@@ -174,7 +174,7 @@ def compare(  # noqa: PLR0913  # the arguments of a call
     watch: Watch = lambda _: None,
     **case: Unpack[CaseWords],
 ) -> Comparison:
-    """Compare two models, which run in turn, to show whether the second one is worse, and why.
+    """Compare two models in turn, to show whether the second one is worse, and why.
 
     With `static`, the models do not run and only their counts are compared. `engine_before` and
     `gateway_before` run the first model on another engine, or in another interpreter:
@@ -182,7 +182,7 @@ def compare(  # noqa: PLR0913  # the arguments of a call
 
         compare("old.onnx", "new.onnx", tolerance=0.02).verdict
     """
-    with _in_words(watch):
+    with _worded(watch):
         models = read_model(before, "compare(): before"), read_model(after, "compare(): after")
         spec = _spec(models[1], case, compare)
         known = _extensions(extensions)
@@ -229,7 +229,7 @@ def sweep(  # noqa: PLR0913  # the arguments of a call
 
         sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].spot.best
     """
-    with _in_words(watch):
+    with _worded(watch):
         spec = _spec(model, case, sweep, unused=("tolerance", "workload"))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or SWEEP_SECONDS), known)
@@ -262,7 +262,7 @@ def tune(  # noqa: PLR0913  # the arguments of a call
 
         tune("model.onnx", cores=2).cases[0].winner
     """
-    with _in_words(watch):
+    with _worded(watch):
         spec = _spec(model, case, tune, unused=("tolerance", "workload"))
         known = _extensions(extensions)
         setup = _setup(replace(spec, max_seconds=spec.max_seconds or TUNING_SECONDS), known)
@@ -300,7 +300,7 @@ def whatif(  # noqa: PLR0913  # the arguments of a call
 
         whatif("model.onnx", prune=[0.5, 0.9], quantize="int8-dynamic")
     """
-    with _in_words(watch):
+    with _worded(watch):
         unused = ("tolerance", "prompt", "generate", "phase", "state", "workload")
         spec = _spec(model, case, whatif, unused=unused)
         known = _extensions(extensions)
@@ -348,7 +348,7 @@ def _whatif_views(shown: WhatIf) -> Views:
 
 
 @contextmanager
-def _in_words(watch: object) -> Iterator[None]:
+def _worded(watch: object) -> Iterator[None]:
     """Make errors name the settings as arguments of these functions, and check `watch`."""
     try:
         if not callable(watch):
@@ -400,31 +400,31 @@ def _wanted(values: object) -> Mapping[str, tuple[str, ...]]:
 
     One text or number counts as one value.
     """
-    where = "tune(): values"
+    place = "tune(): values"
     if values is None:
         return {}
     if not isinstance(values, Mapping):
         raise UsageError(
-            f'{where} takes options of the engine, such as {{"enable_mem_pattern": ["0", "1"]}}, '
+            f'{place} takes options of the engine, such as {{"enable_mem_pattern": ["0", "1"]}}, '
             f"not {shown(values)}."
         )
     wanted = {}
     for key, several in values.items():
-        option = read_text(key, where)
+        option = read_text(key, place)
         texts = [str(each) if as_float(each) is not None else each for each in _several(several)]
         if not texts:
-            raise UsageError(f"{where}: {printable(option)} has no value to try: give one or more.")
-        wanted[option] = tuple(read_text(each, f"{where}: {printable(option)}") for each in texts)
+            raise UsageError(f"{place}: {printable(option)} has no value to try: give one or more.")
+        wanted[option] = tuple(read_text(each, f"{place}: {printable(option)}") for each in texts)
     return wanted
 
 
-def _limit(given: object, where: str, unit: str) -> float | None:
+def _limit(given: object, place: str, unit: str) -> float | None:
     """Read a limit above 0, or None."""
     if given is None:
         return None
     limit = as_float(as_written(given))
     if limit is None or not 0 < limit < _MOST:
-        raise UsageError(f"{where} takes {unit} above 0, such as 20 or 0.5, not {shown(given)}.")
+        raise UsageError(f"{place} takes {unit} above 0, such as 20 or 0.5, not {shown(given)}.")
     return limit
 
 
@@ -443,22 +443,22 @@ def _spec(
 
     Raises UsageError for an argument that has no effect.
     """
-    where, without = f"{function.__name__}()", (*_OF_TESTS, *unused)
+    place, without = f"{function.__name__}()", (*_OF_TESTS, *unused)
     for word in without:
         if word in words:
-            raise UsageError(f"{where}: {word} has no effect here: leave it out.")
+            raise UsageError(f"{place}: {word} has no effect here: leave it out.")
     *own, _ = signature(function).parameters
     if isinstance(model, str) and is_address(model):
         raise UsageError(
-            f"{where}: an address is for tests. Download the model, and give its path."
+            f"{place}: an address is for tests. Download the model, and give its path."
         )
     known = [*own, *(word for word in CASE_WORDS if word not in {*MODEL_WORDS, *without})]
-    spec = read_spec({**words, "model": model}, where, Path, known)
+    spec = read_spec({**words, "model": model}, place, Path, known)
     if spec.origin is not None:
-        # Only a test accepts other formats than ONNX: the error about the file explains that.
+        # Only a test accepts formats other than ONNX, as the error about the file explains.
         spec = replace(spec, model=model, origin=None)
     if spec.state and not (spec.prompts or spec.generates):
-        raise UsageError(f"{where}: state is about a generation: give prompt and generate too.")
+        raise UsageError(f"{place}: state is about a generation: give prompt and generate too.")
     return spec
 
 
@@ -500,7 +500,7 @@ def _setup(spec: CaseSpec, extensions: Extensions, *, is_stretched: bool = False
 
 
 def _gateway(written: str | None, word: str = "gateway") -> str | None:
-    """Read a gateway. Raises UsageError for a machine's name, which only a test run can know."""
+    """Read a gateway. Raises UsageError for a machine's name: only a test run knows these."""
     if written is None:
         return None
     gateway = read_gateway(written, word)

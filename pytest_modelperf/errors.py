@@ -100,7 +100,7 @@ class ModelPerfError(Exception):
         return self.worded(PLAIN)
 
     def worded(self, wording: Wording) -> str:
-        """Return the whole message, with settings named as this wording's users know them."""
+        """Return the whole message, with the names of settings that this wording has."""
         remedy = "" if self.remedy is None else f" {self.remedy.worded(wording)}"
         return "\n".join([f"{self.message}{remedy}", *self.details])
 
@@ -213,10 +213,10 @@ class BaselineError(ModelPerfError):
 
 
 def find_lack_of_memory(error: Exception) -> MeasureError | None:
-    """Return the error to show if memory ran out, perhaps while a library was loaded, or None."""
+    """Return the error for a lack of memory, even if an import reported it, or None."""
     # The loader raises an ImportError with one of these messages.
-    told = str(error) if isinstance(error, ImportError) else ""
-    is_unloaded = "failed to map segment" in told or "annot allocate memory" in told
+    reported = str(error) if isinstance(error, ImportError) else ""
+    is_unloaded = "failed to map segment" in reported or "annot allocate memory" in reported
     if not (is_unloaded or isinstance(error, MemoryError)):
         return None
     return MeasureError(

@@ -33,6 +33,6 @@ def modelperf(request: pytest.FixtureRequest) -> ModelPerf | ServedTest:
 
 @pytest.fixture
 def _modelperf_case(request: pytest.FixtureRequest) -> SizedCase:
-    """Return the case of a test, which its markers define."""
+    """Return the case that the markers of a test define."""
     case: SizedCase = request.param
     return case

@@ -55,7 +55,7 @@ def pytest_terminal_summary(
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
-    """Make a model that is named on the command line a skipped test if the run profiles none."""
+    """Skip a model that is named on the command line if the run profiles none."""
     if file_path.suffix not in startup.SUFFIXES or current_run.run_of(parent.config) is not None:
         return None
     if all(path != file_path for path, _ in startup.named_tests(parent.config)):
