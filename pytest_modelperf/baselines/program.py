@@ -112,7 +112,7 @@ class ProgramFigures(Struct, frozen=True, kw_only=True):
 
 
 class StoredProgram(Struct, frozen=True, kw_only=True):
-    """The baseline of a program: the commit that has it, what it read, its work and figures.
+    """The baseline of a program: its commit, its sources, its work and its figures.
 
     `commit` is None if the program was recorded before it was committed: then the commit that added
     this file has it.

@@ -103,7 +103,7 @@ class StoredStatic(StoredTotals, frozen=True, kw_only=True):
 
 
 class Fidelity(Stored, frozen=True, kw_only=True):
-    """The time of a case's twin relative to that of the real model, when it was recorded.
+    """The recorded time of a case's twin relative to that of the real model.
 
     `has_same_plan` means that the engine made the same plan of both; it is None if the plans were
     not compared. `ratio` is None if the plans were enough to decide and nothing ran; a single round
@@ -168,7 +168,7 @@ class TensorSketch(Stored, frozen=True, kw_only=True):
     """The sketch of one output.
 
     `low` and `high` are its smallest and largest finite element, `samples` are some elements, and
-    `sums` are the sums of its groups; in both, an infinite or NaN element counts as 0. `not_finite`
+    `sums` are the sums of its groups. In both, an infinite or NaN element counts as 0. `not_finite`
     counts NaN, +inf and -inf. `digest` is that of whole numbers, or None for floats.
     """
 
@@ -337,7 +337,7 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
 
 
 class StoredProcess(Stored, frozen=True, kw_only=True):
-    """The rounds of one process, figure by figure. Processes are the replicates of stored samples.
+    """The rounds of one process, figure by figure. A process is a replicate.
 
     `times_ns` are some of the `samples` inferences of each round, in order. `layer_type_ns` is the
     time of each operator in one inference, or None if it was not measured.

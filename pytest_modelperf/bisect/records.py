@@ -54,7 +54,7 @@ VERSION = JsonObject(
 
 
 class LeftOut(Struct, frozen=True):
-    """A version between both ends that is not looked at, and why."""
+    """A version between both ends that the search skips, and why."""
 
     name: str
     reason: str
@@ -78,7 +78,7 @@ class VersionRange(Struct, frozen=True):
 
 
 class Answer(str, Enum):
-    """The verdict of one step about a version; `failed` means that it could not be measured."""
+    """The verdict of one step about a version. `failed` means that it was not measured."""
 
     GOOD = "good"
     BAD = "bad"

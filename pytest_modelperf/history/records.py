@@ -60,7 +60,7 @@ class StoredRatio(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredFigures(Struct, frozen=True, kw_only=True, gc=False):
-    """The exact figures of a case; None if unknown.
+    """The exact figures of a case, each None if unknown.
 
     `size_bytes` is the size of the model's files, external data included.
     """
@@ -301,9 +301,9 @@ CASE_HISTORY = JsonObject(
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """The histories of all cases; `notes` say what could not be read.
+    """The histories of all cases. `notes` say what could not be read.
 
-    Points before `since` are left out; None leaves out no point.
+    Points before `since` are left out; None keeps all points.
     """
 
     metric: HistoryMetric

@@ -15,7 +15,7 @@ from pytest_modelperf.report.codec import JsonDocument, JsonObject
 
 
 class StepAnswer(str, Enum):
-    """The answer of a duet of some kernels; `failed` means that they did not run by themselves."""
+    """The answer of a duet of some kernels. `failed` means that they do not run alone."""
 
     SLOWER = "slower"
     NOT_SLOWER = "not slower"
@@ -91,7 +91,7 @@ class UnitSearch(Struct, frozen=True, kw_only=True):
 
 
 class WrittenPair(Struct, frozen=True, kw_only=True):
-    """The two models as they were written, with drawn weights, and what a duet of them shows.
+    """The two written models, with drawn weights, and what a duet of them shows.
 
     `sizes` are those of the models without their weights, in bytes. `warnings` say why drawn
     weights or inputs may change the time.
@@ -117,7 +117,7 @@ WRITTEN_PAIR = JsonObject(
 
 
 class Reduction(Struct, frozen=True, kw_only=True):
-    """A whole reduction: both models compared, the search, and the pair that was written.
+    """A whole reduction: the comparison of both models, the search, and the written pair.
 
     `search` and `written` are None if B is not slower. `written` is also None if no part of the
     model shows the slowdown. `units` are all kernels of both plans.

@@ -28,7 +28,7 @@ class Likeness(enum.Enum):
 
 
 class SharedInput(Struct, frozen=True, kw_only=True):
-    """An input of the shared model, by the name that it has there."""
+    """An input of the shared model, by its name in that model."""
 
     name: str
     dtype: str
@@ -36,7 +36,7 @@ class SharedInput(Struct, frozen=True, kw_only=True):
 
 
 class Likening(Struct, frozen=True, kw_only=True):
-    """The original model and the shared one, run in turn, and their plans compared.
+    """The comparison of the original model and the shared one: times in turn, and plans.
 
     `has_same_plan` is None if the engine does not report plans. `difference` says how the plan of
     the shared model differs. `ratio` is the time of the shared model over that of the original one.
@@ -77,7 +77,7 @@ LIKENING = JsonObject(
 
 
 class Share(Struct, frozen=True, kw_only=True):
-    """A model without its weights, with everything that somebody needs who runs it.
+    """A model without its weights, and everything needed to run it.
 
     `model` and `producer` are None if the model is anonymous. `files` are the files of the folder
     by their names, without those that describe this record. `doubts` are sentences on what may make

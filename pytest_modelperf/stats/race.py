@@ -29,7 +29,7 @@ _FEWEST_PROMISING = 3
 
 
 class Standing(enum.Enum):
-    """The result of a candidate. `ALIKE` means that it gains less than the least that matters."""
+    """The result of a candidate. `ALIKE` means that its gain is too small to matter."""
 
     FASTER = "faster"
     SLOWER = "slower"

@@ -47,7 +47,7 @@ class Configuration(Struct, frozen=True):
 
 
 class SweepPoint(Struct, frozen=True, kw_only=True):
-    """The result of one configuration; if it was not measured, `outcome` and `reason` say why.
+    """The result of one configuration. Without one, `outcome` and `reason` say why.
 
     `throughput` is in items per second.
     """
@@ -105,7 +105,7 @@ CONFIGURATION = JsonObject(
 
 
 class SweetSpot(Struct, frozen=True, kw_only=True):
-    """The id of the best configuration within a threshold, and of those that may be as good.
+    """The ids of the best configuration within a threshold, and of possible equals.
 
     `best` is None if none is surely within. `equals` have a throughput that may be the same as
     the best; `undecided` may be within the threshold or beyond.
@@ -125,7 +125,7 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
 
 
 class Scaling(Struct, frozen=True, kw_only=True):
-    """The gain from one configuration to another that has more of one thing, all else equal.
+    """The gain from one configuration to another with one larger amount, all else equal.
 
     `factor` is the ratio of the two amounts, `gain` the ratio of the two throughputs.
     """

@@ -40,7 +40,7 @@ class OptionSet(Struct, frozen=True):
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """A set of options and its standing: its speedup over the baseline, or why there is none.
+    """A set of options and its standing: its speedup over the baseline, or the reason for none.
 
     `standing` is None if it did not run. `outputs` judges the difference of its outputs from those
     of the baseline, or is None if they were not compared. `refusal` says why it cannot be
@@ -84,10 +84,10 @@ TRIED = JsonObject(
 
 
 class SideCosts(Struct, frozen=True, kw_only=True):
-    """The costs of the model with some options: all that a user may have to weigh.
+    """The costs of the model with some options, for the user to weigh.
 
-    `memory_bytes` is what loading it and some inferences add to the resident memory of a process. A
-    figure that was not measured is None.
+    `memory_bytes` is the resident memory that loading it and some inferences add. A figure that was
+    not measured is None.
     """
 
     p50_ms: float | None = None
@@ -126,7 +126,7 @@ class TuningLimits(Struct, frozen=True):
 
 
 class TunedCase(Struct, frozen=True, kw_only=True):
-    """One case: all that was tried, and the winner, which is None if nothing is shown to help.
+    """One case: all that was tried, and the winner, or None if nothing is shown to help.
 
     `winner` has all options that the winner runs with, and `given` those of the baseline. `equals`
     are sets of options that cannot be distinguished from the winner. `most_gain` is an upper bound

@@ -178,7 +178,7 @@ def _speedup(level: Level) -> float:
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """How fast the model is, and how fast the best of its levels makes it.
+    """The speed of the model, and that of its best level.
 
     `level` is the id of the fastest level that was shown to be faster. It and the estimated values
     are null if none was.
