@@ -538,7 +538,7 @@ except SystemExit: pass
     [
         (HELP, {"numpy", "onnx", "onnxruntime", "scipy", "pytest"}),
         # All that a test of counted figures needs.
-        ("import pytest_modelperf.testing.checking", {"asyncio", "onnxruntime", "scipy"}),
+        ("import pytest_modelperf.testing.checking", {"onnxruntime", "scipy"}),
     ],
     ids=["help", "counts"],
 )

@@ -161,7 +161,7 @@ def test_a_check_that_a_plan_settles_imports_nothing_that_only_measurements_need
     recorded: pytest.Pytester,
 ) -> None:
     unwanted = {
-        "asyncio", "jinja2", "onnxruntime", "scipy", "pytest_modelperf.profiler.doctor",
+        "jinja2", "onnxruntime", "scipy", "pytest_modelperf.profiler.doctor",
         "pytest_modelperf.profiler.worker.agent", "pytest_modelperf.programs.callables",
         "pytest_modelperf.sweep", "pytest_modelperf.whatif",
     }  # fmt: skip
