@@ -103,8 +103,11 @@ def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) ->
 
 
 def format_ms(ns: float | None, decimals: int | None = None) -> str:
-    """Return a time in milliseconds with four digits, or with `decimals` if given: `6.708`."""
-    if ns is None:
+    """Return a time in milliseconds with four digits, or with `decimals` if given: `6.708`.
+
+    A bound by few rounds can be beyond the largest float, and is unknown then.
+    """
+    if ns is None or not math.isfinite(ns):
         return UNKNOWN
     return f"{ns / 1e6:.{ms_decimals(ns) if decimals is None else decimals}f}"
 
@@ -138,7 +141,8 @@ def format_rate(value: float | None) -> str:
 def _decimals(value: float) -> int:
     """Return the decimals that give four digits after rounding: 0.99999 becomes 1.000."""
     rounded = abs(float(f"{value:.4g}"))
-    return max(0, 3 - math.floor(math.log10(rounded))) if rounded else 0
+    is_scalable = 0.0 < rounded < math.inf
+    return max(0, 3 - math.floor(math.log10(rounded))) if is_scalable else 0
 
 
 def format_seconds(seconds: float) -> str:

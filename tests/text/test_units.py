@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 
 import hypothesis.strategies as st
@@ -15,8 +16,10 @@ from pytest_modelperf.text.units import (
     format_bytes,
     format_confidence,
     format_count,
+    format_ms,
     format_shape,
     format_share,
+    ms_decimals,
     parse_count,
 )
 from pytest_modelperf.text.words import shorten_list
@@ -184,3 +187,9 @@ def test_of_a_long_list_the_first_are_named_and_the_others_counted() -> None:
     assert shorten_list([], 2) == ""
     assert shorten_list(["a", "b"], 2) == "a, b"
     assert shorten_list(["a", "b", *"c" * 1000], 2) == "a, b and 1,000 more"
+
+
+def test_a_time_beyond_the_largest_float_is_unknown() -> None:
+    assert format_ms(math.inf) == format_ms(None)
+    assert ms_decimals(math.inf) == 0
+    assert format_ms(1.7e308).isdigit()

@@ -143,7 +143,7 @@ def test_what_is_no_threshold_is_said_and_changes_nothing(any_sweep: Page) -> No
     before = _traces(any_sweep, "chart", symbol="star")
     for text in ("fast", "-3", "1,5", "0", "0x10", "Infinity", "5 ms"):
         any_sweep.fill(THRESHOLD, text)
-        assert "no time in milliseconds" in any_sweep.locator("#chart .wrong").inner_text()
+        assert "not a time in milliseconds" in any_sweep.locator("#chart .wrong").inner_text()
         assert any_sweep.get_attribute(THRESHOLD, "aria-invalid") == "true"
         assert _traces(any_sweep, "chart", symbol="star") == before
     any_sweep.fill(THRESHOLD, "9.7")
@@ -618,7 +618,7 @@ def _check_sentence(sentence: str, best: str, spot: SweetSpot) -> None:
     """Says the best where there is one, and names those that are as good or may be within."""
     assert (best in sentence) == (spot.best is not None)
     assert ("surely" in sentence) == (spot.best is None)
-    for start, ids in (("told from", spot.equals), ("or beyond:", spot.undecided)):
+    for start, ids in (("clearly differ from", spot.equals), ("or beyond:", spot.undecided)):
         assert (start in sentence) == bool(ids)
         assert f"{start} {', '.join(ids)}." in sentence or not ids
 
