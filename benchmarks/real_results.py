@@ -175,8 +175,8 @@ def totals(found: Found) -> str:
     timed = [each for each in same if each.how != "plan"]
     text = (
         f"{len(found.models)} real architectures with new weights: {_count(same, 'passed')} of "
-        f"{len(same)} checks passed and {_count(same, 'regressed')} raised a false alarm. In "
-        f"{len(same) - len(timed)} of them the plan was unchanged, so nothing had to be timed."
+        f"{len(same)} checks passed. In {len(same) - len(timed)} of them the plan was unchanged, "
+        "so nothing was timed."
     )
     if timed:
         text += f" {alarm_rate(timed)}"
