@@ -62,27 +62,30 @@ class FunctionChange(Struct, frozen=True):
 
 
 def grown_functions(
-    before: Sequence[CallProfile], after: Sequence[CallProfile]
+    before: Sequence[CallProfile], after: Sequence[CallProfile], *, call_ns: float = 0.0
 ) -> tuple[FunctionChange, ...]:
-    """Return the functions whose own time grew most, by the typical profile of each side."""
-    old, new = (
-        {place: each for place, each in _typical(side).items() if not _INFERENCE.search(place)}
-        for side in (before, after)
-    )
-    none = StageTime(calls=0.0, ns=0.0)
-    changes = [
-        FunctionChange(place, old.get(place, none), new.get(place, none))
-        for place in {**old, **new}
-    ]
+    """Return the functions whose own time grew most, by the typical profile of each side.
+
+    A function must be slower in each profile of `after` than in any profile of `before`. Its growth
+    must be a share of that of the whole call, which grew by `call_ns`.
+    """
+    old, new = (_times_by_place(side) for side in (before, after))
+    changes = []
+    for place in {**old, **new}:
+        if _INFERENCE.search(place):
+            continue
+        times = old.get(place, [(0.0, 0.0)]), new.get(place, [(0.0, 0.0)])
+        if max(ns for _, ns in times[0]) < min(ns for _, ns in times[1]):
+            changes.append(FunctionChange(place, *map(_typical, times)))
     grown = [change for change in changes if change.grown_ns >= _LEAST_NS]
-    whole_ns = sum(change.grown_ns for change in grown)
+    whole_ns = max(sum(change.grown_ns for change in grown), call_ns)
     named = [change for change in grown if change.grown_ns >= _SHARE * whole_ns]
     ranked = sorted(named, key=lambda change: -change.grown_ns)
     return tuple(ranked[:_MOST_FUNCTIONS])
 
 
-def _typical(profiles: Sequence[CallProfile]) -> dict[str, StageTime]:
-    """Return the typical time of each function of a side, by its place.
+def _times_by_place(profiles: Sequence[CallProfile]) -> dict[str, list[tuple[float, float]]]:
+    """Return the calls and the time of each function of a side, by its place, in each profile.
 
     A function that is missing in a profile took no time there. Two functions of the same name in
     one file count as one, because their lines move with a change.
@@ -93,13 +96,14 @@ def _typical(profiles: Sequence[CallProfile]) -> dict[str, StageTime]:
             sums = found.setdefault(function.place, [(0.0, 0.0)] * len(profiles))
             calls, ns = sums[number]
             sums[number] = calls + function.calls, ns + function.own_ns
-    return {
-        place: StageTime(
-            calls=statistics.median(calls for calls, _ in sums),
-            ns=statistics.median(ns for _, ns in sums),
-        )
-        for place, sums in found.items()
-    }
+    return found
+
+
+def _typical(times: Sequence[tuple[float, float]]) -> StageTime:
+    return StageTime(
+        calls=statistics.median(calls for calls, _ in times),
+        ns=statistics.median(ns for _, ns in times),
+    )
 
 
 # -- the trees of calls of both sides of a program as one

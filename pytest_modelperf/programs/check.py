@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -67,7 +66,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
 _NS_PER_MS = 1e6
-_PROFILES = 2
+_PROFILES = 3
 _PROFILED_NS = 300_000_000
 _MOST_PROFILED = 20
 _MOST_NAMED = 4
@@ -281,17 +280,17 @@ def _time(
 
 
 def _causes(pair: OpenPair, judged: JudgedProgram) -> _Causes:
-    rest = next(stage for stage in judged.stages if stage.kind == "rest")
-    if rest.time is None or not rest.time.explains(0.1):
+    if not judged.may_name_functions:
         return _Causes()
-    after_ms = judged.rounds.p50.after
-    call_ns = math.inf if after_ms is None else after_ms * _NS_PER_MS
-    calls = max(1, min(_MOST_PROFILED, round(_PROFILED_NS / max(call_ns, 1))))
+    p50 = judged.rounds.p50
+    before_ns, after_ns = ((each or 0.0) * _NS_PER_MS for each in (p50.before, p50.after))
+    calls = max(1, min(_MOST_PROFILED, round(_PROFILED_NS / max(after_ns, 1))))
     profiles: tuple[list[CallProfile], list[CallProfile]] = ([], [])
     for _ in range(_PROFILES):
         for found, station in zip(profiles, (pair.before, pair.after), strict=True):
             found.append(station.profile(calls))
-    named = tuple(change.describe() for change in grown_functions(*profiles))
+    grown = grown_functions(*profiles, call_ns=after_ns - before_ns)
+    named = tuple(change.describe() for change in grown)
     return _Causes(named, merged_calls(*profiles))
 
 

@@ -44,6 +44,8 @@ from pytest_modelperf.stats.records import PartTurns, Turns, spread_of_round
 REST = "rest of the program"
 # Code that runs on a processor for this share of its time only computes.
 _CPU_BOUND = 0.9
+# A part explains the difference if it has at least this share of it.
+_CAUSE = 0.1
 
 
 class Basis(Enum):
@@ -150,6 +152,16 @@ class JudgedProgram(Struct, frozen=True):
     rounds: JudgedRounds
     basis: Basis
     stages: tuple[StageChange, ...]
+
+    @property
+    def may_name_functions(self) -> bool:
+        """Whether the rest explains the difference, or no part that changed does."""
+        causes = [
+            stage.kind
+            for stage in self.stages
+            if stage.is_judged and stage.time is not None and stage.time.explains(_CAUSE)
+        ]
+        return not causes or "rest" in causes
 
 
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.program import CallWork, InferenceWork, SessionWork
-from pytest_modelperf.comparing.changes import TimeChange
+from pytest_modelperf.comparing.changes import StageChange, TimeChange
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import LOAD, Tolerances
 from pytest_modelperf.comparing.records import Verdict
@@ -268,3 +268,43 @@ def test_the_functions_whose_own_time_grew_are_named_with_their_calls() -> None:
         "reader.py:prepare: 1 call, 0.600 -> 9.800 ms",
         "encoder.py:iterencode: 0 -> 3 calls, 0.000 -> 2.000 ms",
     ]
+
+
+def test_a_function_that_is_not_slower_in_each_profile_is_not_named() -> None:
+    before, after = (
+        [
+            CallProfile(functions=(_function("reader.py:a", 1, a), _function("reader.py:b", 1, b)))
+            for a, b in times
+        ]
+        for times in ([(1.0, 1.0), (2.0, 1.2), (1.0, 1.1)], [(1.9, 1.3), (5.0, 1.5), (5.0, 1.4)])
+    )
+    assert [each.place for each in grown_functions(before, after)] == ["reader.py:b"]
+
+
+def test_a_growth_that_is_small_beside_that_of_the_call_names_no_function() -> None:
+    before, after = (
+        [CallProfile(functions=(_function("reader.py:read", 1, ms),))] for ms in (1.0, 2.0)
+    )
+    assert grown_functions(before, after, call_ns=9.0 * _MS)
+    assert not grown_functions(before, after, call_ns=11.0 * _MS)
+
+
+@pytest.mark.parametrize(
+    ("rest", "session", "is_profiled"),
+    [
+        (TimeChange(ns=5.0, low_ns=4.0, high_ns=6.0, share=0.9), 0.1, True),
+        (TimeChange(ns=5.0, low_ns=-1.0, high_ns=6.0, share=0.9), 0.05, True),
+        (TimeChange(ns=5.0, low_ns=-1.0, high_ns=6.0, share=0.1), 0.9, False),
+    ],
+    ids=["the rest explains it", "no part explains it", "a session explains it"],
+)
+def test_functions_are_looked_for_unless_a_session_alone_explains_the_difference(
+    rest: TimeChange, session: float, *, is_profiled: bool
+) -> None:
+    judged = judge_program(_rounds(2.0), _same(), _GATE)
+    other = TimeChange(ns=9.0, low_ns=8.0, high_ns=10.0, share=session)
+    stages = (
+        StageChange(name="rest", kind="rest", before=None, after=None, time=rest, is_judged=True),
+        StageChange(name="m", kind="session", before=None, after=None, time=other, is_judged=True),
+    )
+    assert replace(judged, stages=stages).may_name_functions is is_profiled
