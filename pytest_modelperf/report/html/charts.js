@@ -5,6 +5,7 @@ modelperf.charts = (() => {
   "use strict";
 
   const { cannotUnpack, colors, el, format, hide, unpack } = modelperf;
+  const { sum } = modelperf.figures;
   const page = document.documentElement;
   const HEIGHT = 360;
   // How many pixels above and below what is seen.
@@ -157,7 +158,8 @@ modelperf.charts = (() => {
     el("div", { class: "plot", role: label === null ? null : "figure", "aria-label": label });
 
   // A part whose chart is drawn again for other colours. `make` returns the elements of the part
-  // and the function that draws the chart; if there is nothing to draw, null or a text that says why.
+  // and, if needed, the functions that `begin` what is shown and that `draw` it. If the part has
+  // nothing to show, `make` returns null or a text that says why.
   function chartPart(id, make) {
     let repaint = () => {};
     modelperf.section(id, {
@@ -166,7 +168,8 @@ modelperf.charts = (() => {
         const made = make(view);
         if (!made?.parts) return hide(root, made);
         root.replaceChildren(...made.parts);
-        repaint = made.draw;
+        made.begin?.();
+        repaint = made.draw ?? repaint;
         return repaint();
       },
       redraw: () => repaint(),
@@ -249,6 +252,8 @@ modelperf.charts = (() => {
   const sideLabel = (view, side) => view.sides[side].label;
   const hasTwo = (view) => view.sides.length === 2;
   const sideIndexes = (view) => view.sides.map((_, side) => side);
+  const totalsOf = (view, rows, fact = "ms") =>
+    sideIndexes(view).map((side) => sum(rows.map((row) => row[fact][side])));
   const sideClass = (side) => `side-${side ? "b" : "a"}`;
 
   const sideTag = (view, side) =>
@@ -284,6 +289,6 @@ modelperf.charts = (() => {
   return {
     chartText, load, logAxis, plot, showAll, chartBox, chartPart, tooltip, drawBars, nameAxis,
     title, look, striped, barMarker, errorBars, axisEnd, figure, short,
-    sideLabel, sideTag, sideClass, sideIndexes, hasTwo,
+    sideLabel, sideTag, sideClass, sideIndexes, totalsOf, hasTwo,
   };
 })();

@@ -232,6 +232,20 @@ const modelperf = (() => {
     page.dispatchEvent(new CustomEvent(event, { detail: view }));
   }
 
+  // What the keys of an element do. The browser acts on a key whose function returns false.
+  function onKeys(element, actions) {
+    element.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in actions)) return;
+      if (actions[event.key](event) !== false) event.preventDefault();
+    });
+  }
+
+  // A box to type in what is looked for.
+  const searchBox = (label, placeholder, find) => el("input", {
+    type: "search", placeholder, "aria-label": label, autocomplete: "off", spellcheck: "false",
+    on: { input: ({ target }) => find(target.value.trim().toLowerCase()) },
+  });
+
   // A labelled list to choose from; `options` are pairs of value and text.
   function picker(label, options, value, onChange) {
     const select = el("select", { on: { change: () => onChange(select.value) } },
@@ -286,7 +300,8 @@ const modelperf = (() => {
     isUnpacked = true;
     for (const item of parts) {
       drawSection(item, "draw");
-      await otherTasks();
+      // Other tasks come in between.
+      await new Promise((done) => { setTimeout(done); });
       if (parts !== waiting) return undefined;
     }
     finish();
@@ -300,18 +315,6 @@ const modelperf = (() => {
     await a.unpack();
     const b = { name: caseTitle(view.case), side: view.sides.length - 1, case: view.case };
     return modelperf.pairs.pairOf(view, a, b);
-  }
-
-  // Unlike a timer, a message is not delayed while the page is in the background.
-  function otherTasks() {
-    return new Promise((done) => {
-      const { port1, port2 } = new MessageChannel();
-      port1.onmessage = () => {
-        port1.close();
-        done();
-      };
-      port2.postMessage(null);
-    });
   }
 
   // Draws the parts again whose turn is not still to come.
@@ -479,6 +482,8 @@ const modelperf = (() => {
     page.dataset.state = "failed";
   }
 
+  const isPrinting = () => page.classList.contains("printing");
+
   // On paper everything is light, as wide as a page, and already open.
   function printing(isOn) {
     page.classList.toggle("printing", isOn);
@@ -498,7 +503,8 @@ const modelperf = (() => {
   addEventListener("DOMContentLoaded", start);
 
   return {
-    section, drawSections, say, hide, el, svg, picker, refill, tickBox, toggle, chosen, choose,
-    change, chooseCase, caseOf, colors, colorOf, unpack, cannotUnpack, UNKNOWN,
+    section, drawSections, hide, el, svg, onKeys, searchBox, picker, refill, tickBox, toggle,
+    chosen, choose, change, chooseCase, caseOf, colors, colorOf, isPrinting, unpack, cannotUnpack,
+    UNKNOWN,
   };
 })();

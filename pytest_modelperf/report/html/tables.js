@@ -3,7 +3,7 @@
 modelperf.tables = (() => {
   "use strict";
 
-  const { choose, chosen, el } = modelperf;
+  const { choose, chosen, el, isPrinting } = modelperf;
   const { changeText, isKnown, rangeText, shareText, tone, wholeText } = modelperf.figures;
 
   const MARGIN_ROWS = 12;
@@ -15,6 +15,10 @@ modelperf.tables = (() => {
   const nameText = (text) => el("bdi", { text });
 
   const note = (text) => el("p", { class: "layers-note", text });
+
+  // Pairs of a word and a text, each of which may be an element.
+  const factList = (facts) => el("dl", { class: "facts" }, facts.flatMap(([word, text]) =>
+    [el("dt", {}, word), el("dd", {}, typeof text === "string" ? nameText(text) : text)]));
 
   // Digits are compared as numbers, so that layer2 comes before layer10.
   const textKey = (text) =>
@@ -150,8 +154,10 @@ modelperf.tables = (() => {
       });
     }
 
+    // What is not a layer is pale.
     line(row, attributes = {}, columns = this.columns) {
-      return el("tr", attributes, ...columns.map(({ cell }) => cell(row)));
+      const name = row.is_layer === false ? "beside" : "";
+      return el("tr", { class: name, ...attributes }, ...columns.map(({ cell }) => cell(row)));
     }
 
     #headCell(column) {
@@ -184,9 +190,7 @@ modelperf.tables = (() => {
     }
   }
 
-  // The tables that may be printed. On paper, a table has its first rows only.
-  const windows = new Set();
-
+  // Its part calls `draw` for paper too, on which it has its first rows only.
   class RowWindow extends SortableTable {
     element;
     shown = [];
@@ -196,7 +200,6 @@ modelperf.tables = (() => {
     #printNote = el("p", { class: "print-note" });
     #rowHeight = 30;
     #drawn = "";
-    #isOnPaper = false;
 
     // `none` is the text of a table without rows. If rows can be chosen, the table is a grid and
     // takes the keys; else the window does, to scroll. `afterDrawing` is called whenever the lines
@@ -213,8 +216,7 @@ modelperf.tables = (() => {
       this.#window.addEventListener("scroll", () => this.#render(), { passive: true });
       this.element = el("div", {}, this.#window, this.#printNote);
       // Also when the table is first shown, or a phone is turned.
-      new ResizeObserver(() => this.#draw()).observe(this.#window);
-      windows.add(this);
+      new ResizeObserver(() => this.draw()).observe(this.#window);
     }
 
     // The number of rows of a page down.
@@ -239,7 +241,7 @@ modelperf.tables = (() => {
       this.table.setAttribute("aria-rowcount", rows.length + 1);
       this.#none.hidden = rows.length > 0;
       this.#window.scrollTop = 0;
-      this.#draw();
+      this.draw();
     }
 
     bringIntoView(index) {
@@ -256,18 +258,12 @@ modelperf.tables = (() => {
       this.#window.style.setProperty("--rows", count);
     }
 
-    putOnPaper(isOnPaper) {
-      this.#isOnPaper = isOnPaper;
-      this.#draw();
-    }
-
-    #draw() {
+    draw() {
       this.#drawn = "";
-      if (this.#isOnPaper) this.#drawForPaper();
+      if (isPrinting()) this.#drawForPaper();
       else this.#render();
     }
 
-    // On paper the table grows, but has only its first rows.
     #drawForPaper() {
       const printed = this.shown.slice(0, PRINTED_ROWS);
       this.body.replaceChildren(...printed.map((row, index) => this.#numbered(row, index)));
@@ -278,7 +274,7 @@ modelperf.tables = (() => {
     }
 
     #render() {
-      if (this.#isOnPaper) return;
+      if (isPrinting()) return;
       const { scrollTop, clientHeight } = this.#window;
       const inView = Math.ceil(clientHeight / this.#rowHeight);
       const top = Math.floor(scrollTop / this.#rowHeight);
@@ -303,7 +299,7 @@ modelperf.tables = (() => {
       const height = line?.getBoundingClientRect().height;
       if (!height || Math.abs(height - this.#rowHeight) < 0.01) return;
       this.#rowHeight = height;
-      this.#draw();
+      this.draw();
     }
 
     #numbered(row, index) {
@@ -318,15 +314,6 @@ modelperf.tables = (() => {
         el("td", { colspan: this.columns.length, style }));
     }
   }
-
-  function putOnPaper(isOnPaper) {
-    for (const each of windows) {
-      if (each.element.isConnected) each.putOnPaper(isOnPaper);
-      else windows.delete(each);
-    }
-  }
-  addEventListener("beforeprint", () => putOnPaper(true));
-  addEventListener("afterprint", () => putOnPaper(false));
 
   // A box in which a wide table scrolls, also by keys.
   const scrollBox = (label, table) => el("div",
@@ -361,7 +348,7 @@ modelperf.tables = (() => {
       tone(ms, interval));
 
   return {
-    RowWindow, SortableTable, nameText, note, sortedBy, scrollBox, sortableBox, numberCell,
-    textCell, stackedCell, shareCell, changeCell,
+    RowWindow, SortableTable, nameText, note, factList, sortedBy, scrollBox, sortableBox,
+    numberCell, textCell, stackedCell, shareCell, changeCell,
   };
 })();

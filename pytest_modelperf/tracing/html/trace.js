@@ -3,9 +3,9 @@
 (() => {
   "use strict";
 
-  const { colorOf, colors, el } = modelperf;
+  const { colorOf, colors, el, onKeys, searchBox } = modelperf;
   const { msText, shareText, sum, timeText, wholeText } = modelperf.figures;
-  const { SortableTable, nameText, numberCell, sortableBox } = modelperf.tables;
+  const { SortableTable, factList, nameText, numberCell, sortableBox } = modelperf.tables;
 
   const [NS, LANE, HEAD, AXIS] = [1e6, 20, 22, 24];
   // Pixels, nanoseconds in view, rows of a table, and opacity.
@@ -50,8 +50,11 @@
     const box = el("div", { class: "scroll trace-window", tabindex: "0", role: "group",
       style: `height: min(70vh, ${height}px)`, "aria-label": `Spans by thread on an axis of time. ${HINT}` },
     canvas, el("div", { style: `position: absolute; top: 0; width: 1px; height: ${height}px` }));
-    const search = el("input", { type: "search", placeholder: "Find", "aria-label": "Find spans" });
-    const [details, said] = [el("dl", { class: "facts", "aria-live": "polite" }), el("p")];
+    const search = searchBox("Find spans", "Find", (words) => {
+      view.found = new Set(spans.filter(({ of }) => of.text.includes(words)));
+      draw();
+    });
+    const [details, said] = [el("div", { "aria-live": "polite" }), el("p")];
     const sums = new SortableTable({ kept: "sums", sort: { id: "own", isDescending: true },
       select: () => view.groups.slice(0, MOST_NAMES) });
     const kinds = new Set(spans.map(({ of }) => of.kind));
@@ -83,11 +86,10 @@
     function choose(span) {
       view.chosen = span;
       view.marks = span ? [span.start, span.end] : null;
-      const facts = !span ? [] : Object.entries({
+      details.replaceChildren(span ? factList(Object.entries({
         ...span.of.facts, thread: span.row.title, start: timeText(span.start / NS, 6),
-        duration: timeText((span.end - span.start) / NS, 6), own: timeText(span.own / NS, 6) });
-      details.replaceChildren(...facts.flatMap(([word, text]) =>
-        [el("dt", { text: word }), el("dd", {}, nameText(text))]));
+        duration: timeText((span.end - span.start) / NS, 6), own: timeText(span.own / NS, 6),
+      })) : "");
       draw();
     }
 
@@ -104,7 +106,7 @@
       pen.scale(ratio, ratio);
       Object.assign(pen, { font: `12px ${getComputedStyle(box).fontFamily}`, textBaseline: "middle" });
       const look = { ...colors(), pen, width, x: (ns) => (ns - view.low) / length() * width };
-      for (const kind of kinds) look[kind] = colorOf(`--kind-${kind}`);
+      for (const kind of kinds) look[kind] = colorOf("--kind", `kind-${kind}`);
       for (const { title, top, lanes } of rows) {
         const y = top - scrollTop;
         if (y > tall || y + HEAD + lanes.length * LANE < 0) continue;
@@ -174,12 +176,6 @@
       Enter: () => view.marks && show(view.marks[0], view.marks[1] - view.marks[0]),
     };
 
-    function onKey(event) {
-      if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
-      event.preventDefault();
-      KEYS[event.key]();
-    }
-
     // The position of a pointer, and the time there.
     const shareAt = ({ clientX }) => (clientX - box.getBoundingClientRect().left) / box.clientWidth;
     const timeAt = (event) => view.low + shareAt(event) * length();
@@ -209,7 +205,7 @@
     }
 
     const listeners = {
-      scroll: draw, keydown: onKey,
+      scroll: draw,
       wheel(event) {
         if (!event.ctrlKey && !event.metaKey) return;
         event.preventDefault();
@@ -222,12 +218,8 @@
       pointermove: onMove, pointerup: onUp, pointercancel: ({ pointerId }) => pointers.delete(pointerId),
     };
     for (const [type, on] of Object.entries(listeners)) box.addEventListener(type, on, { passive: false });
-    search.addEventListener("input", () => {
-      const words = search.value.trim().toLowerCase();
-      view.found = new Set(spans.filter(({ of }) => of.text.includes(words)));
-      draw();
-    });
-    search.addEventListener("keydown", ({ key }) => key === "Enter" && goTo(1));
+    onKeys(box, KEYS);
+    onKeys(search, { Enter: () => goTo(1) });
     new ResizeObserver(draw).observe(box);
     sums.setColumns([{ id: "name", title: "name", isText: true, read: ({ name }) => name,
       cell: ({ name }) => el("th", { scope: "row" }, nameText(name)) },

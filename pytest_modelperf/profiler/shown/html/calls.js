@@ -5,7 +5,7 @@
 
   const { choose, chosen, el, format, toggle } = modelperf;
   const { changeText, decimalsFor, isKnown, msText, shareText, timeText } = modelperf.figures;
-  const { IcicleChart, made } = modelperf.icicle;
+  const { icicle, made } = modelperf.icicle;
 
   const SIDES = [["now", "time now"], ["before", "time before"]];
   const OF_SIDE = { before: 0, now: 1 };
@@ -67,7 +67,7 @@
       button.style.setProperty("--heat", heat);
       button.classList.toggle("is-clear", heat >= CLEAR);
     };
-    return new IcicleChart(whole, { label: "Functions by time.", whole: "whole call", describe, paint });
+    return icicle(whole, { label: "Functions by time.", wholeName: "whole call", describe, paint });
   }
 
   function legendOf(decimals, mostMs, side) {
@@ -93,9 +93,9 @@
     return el("p", { class: "calls-named" }, `${title}: `, ...texts.flat(), rest ? ` and ${rest} more` : "");
   }
 
-  function draw(root, view) {
+  modelperf.charts.chartPart("calls", (view) => {
     const calls = view.case?.calls ?? [];
-    if (!calls.length) return modelperf.hide(root);
+    if (!calls.length) return null;
     const tree = nested(calls);
     const mostMs = Math.max(...calls.map((call) => Math.abs(grownMs(call))));
     const decimals = decimalsFor(Math.max(...tree.call.ms.filter(isKnown)));
@@ -117,9 +117,6 @@
       lonelyLine("New", lonely(tree, "new", OF_SIDE.now), decimals),
       lonelyLine("Gone", lonely(tree, "gone", OF_SIDE.before), decimals),
     ].filter(Boolean);
-    root.replaceChildren(toolbar, body, ...lines, el("p", { class: "hint", text: NOTE }));
-    return undefined;
-  }
-
-  modelperf.section("calls", { draw, redraw: () => {} });
+    return { parts: [toolbar, body, ...lines, el("p", { class: "hint", text: NOTE })] };
+  });
 })();

@@ -5,8 +5,9 @@
   const { el, format, toggle } = modelperf;
   const {
     barMarker, chartBox, chartPart, chartText, hasTwo, look, plot, sideIndexes, sideLabel, tooltip,
+    totalsOf,
   } = modelperf.charts;
-  const { decimalsFor, isKnown, known, largest, shareText, sum, timeText } = modelperf.figures;
+  const { decimalsFor, isKnown, known, largest, shareText, timeText } = modelperf.figures;
   const { sortedBy } = modelperf.tables;
   const { IN_ANOTHER } = modelperf.layers;
 
@@ -15,114 +16,81 @@
   // The unit of each fact of a layer that can be drawn.
   const UNITS = { ms: "ms", flops: "FLOPs" };
 
-  class DepthChart {
-    parts;
-    #view;
-    #layers;
-    #fact;
-    #decimals;
-    #totals;
-    #isMany;
-    #isApart;
-    #shape;
-    #scale;
-    #plot = chartBox();
+  function depthPart(view, layers, fact) {
+    const chart = chartBox();
+    const sides = sideIndexes(view);
+    const places = sortedBy(layers, (layer) => layer.depth, false);
+    const totals = totalsOf(view, view.case.layers, fact);
+    const decimals = decimalsFor(largest(totals));
+    const isMany = layers.length > MANY_LAYERS;
+    const isApart = isMany && hasTwo(view);
+    let shape = isMany ? "lines" : "bars";
+    let scale = UNITS[fact];
 
-    constructor(view, layers, fact) {
-      this.#view = view;
-      this.#fact = fact;
-      this.#scale = UNITS[fact];
-      this.#layers = sortedBy(layers, (layer) => layer.depth, false);
-      this.#totals = sideIndexes(view).map((side) =>
-        sum(view.case.layers.map((layer) => layer[fact][side])));
-      this.#decimals = decimalsFor(largest(this.#totals));
-      this.#isMany = layers.length > MANY_LAYERS;
-      this.#isApart = this.#isMany && hasTwo(view);
-      this.#shape = this.#isMany ? "lines" : "bars";
-      const choice = (label, options, chosen, take) =>
-        toggle(label, options.map((option) => [option, option]), chosen, (option) => {
-          take(option);
-          this.draw();
-        });
-      this.parts = [el("div", { class: "toolbar" },
-        choice("drawn as", ["bars", "lines"], this.#shape, (shape) => { this.#shape = shape; }),
-        choice(`${fact === "ms" ? "time" : "FLOPs"} as`, [UNITS[fact], "log", "share"], this.#scale,
-          (scale) => { this.#scale = scale; })),
-      this.#plot];
-    }
-
-    draw = () => {
-      const sides = sideIndexes(this.#view);
+    function draw() {
       const traces = [
-        ...sides.map((side) => this.#trace(side)),
-        ...(this.#fact === "ms" ? sides.map((side) => this.#hiddenTrace(side)) : [])
-          .filter(({ x }) => x.length > 0),
+        ...sides.map(traceOf),
+        ...(fact === "ms" ? sides.map(hiddenTrace).filter(({ x }) => x.length > 0) : []),
       ];
-      const isApart = this.#isApart;
-      plot(this.#plot, traces, {
+      plot(chart, traces, {
         height: isApart ? 440 : 340, barmode: "group", bargap: 0.15,
         margin: { l: 56, r: 12, t: 36, b: 44 }, hovermode: "closest",
         xaxis: { title: "position in the graph", zeroline: false, anchor: isApart ? "y2" : "y" },
-        yaxis: this.#axis(isApart ? { domain: [0.53, 1] } : {}),
-        ...(isApart ? { yaxis2: this.#axis({ domain: [0, 0.47], matches: "y" }) } : {}),
+        yaxis: axis(isApart ? { domain: [0.53, 1] } : {}),
+        ...(isApart ? { yaxis2: axis({ domain: [0, 0.47], matches: "y" }) } : {}),
         showlegend: traces.length > 1,
       }, { onClick: ([{ customdata }]) => {
-        if (isKnown(customdata)) modelperf.kernels.open(this.#layers[customdata]);
+        if (isKnown(customdata)) modelperf.kernels.open(places[customdata]);
       } });
-    };
+    }
 
-    #axis(place) {
-      const unit = UNITS[this.#fact];
+    function axis(domain) {
+      const unit = UNITS[fact];
       const titles = { log: `${unit} (logarithmic)`, share: "share of its side" };
       return {
-        title: titles[this.#scale] ?? unit, type: this.#scale === "log" ? "log" : "linear",
-        tickformat: this.#scale === "share" ? ".0%" : "", rangemode: "tozero", ...place,
+        title: titles[scale] ?? unit, type: scale === "log" ? "log" : "linear",
+        tickformat: scale === "share" ? ".0%" : "", rangemode: "tozero", ...domain,
       };
     }
 
-    // The layers at these places of the list, at the height that `read` returns.
-    #points(places, side, read) {
-      const layers = places.map((at) => this.#layers[at]);
-      const isShare = this.#scale === "share";
+    // The layers that `has` holds for, at the height that `read` returns.
+    function pointsOf(side, has, read) {
+      const found = [...places.keys()].filter((at) => has(places[at]));
+      const shown = found.map((at) => places[at]);
+      const whole = scale === "share" ? totals[side] || 1 : 1;
       return {
-        yaxis: this.#isApart && side ? "y2" : "y", x: layers.map(({ depth }) => depth),
-        y: layers.map((layer) => (isShare ? read(layer) / (this.#totals[side] || 1) : read(layer))),
-        customdata: places, hoverinfo: "text",
-        hovertext: layers.map((layer) => this.#hover(layer, side)),
+        yaxis: isApart && side ? "y2" : "y", x: shown.map(({ depth }) => depth),
+        y: shown.map((layer) => read(layer) / whole), customdata: found, hoverinfo: "text",
+        hovertext: shown.map((layer) => hover(layer, side)),
       };
     }
 
-    #placesWhere(holds) {
-      return [...this.#layers.keys()].filter((at) => holds(this.#layers[at]));
-    }
-
-    #trace(side) {
-      const read = (layer) => layer[this.#fact][side];
-      const points = this.#points(this.#placesWhere((layer) => isKnown(read(layer))), side, read);
-      const trace = { ...points, name: chartText(sideLabel(this.#view, side) || "time") };
-      const marker = barMarker(side, hasTwo(this.#view));
-      if (this.#shape === "bars") return { ...trace, type: "bar", marker };
+    function traceOf(side) {
+      const read = (layer) => layer[fact][side];
+      const trace = {
+        ...pointsOf(side, (layer) => isKnown(read(layer)), read),
+        name: chartText(sideLabel(view, side) || "time"),
+      };
+      const marker = barMarker(side, hasTwo(view));
+      if (shape === "bars") return { ...trace, type: "bar", marker };
       const { color, dash, symbol } = look(side);
       return {
-        ...trace, type: "scatter", mode: this.#isMany ? "lines" : "lines+markers",
+        ...trace, type: "scatter", mode: isMany ? "lines" : "lines+markers",
         // There is no time between two layers, so steps lead from one to the next.
-        line: {
-          color, width: this.#isMany ? 1 : 1.5, dash: this.#isApart ? "solid" : dash, shape: "hvh",
-        },
+        line: { color, width: isMany ? 1 : 1.5, dash: isApart ? "solid" : dash, shape: "hvh" },
         marker: { color, size: 5, symbol },
       };
     }
 
     // Layers without their own time are drawn at the time of their kernel.
-    #hiddenTrace(side) {
-      const hosts = new Map(this.#layers.map((layer) => [layer.names[side], layer.ms[side]]));
-      const places = this.#placesWhere(({ states }) => states[side] === IN_ANOTHER);
-      const label = sideLabel(this.#view, side);
+    function hiddenTrace(side) {
+      const hosts = new Map(places.map((layer) => [layer.names[side], layer.ms[side]]));
       const { color, symbol } = look(side);
       return {
-        ...this.#points(places, side, (layer) => hosts.get(layer.runs_in[side]) ?? 0),
+        ...pointsOf(side, ({ states }) => states[side] === IN_ANOTHER,
+          (layer) => hosts.get(layer.runs_in[side]) ?? 0),
         type: "scatter", mode: "markers", visible: "legendonly",
-        name: chartText(label ? `${label}, ${IN_ANOTHER}` : IN_ANOTHER),
+        name: chartText([sideLabel(view, side), IN_ANOTHER].filter(Boolean).join(", ")),
         marker: {
           color: modelperf.colors().muted, size: 7, symbol: `${symbol}-open`,
           line: { color, width: 1.5 },
@@ -130,22 +98,32 @@
       };
     }
 
-    #hover(layer, side) {
-      const label = sideLabel(this.#view, side);
-      const value = layer[this.#fact][side];
-      const share = isKnown(value) && this.#totals[side] ? value / this.#totals[side] : null;
-      const [text, whyNot] = this.#fact === "ms"
-        ? [timeText(value, this.#decimals), layer.why_no_time[side]] : [format.count(value), null];
+    function hover(layer, side) {
+      const label = sideLabel(view, side);
+      const value = layer[fact][side];
+      const share = isKnown(value) && totals[side] ? value / totals[side] : null;
+      const [text, whyNot] = fact === "ms"
+        ? [timeText(value, decimals), layer.why_no_time[side]] : [format.count(value), null];
       const time = whyNot ?? `${text}, ${shareText(share)}`;
       const title = `${layer.names[side] ?? layer.type} (${layer.type})`;
       return tooltip([title, label ? `${label}: ${time}` : time]);
     }
+
+    const choice = (label, options, chosen, take) =>
+      toggle(label, options.map((option) => [option, option]), chosen, (option) => {
+        take(option);
+        draw();
+      });
+    return { draw, parts: [el("div", { class: "toolbar" },
+      choice("drawn as", ["bars", "lines"], shape, (option) => { shape = option; }),
+      choice(`${fact === "ms" ? "time" : "FLOPs"} as`, [UNITS[fact], "log", "share"], scale,
+        (option) => { scale = option; })), chart] };
   }
 
   chartPart("depth", (view) => {
     const layers = (view.case?.layers ?? []).filter((layer) => layer.is_layer);
     const fact = Object.keys(UNITS).find((each) => layers.some((layer) => known(layer[each]).length));
-    if (fact) return new DepthChart(view, layers, fact);
+    if (fact) return depthPart(view, layers, fact);
     return layers.length ? "the layers of this case have neither times nor FLOPs" : null;
   });
 })();

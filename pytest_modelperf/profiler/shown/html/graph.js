@@ -2,13 +2,13 @@
 (() => {
   "use strict";
 
-  const { el, format, toggle } = modelperf;
-  const { hasTwo, sideLabel } = modelperf.charts;
+  const { el, format, isPrinting, onKeys, searchBox, toggle } = modelperf;
+  const { chartPart, hasTwo, sideLabel } = modelperf.charts;
   const {
-    changeText, decimalsFor, isKnown, isSure, rangeText, sum, timeText, wholeText,
+    changeText, decimalsFor, isKnown, rangeText, sum, timeText, tone, wholeText,
   } = modelperf.figures;
   const { alikeLength, namesOf, searchedText } = modelperf.layers;
-  const { KernelDetails } = modelperf.kernels;
+  const { kernelDetails } = modelperf.kernels;
   const { Places, STATES } = modelperf.graphPlaces;
   const { GraphView } = modelperf.graphView;
 
@@ -17,360 +17,293 @@
   const STEP = 1.25;
   const KEYS = "Arrow keys go along the lines, Enter opens a box, + and − zoom, 0 shows all.";
 
-  class GraphPicture {
-    #view;
-    #graph;
-    #isPair;
-    #isApart = false;
-    #open = new Set();
-    #decimals;
-    #texts;
-    #modules;
-    #places;
-    #window;
-    #details;
-    #current = null;
-    #matches = [];
-    #said = el("p", { class: "said graph-said", role: "status" });
-    #count = el("span", { class: "graph-count", role: "status" });
-    #search;
-
-    constructor(view) {
-      const { graph } = view.case;
-      this.#view = view;
-      this.#graph = graph;
-      this.#isPair = hasTwo(view);
-      this.#decimals = decimalsFor(graph.total);
-      this.#texts = graph.type.map((_, box) => this.#searched(box));
-      const names = graph.type.map((_, box) => this.#nameOf(box));
-      const alike = alikeLength(names.filter(Boolean));
-      this.#modules = names.map((name) => moduleOf(name.slice(alike)));
-      this.#window = new GraphView(
-        "graph of the kernels", (item) => this.#look(item), (item) => this.#press(item), HINT,
-      );
-      this.#details = new KernelDetails(view, this.#decimals, {
-        close: () => this.#close(),
-        show: (name, side) => this.#openNamed(name, side),
-      });
-      this.#details.element.setAttribute("aria-label", "details of the box");
-    }
-
-    draw(root) {
-      const window = this.#window.element;
-      window.addEventListener("keydown", (event) => this.#onKey(event));
-      root.replaceChildren(
-        this.#toolbar(),
-        el("div", { class: "graph-both" }, window, this.#details.element),
-        this.#said,
-        this.#legend(),
-        el("p", { class: "hint", id: HINT, text: KEYS }),
-      );
-      this.#place();
-      this.#window.fit(this.#worstItem());
-    }
-
-    repaint(isOnPaper) {
-      this.#window.repaint();
-      if (isOnPaper) this.#window.fitWhole();
-    }
+  // The picture of a case, with what surrounds it.
+  function graphPart(view) {
+    const { graph, layers } = view.case;
+    const isPair = hasTwo(view);
+    const decimals = decimalsFor(graph.total);
+    const boxes = [...graph.type.keys()];
+    const texts = boxes.map(searchedOf);
+    const names = boxes.map(nameOf);
+    const alike = alikeLength(names.filter(Boolean));
+    const modules = names.map((name) => moduleOf(name.slice(alike)));
+    const picture = new GraphView("graph of the kernels", lookOf, press, HINT);
+    const details = kernelDetails(view, decimals, "details of the box",
+      { close, show: openNamed });
+    const said = el("p", { class: "said graph-said", role: "status" });
+    const found = el("span", { class: "graph-count", role: "status" });
+    let isApart = false;
+    let open = new Set();
+    let places = null;
+    let current = null;
+    let matches = [];
 
     // -- what surrounds the picture
 
-    #toolbar() {
-      this.#search = el("input", {
-        type: "search", placeholder: "name or type", "aria-label": "find kernels", size: 18,
-        autocomplete: "off", spellcheck: "false",
-        on: {
-          input: () => this.#find(),
-          keydown: (event) => {
-            if (event.key === "Enter") this.#next(event.shiftKey ? -1 : 1);
-          },
-        },
-      });
-      const button = (text, label, press) =>
-        el("button", { type: "button", text, "aria-label": label, title: label, on: { click: press } });
-      const tools = [
-        this.#search,
-        this.#count,
-        el("span", { class: "graph-zoom" },
-          button("−", "zoom out", () => this.#window.zoom(1 / STEP)),
-          button("+", "zoom in", () => this.#window.zoom(STEP)),
-          button("all", "show all", () => this.#window.fitWhole())),
-      ];
-      if (this.#graph.folds.length) {
+    function toolbar() {
+      const search = searchBox("find kernels", "name or type", find);
+      onKeys(search, { Enter: ({ shiftKey }) => goToMatch(shiftKey ? -1 : 1) });
+      const button = (text, label, click) =>
+        el("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
+      const tools = [search, found, el("span", { class: "graph-zoom" },
+        button("−", "zoom out", () => picture.zoom(1 / STEP)),
+        button("+", "zoom in", () => picture.zoom(STEP)),
+        button("all", "show all", () => picture.fitWhole()))];
+      if (graph.folds.length) {
         const kinds = [["folded", "folded"], ["open", "every kernel"]];
-        tools.push(toggle("stretches", kinds, "folded", (kind) => this.#foldAll(kind)));
+        tools.push(toggle("stretches", kinds, "folded", (kind) => {
+          open = new Set(kind === "open" ? graph.folds.keys() : []);
+          show(current && { item: current, box: current.boxes?.[0] ?? current.box });
+        }));
       }
-      if (this.#isPair) {
+      if (isPair) {
         const kinds = [["merged", "one graph"], ["apart", "side by side"]];
         tools.push(toggle("sides", kinds, "merged", (kind) => {
-          this.#isApart = kind === "apart";
-          this.#place();
-          this.#window.fit(this.#current ?? this.#worstItem());
+          isApart = kind === "apart";
+          begin();
         }));
       }
       return el("div", { class: "toolbar" }, tools);
     }
 
-    #legend() {
-      const [before, after] = this.#view.sides.map((_, side) => sideLabel(this.#view, side));
-      const key = (kind, text) =>
-        el("li", {}, el("span", { class: `key graph-key ${kind}` }), text);
-      const most = this.#valueText(this.#graph.most);
-      const [kind, scale] = this.#isPair
+    function legend() {
+      const [before, after] = view.sides.map((_, side) => sideLabel(view, side));
+      const most = valueText(graph.most);
+      const scale = isPair
         ? ["scale-change", `faster by ${most} … slower by ${most}`]
         : ["scale-time", `0 … ${most}`];
-      // Without a figure, no box has a colour.
-      const items = this.#graph.most ? [key(kind, scale)] : [];
-      if (this.#isPair) {
-        items.push(
-          key("changed", "changed"),
-          key("re-fused", "runs other nodes"),
-          key("new", `only in ${after}`),
-          key("gone", `only in ${before}`),
-        );
-      }
-      if (this.#graph.is_layout.some(Boolean)) items.push(key("layout", "only moves data"));
-      if (this.#graph.folds.length) {
-        const what = this.#isPair ? "unchanged kernels" : "kernels that take little time";
-        items.push(key("fold", `${what}, unfolded by a click`));
-      }
-      return el("ul", { class: "legend" }, items);
+      const what = isPair ? "unchanged kernels" : "kernels that take little time";
+      const items = [
+        // Without a figure, no box has a colour.
+        ...(graph.most ? [scale] : []),
+        ...(isPair ? [
+          ["changed", "changed"], ["re-fused", "runs other nodes"],
+          ["new", `only in ${after}`], ["gone", `only in ${before}`],
+        ] : []),
+        ...(graph.is_layout.some(Boolean) ? [["layout", "only moves data"]] : []),
+        ...(graph.folds.length ? [["fold", `${what}, unfolded by a click`]] : []),
+      ];
+      return el("ul", { class: "legend" }, items.map(([kind, text]) =>
+        el("li", {}, el("span", { class: `key graph-key ${kind}` }), text)));
     }
 
     // -- the text of a box
 
-    #layerOf(box) {
-      const at = this.#graph.layer[box];
-      return at === null ? null : this.#view.case.layers[at];
+    function layerOf(box) {
+      const at = graph.layer[box];
+      return at === null ? null : layers[at];
     }
 
-    #nameOf(box) {
-      const layer = this.#layerOf(box);
+    function nameOf(box) {
+      const layer = layerOf(box);
       return layer?.is_layer ? namesOf(layer).at(-1) : "";
     }
 
-    #searched(box) {
-      const type = this.#graph.types[this.#graph.type[box]].toLowerCase();
-      const layer = this.#layerOf(box);
+    function searchedOf(box) {
+      const type = graph.types[graph.type[box]].toLowerCase();
+      const layer = layerOf(box);
       return layer?.is_layer ? `${type}\n${searchedText(layer)}` : type;
     }
 
-    #valueText(value) {
-      if (this.#graph.unit === "ms") return timeText(value, this.#decimals);
-      return format.count(value);
-    }
+    const valueText = (value) =>
+      (graph.unit === "ms" ? timeText(value, decimals) : format.count(value));
 
-    #changeText(value) {
-      return this.#graph.unit === "ms" ? `${changeText(value, this.#decimals)} ms`
-        : changeText(value, 0);
-    }
+    const differenceText = (value) =>
+      (graph.unit === "ms" ? `${changeText(value, decimals)} ms` : changeText(value, 0));
+
+    // By the root, so that one large kernel does not make the others pale.
+    const heatOf = (value) => (graph.most ? Math.sqrt(Math.abs(value) / graph.most) : 0);
+
+    const shareOf = (value) => (isKnown(value) && graph.total ? value / graph.total : 0);
 
     // How an item or the frame of a part looks.
-    #look(item) {
-      if ("head" in item) return { text: sideLabel(this.#view, item.head) };
+    function lookOf(item) {
+      if ("head" in item) return { text: sideLabel(view, item.head) };
       if ("module" in item) return { text: item.module, title: item.module, tone: "module" };
-      if ("part" in item) return this.#lookOfPart(this.#graph.parts[item.part]);
-      return item.boxes ? this.#lookOfFold(item) : this.#lookOfBox(item);
+      if ("part" in item) return lookOfPart(graph.parts[item.part]);
+      return item.boxes ? lookOfFold(item) : lookOfBox(item);
     }
 
-    #lookOfBox({ box, side }) {
-      const graph = this.#graph;
+    function lookOfBox({ box, side }) {
       const value = graph.figure[box];
-      const isShownApart = side !== null || !this.#isPair;
-      const own = this.#isPair ? graph.values[side ?? 1][box] : value;
-      const figure = isShownApart
-        ? (isKnown(own) ? this.#valueText(own) : "")
-        : (value && !graph.is_still[box] ? this.#changeText(value) : "");
-      const heat = this.#isPair && graph.is_still[box] ? 0 : this.#heat(value ?? 0);
+      const isStill = isPair && graph.is_still[box];
+      const own = isPair ? graph.values[side ?? 1][box] : value;
+      const isMerged = side === null && isPair;
+      const change = value && !isStill ? differenceText(value) : "";
+      const time = isKnown(own) ? valueText(own) : "";
       return {
         title: graph.types[graph.type[box]],
-        figure,
-        name: this.#nameOf(box),
-        heat,
-        tone: this.#isPair && value < 0 ? "better" : "worse",
-        share: isKnown(own) && this.#graph.total ? own / this.#graph.total : 0,
+        figure: isMerged ? change : time,
+        name: names[box],
+        heat: isStill ? 0 : heatOf(value ?? 0),
+        tone: isPair && value < 0 ? "better" : "worse",
+        share: shareOf(own),
         classes: [`state-${STATES[graph.state[box]]}`, graph.is_layout[box] ? "layout" : ""],
       };
     }
 
-    // By the root, so that one large kernel does not make the others pale.
-    #heat(value) {
-      return this.#graph.most ? Math.sqrt(Math.abs(value) / this.#graph.most) : 0;
-    }
-
-    #lookOfFold({ boxes, side }) {
-      const values = this.#graph.values[this.#isPair ? (side ?? 1) : 0];
-      const total = sum(boxes.map((box) => values[box]));
+    function lookOfFold({ boxes: folded, side }) {
+      const values = graph.values[isPair ? (side ?? 1) : 0];
+      const total = sum(folded.map((box) => values[box]));
       return {
-        title: `${wholeText(boxes.length)} kernels`,
-        figure: total ? this.#valueText(total) : "",
+        title: `${wholeText(folded.length)} kernels`,
+        figure: total ? valueText(total) : "",
         name: "click to unfold",
-        heat: this.#isPair ? 0 : Math.min(1, this.#heat(total / boxes.length)),
+        heat: isPair ? 0 : Math.min(1, heatOf(total / folded.length)),
         tone: "worse",
-        share: this.#graph.total ? total / this.#graph.total : 0,
+        share: shareOf(total),
         classes: ["fold"],
       };
     }
 
-    #lookOfPart({ text: title, change_ms: change, interval_ms: interval }) {
-      const range = interval ? ` (${rangeText(interval, this.#decimals)})` : "";
-      const isClear = isSure(interval);
-      return {
-        text: `${this.#changeText(change)}${range}`,
-        title,
-        tone: isClear ? (change > 0 ? "worse" : "better") : "",
-      };
+    function lookOfPart({ text: title, change_ms: change, interval_ms: interval }) {
+      const range = interval ? ` (${rangeText(interval, decimals)})` : "";
+      return { text: `${differenceText(change)}${range}`, title, tone: tone(change, interval) };
     }
 
     // -- moving around
 
-    #place(stays = null) {
+    const itemOf = (box) => [0, 1].map((side) => places.itemOf(box, side)).find(Boolean);
+
+    // Draws it again for other choices; a box that `stays` keeps its place on the screen.
+    function show(stays = null) {
       const from = stays?.item;
-      this.#places = new Places(
-        this.#graph, this.#open, this.#isApart, this.#modules, this.#window.room,
-      );
-      const to = stays && this.#places.itemOf(stays.box, this.#isApart ? from.side : null);
-      this.#current = to ?? null;
-      this.#window.mark(this.#current);
-      this.#window.show(this.#places, to ? { from, to } : null);
+      places = new Places(graph, open, isApart, modules, picture.room);
+      const to = stays && places.itemOf(stays.box, isApart ? from.side : null);
+      current = to ?? null;
+      picture.mark(current);
+      picture.show(places, to ? { from, to } : null);
     }
 
-    #worstItem() {
-      const part = this.#graph.part.findIndex((each) => each === 0);
-      const box = part >= 0 ? part : this.#graph.state.findIndex((each) => each > 0);
-      if (!this.#isPair || box < 0) return null;
-      return [0, 1].map((side) => this.#places.itemOf(box, side)).find(Boolean) ?? null;
+    function worstItem() {
+      const part = graph.part.findIndex((each) => each === 0);
+      const box = part >= 0 ? part : graph.state.findIndex((each) => each > 0);
+      return isPair && box >= 0 ? itemOf(box) ?? null : null;
     }
 
-    #foldAll(kind) {
-      const box = this.#current && (this.#current.boxes?.[0] ?? this.#current.box);
-      const stays = this.#current ? { item: this.#current, box } : null;
-      this.#open = new Set(kind === "open" ? this.#graph.folds.keys() : []);
-      this.#place(stays);
+    function press(item) {
+      picture.element.focus({ preventScroll: true });
+      moveTo(item);
+      if (!item.boxes) return openBox(item.box);
+      open.add(item.fold);
+      show({ item, box: item.boxes[0] });
+      return say();
     }
 
-    #press(item) {
-      this.#window.element.focus({ preventScroll: true });
-      this.#moveTo(item);
-      if (item.boxes) {
-        this.#open.add(item.fold);
-        this.#place({ item, box: item.boxes[0] });
-        this.#say();
-      } else this.#openBox(item.box);
+    function openBox(box) {
+      const layer = layerOf(box);
+      if (layer) details.show(layer);
+      else close();
     }
 
-    #openBox(box) {
-      const layer = this.#layerOf(box);
-      if (layer) this.#details.show(layer);
-      else this.#close();
+    function openNamed(name, side) {
+      const box = boxes.find((each) => layerOf(each)?.names[side] === name);
+      if (box !== undefined) goTo(box);
     }
 
-    #openNamed(name, side) {
-      const layers = this.#view.case.layers;
-      const box = this.#graph.layer.findIndex(
-        (at) => at !== null && layers[at].names[side] === name,
-      );
-      if (box >= 0) this.#goTo(box);
-    }
-
-    #close() {
-      if (!this.#details.isOpen) return;
-      this.#details.hide();
-      this.#window.element.focus({ preventScroll: true });
+    function close() {
+      if (!details.isOpen()) return;
+      details.hide();
+      picture.element.focus({ preventScroll: true });
     }
 
     // Shows a box, even if it is folded.
-    #goTo(box) {
-      const of = () => [0, 1].map((side) => this.#places.itemOf(box, side)).find(Boolean);
-      if (of()?.boxes) {
-        this.#open.add(of().fold);
-        this.#place();
+    function goTo(box) {
+      if (itemOf(box)?.boxes) {
+        open.add(itemOf(box).fold);
+        show();
       }
-      this.#moveTo(of(), true);
+      moveTo(itemOf(box), true);
     }
 
-    #moveTo(item, isFar = false) {
-      this.#current = item;
-      this.#window.mark(item);
-      if (isFar) this.#window.centre(item);
-      else this.#window.reveal(item);
-      if (this.#details.isOpen && !item.boxes) this.#openBox(item.box);
-      this.#say();
+    function moveTo(item, isFar = false) {
+      current = item;
+      picture.mark(item);
+      if (isFar) picture.centre(item);
+      else picture.reveal(item);
+      if (details.isOpen() && !item.boxes) openBox(item.box);
+      say();
     }
 
-    #say() {
-      const item = this.#current;
-      if (!item) return;
-      const { title, figure, name } = this.#look(item);
+    function say() {
+      if (!current) return;
+      const { title, figure, name } = lookOf(current);
       const lines = (count, what) => `${count} ${count === 1 ? what : `${what}s`}`;
-      const state = item.boxes ? "" : STATES[this.#graph.state[item.box]];
-      this.#said.textContent = [
+      const state = current.boxes ? "" : STATES[graph.state[current.box]];
+      said.textContent = [
         title,
-        item.boxes ? "" : name,
+        current.boxes ? "" : name,
         figure,
         state === "same" ? "" : state,
-        `${lines(item.feeders.length, "line")} in, ${lines(item.readers.length, "line")} out`,
+        `${lines(current.feeders.length, "line")} in, ${lines(current.readers.length, "line")} out`,
       ].filter(Boolean).join(", ");
     }
 
-    #onKey(event) {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const { items } = this.#places;
-      const now = this.#current ?? { index: -1, x: items[0].x, readers: [], feeders: [] };
-      const steps = {
-        ArrowDown: () => nearest(now.readers, now) ?? items[now.index + 1],
-        ArrowUp: () => nearest(now.feeders, now) ?? items[now.index - 1],
-        ArrowLeft: () => this.#neighbour(now, -1),
-        ArrowRight: () => this.#neighbour(now, 1),
-        Home: () => items[0],
-        End: () => items.at(-1),
+    function keys() {
+      const step = (next) => () => {
+        const { items } = places;
+        const now = current ?? { index: -1, x: items[0].x, readers: [], feeders: [] };
+        const item = next(now, items);
+        if (item) moveTo(item);
       };
-      const acts = {
-        "+": () => this.#window.zoom(STEP),
-        "=": () => this.#window.zoom(STEP),
-        "-": () => this.#window.zoom(1 / STEP),
-        0: () => this.#window.fitWhole(),
-        Enter: () => this.#current && this.#press(this.#current),
-        " ": () => this.#current && this.#press(this.#current),
-        Escape: () => this.#close(),
+      const zoomIn = () => picture.zoom(STEP);
+      const pressCurrent = () => current && press(current);
+      return {
+        ArrowDown: step((now, items) => nearest(now.readers, now) ?? items[now.index + 1]),
+        ArrowUp: step((now, items) => nearest(now.feeders, now) ?? items[now.index - 1]),
+        ArrowLeft: step((now) => neighbour(now, -1)),
+        ArrowRight: step((now) => neighbour(now, 1)),
+        Home: step((now, items) => items[0]),
+        End: step((now, items) => items.at(-1)),
+        "+": zoomIn, "=": zoomIn, "-": () => picture.zoom(1 / STEP),
+        0: () => picture.fitWhole(),
+        Enter: pressCurrent, " ": pressCurrent, Escape: close,
       };
-      if (event.key in steps) {
-        const next = steps[event.key]();
-        if (next) this.#moveTo(next);
-      } else if (event.key in acts) acts[event.key]();
-      else return;
-      event.preventDefault();
     }
 
-    #neighbour(now, step) {
-      const line = [...(this.#places.lines[now.line] ?? [])].sort((one, other) => one.x - other.x);
+    function neighbour(now, step) {
+      const line = (places.lines[now.line] ?? []).toSorted((one, other) => one.x - other.x);
       return line[line.indexOf(now) + step];
     }
 
     // -- search
 
-    #find() {
-      const words = this.#search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      this.#matches = words.length
-        ? [...this.#texts.keys()].filter((box) =>
-          words.every((word) => this.#texts[box].includes(word)))
-        : [];
-      this.#window.highlight(new Set(this.#matches));
-      const count = this.#matches.length;
-      if (count) this.#goTo(this.#matches[0]);
-      this.#count.textContent = words.length
+    function find(text) {
+      const words = text.split(/\s+/).filter(Boolean);
+      const holds = (box) => words.every((word) => texts[box].includes(word));
+      matches = words.length ? boxes.filter(holds) : [];
+      picture.highlight(new Set(matches));
+      const count = matches.length;
+      if (count) goTo(matches[0]);
+      found.textContent = words.length
         ? `${wholeText(count)} found${count ? ", Enter shows the next" : ""}` : "";
     }
 
-    #next(step) {
-      if (!this.#matches.length) return;
-      const at = this.#matches.indexOf(this.#current?.box);
-      const count = this.#matches.length;
+    function goToMatch(step) {
+      const count = matches.length;
+      if (!count) return;
+      const at = matches.indexOf(current?.box);
       const next = at < 0 && step < 0 ? count - 1 : (at + step + count) % count;
-      this.#goTo(this.#matches[next]);
-      this.#count.textContent = `${next + 1} of ${wholeText(count)}`;
+      goTo(matches[next]);
+      found.textContent = `${next + 1} of ${wholeText(count)}`;
     }
+
+    onKeys(picture.element, keys());
+
+    function begin() {
+      show();
+      picture.fit(worstItem());
+    }
+
+    function draw() {
+      picture.repaint();
+      if (isPrinting()) picture.fitWhole();
+    }
+
+    return { begin, draw, parts: [
+      toolbar(), el("div", { class: "graph-both" }, picture.element, details.element), said,
+      legend(), el("p", { class: "hint", id: HINT, text: KEYS }),
+    ] };
   }
 
   // The module at the start of a name: `model.22` of `model.22/cv2/Conv`.
@@ -383,19 +316,9 @@
     return [...items].sort((one, other) => Math.abs(one.x - x) - Math.abs(other.x - x))[0];
   }
 
-  let picture = null;
-
-  modelperf.section("graph", {
-    draw(root, view) {
-      picture = null;
-      const graph = view.case?.graph;
-      if (!graph?.type && !graph?.reason) modelperf.hide(root);
-      else if (!graph.type) modelperf.say(root, graph.reason);
-      else {
-        picture = new GraphPicture(view);
-        picture.draw(root);
-      }
-    },
-    redraw: () => picture?.repaint(document.documentElement.classList.contains("printing")),
+  chartPart("graph", (view) => {
+    const graph = view.case?.graph;
+    if (graph?.type) return graphPart(view);
+    return graph?.reason ? { parts: [el("p", { class: "muted", text: graph.reason })] } : null;
   });
 })();

@@ -15,8 +15,8 @@ modelperf.graphPlaces = (() => {
   // What is on one side only is hidden on the other.
   const MISSING = [STATES.indexOf("new"), STATES.indexOf("gone")];
 
-  // The largest of many numbers, some of which may be null.
-  const most = (values) => values.reduce((top, value) => Math.max(top, value ?? 0), 0);
+  // The largest of numbers, of which null is 0.
+  const most = (values) => Math.max(0, ...values);
 
   const isOnSide = (graph, box, side) => side === null || graph.state[box] !== MISSING[side];
 
@@ -63,7 +63,7 @@ modelperf.graphPlaces = (() => {
         this.#frame("module", modules, shown.map((item) => (item?.boxes ? null : item)), 14);
         this.#frame("part", graph.part, shown, 9);
       }
-      this.height = this.items.reduce((end, { y }) => Math.max(end, y + BOX.height), 0);
+      this.height = most(this.items.map(({ y }) => y)) + BOX.height;
     }
 
     // The first line of each column. A picture that is taller than its window goes on in the next column,
@@ -207,12 +207,9 @@ modelperf.graphPlaces = (() => {
 
   // The side that alone has a line; null if both have it.
   function onlySide(graph, feeder, box) {
-    for (const side of [0, 1]) {
-      const state = MISSING[1 - side];
-      if (graph.state[feeder] === state || graph.state[box] === state) return side;
-      if (graph.only?.[side][box]?.includes(feeder)) return side;
-    }
-    return null;
+    const isAlone = (side) => [graph.state[feeder], graph.state[box]].includes(MISSING[1 - side]) ||
+      graph.only?.[side][box]?.includes(feeder);
+    return [0, 1].find(isAlone) ?? null;
   }
 
   // From the bottom of a box to the top of another, around the boxes between.

@@ -16,9 +16,6 @@ modelperf.graphView = (() => {
   // A mouse that moves less than this has clicked.
   const CLICK = 5;
 
-  // Whether moving to a far place is animated.
-  const FLIES = matchMedia("(prefers-reduced-motion: no-preference)");
-
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
   // Names begin alike and differ at their ends.
@@ -75,7 +72,7 @@ modelperf.graphView = (() => {
       const { width } = this.room;
       this.#setScale(Math.max(LEGIBLE, Math.min(1, (width * LEGIBLE) / this.#places.width)));
       this.element.scrollTo(0, 0);
-      if (item) this.centre(item, "instant");
+      if (item) this.centre(item);
       this.#render();
     }
 
@@ -87,13 +84,10 @@ modelperf.graphView = (() => {
       this.#render();
     }
 
-    centre(item, behavior = FLIES.matches ? "smooth" : "instant") {
+    centre(item) {
       const { clientWidth, clientHeight } = this.element;
-      const [x, y] = this.#onScreen(item);
-      const [width, height] = [BOX.width * this.#scale, BOX.height * this.#scale];
-      this.element.scrollBy({
-        left: x + (width - clientWidth) / 2, top: y + (height - clientHeight) / 2, behavior,
-      });
+      this.#moveTo(item, (clientWidth - BOX.width * this.#scale) / 2,
+        (clientHeight - BOX.height * this.#scale) / 2);
     }
 
     // Moves only as far as is needed to see an item.
@@ -160,7 +154,7 @@ modelperf.graphView = (() => {
     // Scrolls so that a place of the picture is at this place of the window.
     #moveTo(place, left, top) {
       const [x, y] = this.#onScreen(place);
-      this.element.scrollBy({ left: x - left, top: y - top, behavior: "instant" });
+      this.element.scrollBy({ left: x - left, top: y - top });
     }
 
     // The details next to it take room, but the item that they describe stays in sight.
@@ -267,7 +261,7 @@ modelperf.graphView = (() => {
       if (this.#moved < CLICK) return;
       // Captured late, so that a click goes to the box below the pointer.
       this.element.setPointerCapture(event.pointerId);
-      this.element.scrollBy({ left: -event.movementX, top: -event.movementY, behavior: "instant" });
+      this.element.scrollBy({ left: -event.movementX, top: -event.movementY });
     }
 
     #click({ target }) {

@@ -4,9 +4,9 @@
   "use strict";
 
   const { choose, chosen, el, format, toggle } = modelperf;
-  const { sideIndexes, sideLabel } = modelperf.charts;
+  const { chartPart, sideIndexes, sideLabel } = modelperf.charts;
   const { bytesText, decimalsFor, groupBy, isKnown, shareText, timeText } = modelperf.figures;
-  const { IcicleChart, made, sumOf } = modelperf.icicle;
+  const { icicle, made, sumOf } = modelperf.icicle;
   const { alikeLength, legend } = modelperf.layers;
 
   const SIZES = [
@@ -56,9 +56,9 @@
       const share = shareText(whole.value ? value / whole.value : null);
       return `${size.text ? size.text(value) : timeText(value, decimals)}, ${share}`;
     };
-    return new IcicleChart(whole, {
+    return icicle(whole, {
       label: "Types, layers and kernels by cost.",
-      whole: "whole model",
+      wholeName: "whole model",
       describe: (part) => `${part.title}: ${costOf(part)}`,
       factsOf: (part) => [
         ...(part.item ? factsOf(part.item, side) : [["name", part.title]]), [size.title, costOf(part)],
@@ -86,11 +86,11 @@
     ].filter(Boolean).join(" ");
   }
 
-  function draw(root, view) {
+  chartPart("icicle", (view) => {
     const layers = view.case?.layers ?? [];
     const has = (size, side) => layers.some((layer) => layer[size.id]?.[side] > 0);
     const sides = sideIndexes(view).filter((side) => SIZES.some((size) => has(size, side)));
-    if (!sides.length) return modelperf.hide(root);
+    if (!sides.length) return null;
     let side = sides.at(-1);
     const toolbar = el("div", { class: "toolbar" });
     const body = el("div");
@@ -116,10 +116,7 @@
       const note = el("p", { class: "hint", text: noteOf(layers, side, size) });
       body.replaceChildren(...chart.parts, legend(whole.parts.map(({ kind }) => kind)), note);
     };
-    root.replaceChildren(toolbar, body);
     show();
-    return undefined;
-  }
-
-  modelperf.section("icicle", { draw, redraw: () => {} });
+    return { parts: [toolbar, body] };
+  });
 })();

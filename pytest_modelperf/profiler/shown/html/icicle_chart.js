@@ -2,8 +2,9 @@
 modelperf.icicle = (() => {
   "use strict";
 
-  const { el } = modelperf;
+  const { el, onKeys, searchBox } = modelperf;
   const { sum } = modelperf.figures;
+  const { factList } = modelperf.tables;
 
   // A share of the width. Narrower parts could not be seen or chosen, and are drawn as one.
   const NARROWEST = 0.004;
@@ -32,180 +33,137 @@ modelperf.icicle = (() => {
     });
   }
 
-  // `label` describes the parts, `whole` names the part of all, and `describe` describes one.
+  // `label` describes the parts, `wholeName` names the part of all, and `describe` describes one.
   // `isOpened` may open a part elsewhere; it returns whether it did. `paint` may change a button.
   // `factsOf` has pairs of a word and a text for the card of a part.
-  class IcicleChart {
-    #whole;
-    #top;
-    #options;
-    #chart;
-    #said = el("p", { class: "said icicle-said", "aria-live": "polite" });
+  function icicle(whole, {
+    label, wholeName, describe, isOpened = () => false, paint = () => {}, factsOf = () => [],
+  }) {
+    const said = el("p", { class: "said icicle-said", "aria-live": "polite" });
     // What is known of the part at the pointer or the focus.
-    #card = el("div", { class: "icicle-card", "aria-hidden": "true", hidden: true });
-    #back;
-    // The drawn parts of each level, and the button of each.
-    #levels = [];
-    #sought = "";
+    const card = el("div", { class: "icicle-card", "aria-hidden": "true", hidden: true });
+    const hide = () => { card.hidden = true; };
+    const chart = el("div", {
+      class: "icicle", role: "group",
+      "aria-label": `${label} Arrow keys move, Enter opens, Escape goes back.`,
+      on: { pointerleave: hide, focusout: hide },
+    });
+    const back = el("button", { type: "button", text: wholeName, on: { click: () => zoom() } });
+    // A part of a name makes the parts without it pale.
+    const search = searchBox("find parts", "name", find);
+    let top = whole;
+    // The places of the parts that are drawn, by level.
+    let levels = [];
+    let sought = "";
 
-    constructor(whole, options) {
-      this.#whole = whole;
-      this.#top = whole;
-      this.#options = { isOpened: () => false, paint: () => {}, factsOf: () => [], ...options };
-      this.#chart = el("div", {
-        class: "icicle", role: "group",
-        "aria-label": `${options.label} Arrow keys move, Enter opens, Escape goes back.`,
-        on: {
-          keydown: (event) => this.#onKey(event), pointerleave: () => this.#hide(),
-          focusout: () => this.#hide(),
-        },
-      });
-      this.#back = el("button", { type: "button", text: options.whole, on: { click: () => this.#zoom() } });
-      this.#draw();
-    }
-
-    // The button that leads back to the whole.
-    get back() {
-      return this.#back;
-    }
-
-    // A box to type a part of a name in, which makes the parts without it pale.
-    get search() {
-      return el("input", {
-        type: "search", placeholder: "name", "aria-label": "find parts", size: 14,
-        on: { input: ({ target }) => this.#find(target.value.trim().toLowerCase()) },
-      });
-    }
-
-    #find(text) {
-      this.#sought = text;
+    function find(text) {
+      sought = text;
       const has = (part) =>
         part.title.toLowerCase().includes(text) || part.parts.concat(part.shown ?? []).some(has);
-      for (const { part, button } of this.#levels.flat()) {
+      for (const { part, button } of levels.flat()) {
         button.classList.toggle("pale", text !== "" && !has(part));
       }
     }
 
-    // The description of a part, and the chart.
-    get parts() {
-      return [this.#said, el("div", { class: "icicle-room" }, this.#chart, this.#card)];
+    function zoom(part = whole) {
+      top = part;
+      draw();
+      levels[0][0].button.focus();
     }
 
-    #zoom(part = this.#whole) {
-      this.#top = part;
-      this.#draw();
-      this.#levels[0][0].button.focus();
+    function draw() {
+      hide();
+      levels = [];
+      add(top, null, 0, 1);
+      chart.style.setProperty("--levels", levels.length);
+      chart.replaceChildren(...levels.flat().map(({ button }) => button));
+      levels[0][0].button.tabIndex = 0;
+      back.hidden = top === whole;
+      find(sought);
+      say(top);
     }
 
-    #draw() {
-      this.#hide();
-      this.#levels = [];
-      this.#add(this.#top, 0, 0, 1);
-      const depth = this.#levels.length;
-      this.#chart.style.setProperty("--levels", depth);
-      this.#chart.replaceChildren(...this.#levels.flat().map(({ button }) => button));
-      this.#levels[0][0].button.tabIndex = 0;
-      this.#back.hidden = this.#top === this.#whole;
-      this.#find(this.#sought);
-      this.#say(this.#top);
-    }
-
-    #add(part, level, left, width) {
-      const button = this.#button(part, level, left, width);
-      (this.#levels[level] ??= []).push({ part, button, left, width });
-      let at = left;
+    // `above` is the place of the part that this one is of.
+    function add(part, above, left, width) {
+      const level = above ? above.level + 1 : 0;
+      const row = (levels[level] ??= []);
+      const button = buttonOf(part, level, left, width);
+      const place = { part, button, above, level, at: row.length };
+      row.push(place);
+      let start = left;
       // Times of a profiler are rounded and shared out, so parts may exceed their whole.
       const scale = width / (Math.max(part.value, sumOf(part.parts)) || 1);
-      for (const child of this.#drawn(part, scale)) {
-        this.#add(child, level + 1, at, child.value * scale);
-        at += child.value * scale;
+      for (const child of drawnOf(part, scale)) {
+        add(child, place, start, child.value * scale);
+        start += child.value * scale;
       }
     }
 
     // The parts that have room, and all others as one. Choosing that shows the whole part, which gives
     // them more room; if the part fills the chart already, they are shown alone.
-    #drawn(part, scale) {
+    function drawnOf(part, scale) {
       const few = part.parts.filter(({ value }) => value * scale >= NARROWEST);
       const rest = part.parts.slice(few.length);
       // A single part keeps its name, however narrow it is.
       if (rest.length < 2) return part.parts;
-      const isTop = part === this.#top;
-      if (isTop && !few.length) return inRuns(rest);
+      if (part === top && !few.length) return inRuns(rest);
       const title = `${rest.length} others`;
-      return [...few, folded(title, OTHER, rest, isTop ? undefined : part)];
+      return [...few, folded(title, OTHER, rest, part === top ? undefined : part)];
     }
 
-    #button(part, level, left, width) {
+    function buttonOf(part, level, left, width) {
+      const show = () => showCard(part, level, left);
       const button = el("button", {
         type: "button", class: `kind-${part.kind.id}`, tabindex: "-1",
-        "aria-description": this.#options.describe(part),
-        on: {
-          click: () => this.#open(part),
-          focus: () => this.#show(part, level, left),
-          pointerenter: () => this.#show(part, level, left),
-        },
+        "aria-description": describe(part), style: placed({ left, width, level }),
+        on: { click: () => open(part), focus: show, pointerenter: show },
       }, el("bdi", { text: part.title }));
-      button.style.setProperty("--left", left);
-      button.style.setProperty("--width", width);
-      button.style.setProperty("--level", level);
-      this.#options.paint(button, part);
+      paint(button, part);
       return button;
     }
 
     // A part that opens nowhere else fills the chart, or leaves it again.
-    #open(part) {
-      if (this.#options.isOpened(part)) return;
-      if (part.shown) this.#zoom(part.shown);
-      else if (part.parts.length) this.#zoom(part === this.#top ? this.#whole : part);
+    function open(part) {
+      if (isOpened(part)) return;
+      if (part.shown) zoom(part.shown);
+      else if (part.parts.length) zoom(part === top ? whole : part);
     }
 
-    #onKey(event) {
-      const buttons = this.#levels.map((level) => level.map(({ button }) => button));
-      const level = buttons.findIndex((row) => row.includes(event.target));
-      if (level < 0) return;
-      const at = buttons[level].indexOf(event.target);
-      const place = this.#levels[level][at];
-      const middle = place.left + place.width / 2;
-      const under = (row) => row?.find(({ left, width }) => left <= middle && middle < left + width);
-      const targets = {
-        ArrowRight: () => this.#levels[level][at + 1],
-        ArrowLeft: () => this.#levels[level][at - 1],
-        ArrowUp: () => under(this.#levels[level - 1]),
-        // The first of its parts, which begins at the same place.
-        ArrowDown: () => this.#levels[level + 1]?.find(
-          ({ left }) => left >= place.left - 1e-9 && left < place.left + place.width),
-        Home: () => this.#levels[level][0],
-        End: () => this.#levels[level].at(-1),
-      };
-      if (event.key === "Escape") this.#zoom();
-      else if (event.key in targets) this.#focus(targets[event.key]()?.button ?? event.target);
-      else return;
-      event.preventDefault();
-    }
+    const moves = {
+      ArrowRight: ({ level, at }) => levels[level][at + 1],
+      ArrowLeft: ({ level, at }) => levels[level][at - 1],
+      ArrowUp: ({ above }) => above,
+      ArrowDown: (place) => levels[place.level + 1]?.find(({ above }) => above === place),
+      Home: ({ level }) => levels[level][0],
+      End: ({ level }) => levels[level].at(-1),
+    };
 
-    #focus(button) {
-      for (const one of this.#chart.children) one.tabIndex = one === button ? 0 : -1;
+    const move = ({ key, target }) => {
+      const place = levels.flat().find(({ button }) => button === target);
+      const { button } = moves[key](place) ?? place;
+      for (const one of chart.children) one.tabIndex = one === button ? 0 : -1;
       button.focus();
+    };
+
+    function showCard(part, level, left) {
+      say(part);
+      const facts = factsOf(part);
+      card.hidden = !facts.length;
+      card.setAttribute("style", placed({ left, level }));
+      card.replaceChildren(factList(facts));
     }
 
-    #show(part, level, left) {
-      this.#say(part);
-      const facts = this.#options.factsOf(part);
-      this.#card.hidden = !facts.length;
-      this.#card.style.setProperty("--left", left);
-      this.#card.style.setProperty("--level", level);
-      this.#card.replaceChildren(el("dl", { class: "facts" }, ...facts.flatMap(([word, text]) =>
-        [el("dt", { text: word }), el("dd", {}, el("bdi", { text }))])));
-    }
+    const say = (part) => said.replaceChildren(el("bdi", { text: describe(part) }));
 
-    #hide() {
-      this.#card.hidden = true;
-    }
-
-    #say(part) {
-      this.#said.replaceChildren(el("bdi", { text: this.#options.describe(part) }));
-    }
+    const keys = Object.keys(moves).map((key) => [key, move]);
+    onKeys(chart, { ...Object.fromEntries(keys), Escape: () => zoom() });
+    draw();
+    return { back, search, parts: [said, el("div", { class: "icicle-room" }, chart, card)] };
   }
 
-  return { IcicleChart, made, sumOf };
+  // The place of a part for the style sheet.
+  const placed = (place) =>
+    Object.entries(place).map(([name, value]) => `--${name}: ${value}`).join("; ");
+
+  return { icicle, made, sumOf };
 })();

@@ -2,13 +2,14 @@
 modelperf.kernels = (() => {
   "use strict";
 
-  const { UNKNOWN, choose, chosen, el, format } = modelperf;
-  const { hasTwo, sideClass, sideIndexes, sideLabel, sideTag } = modelperf.charts;
+  const { UNKNOWN, choose, chosen, el, format, onKeys } = modelperf;
+  const { chartPart, hasTwo, sideClass, sideIndexes, sideLabel, sideTag, totalsOf } =
+    modelperf.charts;
   const {
     bytesText, changeText, decimalsFor, halfWidthText, isKnown, known, largest, latest, msText,
     rangeText, ratioText, shareText, sum, timeText, tone,
   } = modelperf.figures;
-  const { RowWindow, changeCell, nameText, note, numberCell, shareCell, textCell } =
+  const { RowWindow, changeCell, factList, nameText, note, numberCell, shareCell, textCell } =
     modelperf.tables;
   const { ColumnPicker, LayerFilters, kindMark, namesOf } = modelperf.layers;
 
@@ -165,39 +166,21 @@ modelperf.kernels = (() => {
 
   // -- the details of a layer: its times, its parameters, and the other layers in its kernel
 
-  class KernelDetails {
-    element = el("aside", { class: "layer-details", "aria-label": "details of the layer" });
-    #view;
-    #decimals;
-    #actions;
+  // `label` describes the details, and `actions` close them or show the layer of a name.
+  function kernelDetails(view, decimals, label, actions) {
+    const two = hasTwo(view);
+    const element =
+      el("aside", { class: "layer-details", "aria-label": label, hidden: true });
+    onKeys(element, { Escape: actions.close });
 
-    constructor(view, decimals, actions) {
-      this.#view = view;
-      this.#decimals = decimals;
-      this.#actions = actions;
-      this.element.hidden = true;
-      this.element.addEventListener("keydown", (event) => {
-        if (event.key === "Escape") actions.close();
-      });
+    function show(layer) {
+      const sides = sideIndexes(view).filter((side) => layer.states[side] !== "not there");
+      element.replaceChildren(headOf(layer), timesOf(layer), ...parametersOf(layer, sides),
+        ...fusedOf(layer, sides));
+      element.hidden = false;
     }
 
-    get isOpen() {
-      return !this.element.hidden;
-    }
-
-    hide() {
-      this.element.hidden = true;
-    }
-
-    show(layer) {
-      const sides = sideIndexes(this.#view).filter(
-        (side) => layer.states[side] !== "not there");
-      this.element.replaceChildren(this.#head(layer), this.#times(layer),
-        ...this.#parameters(layer, sides), ...this.#fused(layer, sides));
-      this.element.hidden = false;
-    }
-
-    #head(layer) {
+    function headOf(layer) {
       const close = { type: "button", class: "close", text: "×", "aria-label": "close" };
       const lines = namesOf(layer).map((name) => el("span", {}, nameText(name)));
       const number = latest(layer.numbers ?? [layer.depth]);
@@ -205,63 +188,61 @@ modelperf.kernels = (() => {
       const kind = layer.is_layer ? place : ", beside the layers";
       return el("header", {},
         el("h3", { "aria-live": "polite" }, ...lines),
-        el("button", { ...close, on: { click: () => this.#actions.close() } }),
+        el("button", { ...close, on: { click: () => actions.close() } }),
         el("p", {}, nameText(layer.type), kind));
     }
 
-    #times(layer) {
-      const list = el("dl", { class: "times" });
-      const add = (title, value) => list.append(el("dt", {}, title), el("dd", {}, value));
-      for (const side of sideIndexes(this.#view)) {
-        add(hasTwo(this.#view) ? sideTag(this.#view, side) : "time", this.#time(layer, side));
-      }
-      if (!hasTwo(this.#view)) return list;
-      if (isKnown(layer.delta_ms)) add("delta", this.#delta(layer));
-      if (isKnown(layer.ratio)) add("ratio", ratioText(layer.ratio));
-      if (isKnown(layer.explains)) add("explains", shareText(layer.explains));
-      return list;
+    function timesOf(layer) {
+      const times = sideIndexes(view).map((side) =>
+        [two ? sideTag(view, side) : "time", timeOf(layer, side)]);
+      return factList(two ? [
+        ...times,
+        ...(isKnown(layer.delta_ms) ? [["delta", deltaOf(layer)]] : []),
+        ...(isKnown(layer.ratio) ? [["ratio", ratioText(layer.ratio)]] : []),
+        ...(isKnown(layer.explains) ? [["explains", shareText(layer.explains)]] : []),
+      ] : times);
     }
 
-    #delta({ delta_ms: delta, change_interval_ms: interval }) {
-      const text = `${changeText(delta, this.#decimals)} ms`;
-      const range = el("small", { text: rangeText(interval, this.#decimals) });
+    function deltaOf({ delta_ms: delta, change_interval_ms: interval }) {
+      const text = `${changeText(delta, decimals)} ms`;
+      const range = el("small", { text: rangeText(interval, decimals) });
       const change = el("span", { class: tone(delta, interval), text });
       return el("span", {}, change, interval ? range : null);
     }
 
-    #time(layer, side) {
+    function timeOf(layer, side) {
       const why = layer.why_no_time[side];
       const host = layer.runs_in[side];
-      if (why === null) return timeText(layer.ms[side], this.#decimals);
+      if (why === null) return timeText(layer.ms[side], decimals);
       if (!host || layer.states[side] === "not there") return why;
-      const go = { click: () => this.#actions.show(host, side) };
+      const go = { click: () => actions.show(host, side) };
       const link = el("button", { type: "button", class: "link", on: go }, nameText(host));
       return el("span", {}, "in ", link);
     }
 
-    #parameters(layer, sides) {
+    function parametersOf(layer, sides) {
       const all = layer.parameters;
       if (sides.length < 2) {
         const side = sides[0];
         const mine = all.filter(({ values }) => isKnown(values[side]));
-        return mine.length ? [el("h4", { text: "parameters" }), this.#grid(mine, [side])] : [];
+        return mine.length ? [el("h4", { text: "parameters" }), gridOf(mine, [side])] : [];
       }
       const different = all.filter((each) => each.is_different);
       const same = all.filter((each) => !each.is_different);
       const parts = [el("h4", { text: "what differs" })];
-      if (different.length) parts.push(this.#grid(different, sides));
+      if (different.length) parts.push(gridOf(different, sides));
       else parts.push(note("All parameters are the same."));
       if (same.length) {
         const summary = el("summary", { text: `the same: ${same.length}` });
-        parts.push(el("details", { class: "same" }, summary, this.#grid(same, sides.slice(1))));
+        parts.push(el("details", { class: "same" }, summary, gridOf(same, sides.slice(1))));
       }
       return parts;
     }
 
-    #grid(parameters, sides) {
+    function gridOf(parameters, sides) {
       const table = el("table", { class: "parameters" });
       if (sides.length > 1) {
-        const heads = sides.map((side) => el("th", { scope: "col" }, sideTag(this.#view, side)));
+        const heads = sides.map((side) => el("th", { scope: "col" }, sideTag(view, side)));
         table.append(el("thead", {}, el("tr", {}, el("td", {}), ...heads)));
       }
       const lines = parameters.map(({ name, values }) => {
@@ -272,15 +253,15 @@ modelperf.kernels = (() => {
       return table;
     }
 
-    #fused(layer, sides) {
+    function fusedOf(layer, sides) {
       if (!sides.some((side) => layer.fused[side]?.length)) return [];
       const others = (side) => (sides.length > 1 ? (layer.fused[1 - side] ?? []) : null);
-      const lists = sides.map((side) => this.#fusedOn(layer.fused[side] ?? [], others(side), side));
+      const lists = sides.map((side) => fusedOn(layer.fused[side] ?? [], others(side), side));
       return [el("h4", { text: "in the same kernel" }), ...lists];
     }
 
     // Layers that only one side fuses stand out, compared by type because names may differ.
-    #fusedOn(layers, others, side) {
+    function fusedOn(layers, others, side) {
       const left = others?.map(({ type }) => type);
       const items = layers.map(({ name, type }) => {
         const place = left?.indexOf(type) ?? 0;
@@ -290,188 +271,153 @@ modelperf.kernels = (() => {
         return item;
       });
       const list = items.length ? el("ul", {}, ...items) : el("p", { text: "nothing else" });
-      const tag = hasTwo(this.#view) ? [sideTag(this.#view, side)] : [];
+      const tag = two ? [sideTag(view, side)] : [];
       return el("div", { class: "fused" }, ...tag, list);
     }
+
+    return {
+      element, show, isOpen: () => !element.hidden, hide: () => { element.hidden = true; },
+    };
   }
 
   // -- the table
 
-  class KernelTable {
-    element;
-    #layers;
-    #all;
-    #picker;
-    #filters;
-    #details;
-    #rows;
-    #current = null;
-
-    constructor(view) {
-      this.#layers = view.case.layers;
-      const totals = sideIndexes(view).map((side) => sum(this.#layers.map(({ ms }) => ms[side])));
-      const decimals = decimalsFor(largest(totals));
-      this.#all = kernelColumns(view, decimals, () => this.#rows.columns);
-      this.#picker = new ColumnPicker(this.#all, chosen("columns"), (names) => {
-        choose({ columns: names });
-        this.#showColumns();
-      });
-      const measures = this.#all.filter((column) => column.isMeasure);
-      this.#filters =
-        new LayerFilters(this.#layers, measures, hasTwo(view), () => this.#rows.update());
-      this.#details = new KernelDetails(view, decimals, {
-        close: () => this.#close(),
-        show: (name, side) => this.#openNamed(name, side),
-      });
-      const hasTimes = totals.some((total) => total > 0);
-      const first = hasTwo(view) ? "delta" : "ms-0";
-      this.#rows = new RowWindow("layers", "No layer is like that.", {
-        isGrid: true, kept: "sort",
-        sort: { id: hasTimes ? first : "depth", isDescending: hasTimes },
-        select: () => this.#filters.select(),
-        // A filter shows all that it finds.
-        still: ({ differs }) => hasTwo(view) && !differs && !this.#filters.isActive,
-        stillText: "unchanged layers",
-        lineOf: (layer, index) => this.#line(layer, index),
-        afterDrawing: () => this.#mark(),
-      });
-      this.#build(hasTwo(view));
-    }
+  function kernelTable(view) {
+    const { layers } = view.case;
+    const two = hasTwo(view);
+    const totals = totalsOf(view, layers);
+    const hasTimes = totals.some((total) => total > 0);
+    const decimals = decimalsFor(largest(totals));
+    const all = kernelColumns(view, decimals, () => rows.columns);
+    const columnPicker = new ColumnPicker(all, chosen("columns"), (names) => {
+      choose({ columns: names });
+      showColumns();
+    });
+    const measures = all.filter((column) => column.isMeasure);
+    const filters = new LayerFilters(layers, measures, two, () => rows.update());
+    const details = kernelDetails(view, decimals, "details of the layer",
+      { close, show: openNamed });
+    const rows = new RowWindow("layers", "No layer is like that.", {
+      isGrid: true, kept: "sort",
+      sort: { id: !hasTimes ? "depth" : two ? "delta" : "ms-0", isDescending: hasTimes },
+      select: () => filters.select(),
+      // A filter shows all that it finds.
+      still: ({ differs }) => two && !differs && !filters.isActive,
+      stillText: "unchanged layers",
+      lineOf: (layer, index) =>
+        rows.line(layer, { id: `layer-${layer.depth}-${index}`, "data-index": index }),
+      afterDrawing: mark,
+    });
+    const { table } = rows;
+    const element = el("div", {},
+      el("div", { class: "kernels-tools" }, filters.element, columnPicker.element,
+        rows.csvButton("layers")),
+      el("div", { class: "kernels-both" }, rows.element, details.element));
+    let current = null;
 
     // Shows the details of a layer even if a filter hides it.
-    open(layer) {
-      if (!this.#layers.includes(layer)) return;
-      if (!this.#rows.shown.includes(layer)) this.#filters.replace({});
-      if (!this.#rows.shown.includes(layer)) this.#rows.unfold();
-      this.#openRow(layer);
-      this.element.scrollIntoView({ block: "nearest" });
+    function open(layer) {
+      if (!layers.includes(layer)) return;
+      if (!rows.shown.includes(layer)) filters.replace({});
+      openRow(layer);
+      element.scrollIntoView({ block: "nearest" });
     }
 
-    showTransition(before, after) {
-      this.#filters.replace({ transition: [before, after] });
-      this.element.closest("section")?.scrollIntoView({ block: "start" });
-      this.#table.focus({ preventScroll: true });
+    function showTransition(before, after) {
+      filters.replace({ transition: [before, after] });
+      element.closest("section")?.scrollIntoView({ block: "start" });
+      table.focus({ preventScroll: true });
     }
 
-    #build(two) {
-      this.#rows.reserve(this.#layers.length);
-      this.#rows.mark(two ? "two-sides" : "one-side");
-      if (this.#layers.some((layer) => namesOf(layer).length > 1)) this.#rows.mark("two-lines");
-      this.#table.addEventListener("keydown", (event) => this.#onKey(event));
-      this.#rows.body.addEventListener("click", (event) => this.#onClick(event));
-      this.element = el("div", {},
-        el("div", { class: "kernels-tools" }, this.#filters.element, this.#picker.element,
-          this.#rows.csvButton("layers")),
-        el("div", { class: "kernels-both" }, this.#rows.element, this.#details.element));
-      this.#showColumns();
-    }
-
-    #showColumns() {
-      const columns = this.#all.filter((column) => this.#picker.shows(column));
-      this.#rows.setColumns(columns, "ms-0");
+    function showColumns() {
+      const columns = all.filter((column) => columnPicker.shows(column));
+      rows.setColumns(columns, "ms-0");
       const added = columns.filter(({ isOptional }) => isOptional).length;
-      this.#table.style.setProperty("--added", added);
+      table.style.setProperty("--added", added);
     }
 
-    get #table() {
-      return this.#rows.table;
-    }
-
-    #line(layer, index) {
-      const cells = this.#rows.columns.map((column) => column.cell(layer));
-      const name = layer.is_layer ? "" : "beside";
-      const attributes = { id: `layer-${layer.depth}-${index}`, class: name, "data-index": index };
-      return el("tr", attributes, ...cells);
-    }
-
-    #mark() {
-      const index = this.#rows.shown.indexOf(this.#current);
-      for (const line of this.#table.querySelectorAll("tr[id]")) {
+    function mark() {
+      const index = rows.shown.indexOf(current);
+      for (const line of table.querySelectorAll("tr[id]")) {
         const isCurrent = Number(line.dataset.index) === index;
         line.classList.toggle("current", isCurrent);
         line.setAttribute("aria-selected", isCurrent);
-        if (isCurrent) this.#table.setAttribute("aria-activedescendant", line.id);
+        if (isCurrent) table.setAttribute("aria-activedescendant", line.id);
       }
-      if (index < 0) this.#table.removeAttribute("aria-activedescendant");
+      if (index < 0) table.removeAttribute("aria-activedescendant");
     }
 
-    #onClick(event) {
-      const index = event.target.closest("tr[data-index]")?.dataset.index;
-      if (index !== undefined) this.#openRow(this.#rows.shown[Number(index)]);
-    }
-
-    #onKey(event) {
-      if (event.key === "Escape") {
-        this.#close();
-        return;
-      }
-      const { pageRows } = this.#rows;
-      const shown = this.#rows.shown.filter(({ foldText }) => !foldText);
-      // A button in the head handles its own keys.
-      if (event.target !== this.#table || !shown.length) return;
-      const now = shown.indexOf(this.#current);
-      const last = shown.length - 1;
-      const targets = {
-        ArrowDown: now + 1, ArrowUp: now - 1, PageDown: now + pageRows, PageUp: now - pageRows,
-        Home: 0, End: last,
+    function keys() {
+      const move = (to) => ({ target }) => {
+        const shown = rows.shown.filter(({ foldText }) => !foldText);
+        // A button in the head handles its own keys.
+        if (target !== table || !shown.length) return false;
+        const last = shown.length - 1;
+        return moveTo(shown[Math.max(0, Math.min(last, to(shown.indexOf(current), last)))]);
       };
-      if (event.key === "Enter" && this.#current) this.#openRow(this.#current);
-      else if (!(event.key in targets)) return;
-      else this.#moveTo(shown[Math.max(0, Math.min(last, targets[event.key]))]);
-      event.preventDefault();
+      return {
+        ArrowDown: move((now) => now + 1), ArrowUp: move((now) => now - 1),
+        PageDown: move((now) => now + rows.pageRows), PageUp: move((now) => now - rows.pageRows),
+        Home: move(() => 0), End: move((now, last) => last),
+        Enter: ({ target }) => target === table && current !== null && openRow(current),
+        Escape: close,
+      };
     }
 
-    #moveTo(layer) {
-      this.#current = layer;
-      this.#rows.bringIntoView(this.#rows.shown.indexOf(layer));
-      this.#mark();
-      if (this.#details.isOpen) this.#details.show(layer);
+    function moveTo(layer) {
+      current = layer;
+      rows.bringIntoView(rows.shown.indexOf(layer));
+      mark();
+      if (details.isOpen()) details.show(layer);
     }
 
-    #openRow(layer) {
+    function openRow(layer) {
+      if (!rows.shown.includes(layer)) rows.unfold();
       choose({ layer: namesOf(layer)[0] });
-      this.#details.show(layer);
-      this.#moveTo(layer);
+      details.show(layer);
+      moveTo(layer);
     }
 
     // Opens the layer that the address names.
-    openChosen() {
-      const layer = this.#filters.select().find((each) => namesOf(each)[0] === chosen("layer"));
-      if (!layer) return;
-      if (!this.#rows.shown.includes(layer)) this.#rows.unfold();
-      this.#openRow(layer);
+    function openChosen() {
+      const layer = filters.select().find((each) => namesOf(each)[0] === chosen("layer"));
+      if (layer) openRow(layer);
     }
 
-    #openNamed(name, side) {
-      const layer = this.#layers.find(({ names }) => names[side] === name);
-      if (layer) this.open(layer);
+    function openNamed(name, side) {
+      const layer = layers.find(({ names }) => names[side] === name);
+      if (layer) open(layer);
     }
 
-    #close() {
-      if (!this.#details.isOpen) return;
+    function close() {
+      if (!details.isOpen()) return;
       choose({ layer: null });
-      this.#details.hide();
-      this.#table.focus({ preventScroll: true });
+      details.hide();
+      table.focus({ preventScroll: true });
     }
+
+    rows.reserve(layers.length);
+    rows.mark(two ? "two-sides" : "one-side");
+    if (layers.some((layer) => namesOf(layer).length > 1)) rows.mark("two-lines");
+    onKeys(table, keys());
+    rows.body.addEventListener("click", ({ target }) => {
+      const index = target.closest("tr[data-index]")?.dataset.index;
+      if (index !== undefined) openRow(rows.shown[Number(index)]);
+    });
+    showColumns();
+    return { parts: [element], begin: openChosen, draw: () => rows.draw(), open, showTransition };
   }
 
   // The table of the chosen case; null if its layers are unknown.
   let kernels = null;
 
-  modelperf.section("kernels", {
-    draw(root, view) {
-      kernels = null;
-      if (!view.case?.layers.length) return modelperf.hide(root);
-      kernels = new KernelTable(view);
-      root.replaceChildren(kernels.element);
-      return kernels.openChosen();
-    },
-    // Nothing to redraw: no colours are set here.
-    redraw: () => {},
+  chartPart("kernels", (view) => {
+    kernels = view.case?.layers.length ? kernelTable(view) : null;
+    return kernels;
   });
 
   return {
-    KernelDetails,
+    kernelDetails,
     open: (layer) => kernels?.open(layer),
     showTransition: (before, after) => kernels?.showTransition(before, after),
   };

@@ -2,8 +2,9 @@
 modelperf.layers = (() => {
   "use strict";
 
-  const { choose, chosen, el, tickBox } = modelperf;
+  const { choose, chosen, el, searchBox, tickBox } = modelperf;
   const { isKnown, known, wholeText } = modelperf.figures;
+  const { nameText } = modelperf.tables;
 
   const IN_ANOTHER = "in another kernel";
   // What a search looks into.
@@ -24,6 +25,12 @@ modelperf.layers = (() => {
     const found = new Map(kinds.map((kind) => [kind.id, kind]));
     const items = [...found.values()].map((kind) => el("li", {}, kindMark(kind), kind.title));
     return el("ul", { class: "legend", "aria-label": "kinds of operators" }, ...items);
+  }
+
+  // The name of a layer type, or of what ran beside the layers.
+  function typeCell({ type, kind, is_layer: isLayer }, scope) {
+    const small = isLayer ? null : el("small", { text: "beside the layers" });
+    return el("th", { scope, class: "text" }, kind && kindMark(kind), nameText(type), small);
   }
 
   // Each name once, A's first.
@@ -156,10 +163,8 @@ modelperf.layers = (() => {
     }
 
     #search() {
-      const box = el("input", {
-        type: "search", placeholder: "name, type, weight, ID …", "aria-label": "any field contains",
-        on: { input: () => this.#change({ text: box.value.trim().toLowerCase() }) },
-      });
+      const box = searchBox("any field contains", "name, type, weight, ID …",
+        (text) => this.#change({ text }));
       box.value = this.filter.text;
       return box;
     }
@@ -275,6 +280,7 @@ modelperf.layers = (() => {
   });
 
   return {
-    IN_ANOTHER, alikeLength, kindMark, kindColor, legend, namesOf, searchedText, LayerFilters, ColumnPicker,
+    IN_ANOTHER, alikeLength, kindMark, kindColor, legend, typeCell, namesOf, searchedText,
+    LayerFilters, ColumnPicker,
   };
 })();

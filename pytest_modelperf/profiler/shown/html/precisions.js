@@ -3,7 +3,7 @@
   "use strict";
 
   const { el } = modelperf;
-  const { hasTwo, sideIndexes, sideLabel } = modelperf.charts;
+  const { chartPart, hasTwo, sideIndexes, sideLabel, totalsOf } = modelperf.charts;
   const { changeText, decimalsFor, largest, msText, sum, wholeText } = modelperf.figures;
   const { SortableTable, note, numberCell, scrollBox, shareCell, sortableBox } = modelperf.tables;
 
@@ -14,7 +14,8 @@
       class: "distribution", kept: "precisions", sort: { id: null }, select: () => rows,
     });
     table.setColumns([
-      { id: "place", title: "precision", isText: true, read: ({ place }) => place, cell: ({ place }) => headCell(place, "row") },
+      { id: "place", title: "precision", isText: true, read: ({ place }) => place,
+        cell: ({ place }) => headCell(place, "row") },
       ...sideIndexes(view).flatMap((side) => {
         const prefix = hasTwo(view) ? `${sideLabel(view, side)} ` : "";
         return [
@@ -56,28 +57,23 @@
     return el("td", { class: before === after ? "kept" : "changed" }, button);
   }
 
-  modelperf.section("transitions", {
-    draw(root, view) {
-      const sums = view.case?.precisions;
-      if (!sums?.rows.length) return modelperf.hide(root);
-      const totals = sideIndexes(view).map((side) => sum(sums.rows.map(({ ms }) => ms[side])));
-      const decimals = decimalsFor(largest(totals));
-      const parts = [
-        el("h3", { text: "Layers by precision" }),
-        sortableBox("layers by precision", distributionTable(view, sums.rows, decimals)),
-      ];
-      if (hasTwo(view)) {
-        const labels = sideIndexes(view).map((side) => sideLabel(view, side));
-        const layers = sum(sums.transitions.map(({ count }) => count));
-        parts.push(
-          el("h3", { text: `From ${labels.join(" to ")}` }),
-          note(`How many of the ${wholeText(layers)} layers went from which precision of ` +
-            `${labels.join(" to which of ")}, and how much longer they take. Choose a cell to ` +
-            "see its layers in the table of kernels."),
-          scrollBox("transitions", transitionTable(labels, sums, decimals)));
-      }
-      return root.replaceChildren(...parts);
-    },
-    redraw: () => {},
+  chartPart("transitions", (view) => {
+    const sums = view.case?.precisions;
+    if (!sums?.rows.length) return null;
+    const decimals = decimalsFor(largest(totalsOf(view, sums.rows)));
+    const parts = [
+      el("h3", { text: "Layers by precision" }),
+      sortableBox("layers by precision", distributionTable(view, sums.rows, decimals)),
+    ];
+    if (!hasTwo(view)) return { parts };
+    const labels = sideIndexes(view).map((side) => sideLabel(view, side));
+    const layers = sum(sums.transitions.map(({ count }) => count));
+    return { parts: [
+      ...parts, el("h3", { text: `From ${labels.join(" to ")}` }),
+      note(`How many of the ${wholeText(layers)} layers went from which precision of ` +
+        `${labels.join(" to which of ")}, and how much longer they take. Choose a cell to ` +
+        "see its layers in the table of kernels."),
+      scrollBox("transitions", transitionTable(labels, sums, decimals)),
+    ] };
   });
 })();

@@ -2,8 +2,9 @@
 (() => {
   "use strict";
 
-  const { el, format, hide, toggle } = modelperf;
-  const { axisEnd, barMarker, chartBox, errorBars, figure, plot, short, title } = modelperf.charts;
+  const { el, format, toggle } = modelperf;
+  const { axisEnd, barMarker, chartBox, chartPart, errorBars, figure, plot, short, title } =
+    modelperf.charts;
   const { isKnown } = modelperf.figures;
   const { isSweep, sidesOfPair } = modelperf.points;
   const KINDS = [["throughput", "Throughput"], ["latency", "Latency"]];
@@ -11,27 +12,24 @@
   const MOST_LABELS = 24;
   let kind = "throughput";
 
-  function draw(root, view) {
+  chartPart("time", (view) => {
     const groups = { latency: groupsOf(view, "latency"), throughput: groupsOf(view, "throughput") };
     const bars = Object.values(groups).flat().flatMap((group) => group.bars);
-    if (!bars.some(({ value }) => isKnown(value))) {
-      return hide(root, view.case && "nothing was measured");
-    }
+    if (!bars.some(({ value }) => isKnown(value))) return view.case && "nothing was measured";
     const chart = chartBox("");
     const note = el("p", { class: "hint" });
-    const update = () => {
+    const draw = () => {
       chart.setAttribute("aria-label", describe(groups[kind]));
       drawBars(chart, groups[kind]);
       note.textContent = kind === "latency" ? unsupported(view, groups.latency)
         : isSweep(view.model) ? OF_BLOCKS : OF_MEDIAN;
     };
-    root.replaceChildren(
-      el("div", { class: "toolbar" }, toggle("What the bars show", KINDS, kind, (pressed) => {
-        kind = pressed;
-        update();
-      })), chart, note);
-    update();
-  }
+    const choice = toggle("What the bars show", KINDS, kind, (pressed) => {
+      kind = pressed;
+      draw();
+    });
+    return { parts: [el("div", { class: "toolbar" }, choice), chart, note], draw };
+  });
 
   const OF_MEDIAN =
     "Items a second are the batch size divided by the median latency, with its interval.";
@@ -110,6 +108,4 @@
     });
     return sentences.join(" ");
   }
-
-  modelperf.section("time", { draw });
 })();

@@ -5,12 +5,13 @@
   const { UNKNOWN, choose, chosen, el, format } = modelperf;
   const {
     barMarker, chartBox, chartPart, drawBars, hasTwo, sideIndexes, sideLabel, sideTag, tooltip,
+    totalsOf,
   } = modelperf.charts;
   const {
     decimalsFor, isKnown, isSure, known, largest, latest, msText, shareText, sum, timeText, wholeText,
   } = modelperf.figures;
-  const { kindMark } = modelperf.layers;
-  const { SortableTable, changeCell, nameText, note, numberCell, shareCell, sortableBox, sortedBy } =
+  const { typeCell } = modelperf.layers;
+  const { SortableTable, changeCell, note, numberCell, shareCell, sortableBox, sortedBy } =
     modelperf.tables;
 
   const TICK_NOTE = "in the distribution";
@@ -21,7 +22,7 @@
   // `cell` makes the cell of a side; if a column is of both, its cell spans their lines.
   const columnsOf = (decimals) => [
     { id: "type", title: "layer type", isText: true, isOfBoth: true, read: ({ type }) => type,
-      cell: nameCell },
+      cell: (type) => typeCell(type, "rowgroup") },
     { id: "ms", title: "ms", needsTimes: true, read: ({ ms }) => largest(ms),
       cell: ({ ms }, side) => numberCell(msText(ms[side], decimals)) },
     { id: "shares", title: "share", needsTimes: true, note: "of the time of its side",
@@ -44,128 +45,101 @@
       cell: ({ params }, side) => numberCell(format.count(params[side])) },
   ];
 
-  function nameCell({ type, kind, is_layer: isLayer }) {
-    const small = isLayer ? null : el("small", { text: "beside the layers" });
-    return el("th", { scope: "rowgroup", class: "text" }, kindMark(kind), nameText(type), small);
-  }
+  function typesPart(view) {
+    const { types } = view.case;
+    const sides = sideIndexes(view);
+    const hasTimes = types.some(({ ms }) => known(ms).length > 0);
+    const decimals = decimalsFor(largest(totalsOf(view, types)));
+    const without = new Set((chosen("untick") ?? "").split(","));
+    const boxes = new Map(types.map((type) => [type, tickOf(type)]));
+    const chart = chartBox();
+    const emptyChart = note("No type is ticked.");
 
-  class TypeSummary {
-    parts;
-    #view;
-    #types;
-    #hasTimes;
-    #decimals;
-    #ticked;
-    #boxes = new Map();
-    #chart = chartBox();
-    #emptyChart = note("No type is ticked.");
-
-    constructor(view) {
-      this.#view = view;
-      this.#types = view.case.types;
-      this.#hasTimes = this.#types.some(({ ms }) => known(ms).length > 0);
-      const totals = sideIndexes(view).map((side) => sum(this.#types.map(({ ms }) => ms[side])));
-      this.#decimals = decimalsFor(largest(totals));
-      const without = new Set((chosen("untick") ?? "").split(","));
-      this.#ticked = new Set(this.#types.filter(({ type }) => !without.has(type)));
-      const box = sortableBox("layer types", this.#table());
-      this.parts = this.#hasTimes ? [el("div", { class: "types-both" }, box, el("figure",
-        { class: "types-chart" }, this.#allOrNone(), this.#chart, this.#emptyChart))] : [box];
+    function tickOf({ type }) {
+      return el("input", { type: "checkbox", title: TICK_NOTE, checked: !without.has(type),
+        "aria-label": `${type} ${TICK_NOTE}`, on: { change: ticked } });
     }
 
-    #table() {
-      const two = hasTwo(this.#view);
+    function ticked() {
+      const names = types.filter((type) => !boxes.get(type).checked).map(({ type }) => type);
+      choose({ untick: names.join(",") || null });
+      draw();
+    }
+
+    const allOrNone = (text, isOn) => el("button", { type: "button", text, on: { click: () => {
+      for (const box of boxes.values()) box.checked = isOn;
+      ticked();
+    } } });
+
+    function tableOf() {
       const tick = { id: "tick", title: "", note: TICK_NOTE, isText: true, isOfBoth: true,
-        needsTimes: true, cell: (type) => el("td", { class: "tick-cell" }, this.#tick(type)) };
-      const side = { id: "side", title: "", isText: true, needsTwo: true,
-        cell: (_, at) => el("td", { class: "text" }, sideTag(this.#view, at)) };
-      const [name, ...others] = columnsOf(this.#decimals);
-      const columns = [tick, name, side, ...others].filter(({ needsTimes, needsTwo }) =>
-        (!needsTimes || this.#hasTimes) && (!needsTwo || two));
+        needsTimes: true, cell: (type) => el("td", { class: "tick-cell" }, boxes.get(type)) };
+      const tag = { id: "side", title: "", isText: true, needsTwo: true,
+        cell: (_, side) => el("td", { class: "text" }, sideTag(view, side)) };
+      const [name, ...others] = columnsOf(decimals);
+      const columns = [tick, name, tag, ...others].filter(({ needsTimes, needsTwo }) =>
+        (!needsTimes || hasTimes) && (!needsTwo || hasTwo(view)));
       // A type has a line for each side, which sorting keeps together.
-      const bodies = new Map(this.#types.map((type) => [type, this.#body(type, columns)]));
+      const bodies = new Map(types.map((type) => [type, bodyOf(type, columns)]));
       const table = new SortableTable({
         class: "types-table", kept: "types", still: isStill, stillText: "types that hardly changed",
-        sort: { id: this.#hasTimes ? "ms" : "macs", isDescending: true },
-        select: () => this.#types,
+        sort: { id: hasTimes ? "ms" : "macs", isDescending: true }, select: () => types,
       });
-      table.show = (types) => table.table.replaceChildren(table.table.tHead, ...types.map((type) =>
+      table.show = (rows) => table.table.replaceChildren(table.table.tHead, ...rows.map((type) =>
         bodies.get(type) ?? el("tbody", {}, table.lineFor(type))));
       table.setColumns(columns);
       return table;
     }
 
-    #body(type, columns) {
-      const lines = sideIndexes(this.#view).map((side) => el("tr", {},
+    function bodyOf(type, columns) {
+      const lines = sides.map((side) => el("tr", {},
         columns.filter(({ isOfBoth }) => !isOfBoth || side === 0).map(({ cell, isOfBoth }) => {
           const made = cell(type, side);
-          if (isOfBoth) made.rowSpan = this.#view.sides.length;
+          if (isOfBoth) made.rowSpan = sides.length;
           return made;
         })));
       const attributes = { class: type.is_layer ? "" : "beside", "data-type": type.type };
       return el("tbody", attributes, ...lines);
     }
 
-    #tick(type) {
-      const change = () => {
-        if (box.checked) this.#ticked.add(type);
-        else this.#ticked.delete(type);
-        this.#changed();
-      };
-      const box = el("input", { type: "checkbox", title: TICK_NOTE, checked: this.#ticked.has(type),
-        "aria-label": `${type.type} ${TICK_NOTE}`, on: { change } });
-      this.#boxes.set(type, box);
-      return box;
-    }
-
-    #allOrNone() {
-      const button = (text, isOn) => el("button", { type: "button", text, on: { click: () => {
-        this.#ticked = new Set(isOn ? this.#types : []);
-        for (const box of this.#boxes.values()) box.checked = isOn;
-        this.#changed();
-      } } });
-      return el("figcaption", {}, el("span", { text: "Time of the ticked types" }),
-        button("all", true), button("none", false));
-    }
-
-    #changed() {
-      const without = this.#types.filter((type) => !this.#ticked.has(type));
-      choose({ untick: without.map(({ type }) => type).join(",") || null });
-      this.draw();
-    }
-
-    draw = () => {
-      if (!this.#hasTimes) return;
-      const shown = this.#types.filter((type) => known(type.ms).length && this.#ticked.has(type));
-      this.#emptyChart.hidden = shown.length > 0;
-      this.#chart.hidden = shown.length === 0;
+    function draw() {
+      const shown = types.filter((type) => known(type.ms).length && boxes.get(type).checked);
+      emptyChart.hidden = shown.length > 0;
+      chart.hidden = shown.length === 0;
       if (!shown.length) return;
-      const types = sortedBy(shown, ({ ms }) => largest(ms), true);
-      const series = sideIndexes(this.#view).map((side) => this.#series(types, side));
+      const rows = sortedBy(shown, ({ ms }) => largest(ms), true);
+      const series = sides.map((side) => seriesOf(rows, side));
       // The figures are next to the bars.
       const widest = 1.5 * largest(series.flatMap(({ lengths }) => lengths));
-      drawBars(this.#chart, types.map(({ type }) => type), series, {
-        height: types.length * (hasTwo(this.#view) ? 34 : 24) + 90,
+      drawBars(chart, rows.map(({ type }) => type), series, {
+        height: rows.length * (hasTwo(view) ? 34 : 24) + 90,
         xaxis: { tickformat: ".0%", nticks: 4, range: [0, widest || 1] },
       });
-    };
+    }
 
-    #series(types, side) {
-      const label = sideLabel(this.#view, side);
-      const total = sum(types.map(({ ms }) => ms[side]));
-      const lengths = types.map(({ ms }) => (isKnown(ms[side]) && total ? ms[side] / total : null));
+    function seriesOf(rows, side) {
+      const label = sideLabel(view, side);
+      const total = sum(rows.map(({ ms }) => ms[side]));
+      const lengths = rows.map(({ ms }) => (isKnown(ms[side]) && total ? ms[side] / total : null));
       return {
-        name: label || "share", lengths, marker: barMarker(side, hasTwo(this.#view)),
+        name: label || "share", lengths, marker: barMarker(side, hasTwo(view)),
         texts: lengths.map((share) => (isKnown(share) ? shareText(share) : "")),
-        tooltips: types.map(({ type, ms }, index) => tooltip([
+        tooltips: rows.map(({ type, ms }, index) => tooltip([
           [type, label].filter(Boolean).join(", "),
-          `${shareText(lengths[index])} of the ticked, ${timeText(ms[side], this.#decimals)}`,
+          `${shareText(lengths[index])} of the ticked, ${timeText(ms[side], decimals)}`,
         ])),
       };
     }
+
+    const box = sortableBox("layer types", tableOf());
+    if (!hasTimes) return { parts: [box] };
+    const caption = el("figcaption", {}, el("span", { text: "Time of the ticked types" }),
+      allOrNone("all", true), allOrNone("none", false));
+    return { draw, parts: [el("div", { class: "types-both" }, box,
+      el("figure", { class: "types-chart" }, caption, chart, emptyChart))] };
   }
 
   // Written once for all parts; a sweep has no cases and no layers.
   chartPart("types", (view) => (view.case?.types.length
-    ? new TypeSummary(view) : view.case && "nothing is known of the layers of this case"));
+    ? typesPart(view) : view.case && "nothing is known of the layers of this case"));
 })();
