@@ -3,12 +3,14 @@
 (() => {
   "use strict";
 
-  const { UNKNOWN, choose, chosen, el, hide, picker, section, toggle } = modelperf;
+  const { UNKNOWN, choose, chosen, el, isPrinting, onKeys, picker, svg, toggle } = modelperf;
+  const { chartPart } = modelperf.charts;
   const { wholeText } = modelperf.figures;
   const { SortableTable, nameText, note, numberCell, sortableBox, sortedBy, stackedCell } =
     modelperf.tables;
   const { interval, percent } = modelperf.format;
-  const { Curve, Points, commitAddress, minuteText, shortCommit, toneOf } = modelperf.historyCurve;
+  const { Curve, commitAddress, minuteText, readPoints, shortCommit, toneOf } =
+    modelperf.historyCurve;
 
   const FILTERS = [["model", "Model"], ["machine", "Machine"], ["engine", "Engine"]];
   const AXES = [["date", "by date"], ["run", "run by run"]];
@@ -18,18 +20,22 @@
   const PRINTED_CARDS = 60;
   // So few curves need no index above them.
   const FEW = 6;
+  // The looks of what curves have, with a path 22 wide and 12 high.
   const LEGEND = [
-    ["line", "cost relative to the first run"],
-    ["band", "its interval at 99 %"],
-    ["baseline", "a new baseline"],
-    ["step", "a step, with its size"],
-    ["bad", "regressed, over budget"],
-    ["good", "improved"],
-    ["unsure", "inconclusive"],
+    ["line", "M0 6H22", "cost relative to the first run"],
+    ["band", "M0 1H22V11H0Z", "its interval at 99 %"],
+    ["baseline", "M11 0V12", "a new baseline"],
+    ["mark tone-bad", "M11 2l-5 8h10Z", "a step, with its size"],
+    ["dots tone-bad", "M11 6h0", "regressed, over budget"],
+    ["dots tone-good", "M11 6h0", "improved"],
+    ["dots tone-unsure", "M11 6h0", "inconclusive"],
   ];
+  const BUDGET = ["budget", "M0 6H22", "the drift since the first run that is allowed"];
 
-  const legend = ({ allowed_drift: allowed = null }) => LEGEND.concat(
-    allowed === null ? [] : [["budget", "the drift since the first run that is allowed"]]);
+  const legend = ({ allowed_drift: allowed = null }) => el("ul", { class: "legend" },
+    [...LEGEND, ...(allowed === null ? [] : [BUDGET])].map(([look, d, meaning]) => el("li", {},
+      svg("svg", { class: "history-drawing key", width: 22, height: 12, "aria-hidden": "true" },
+        svg("path", { class: `history-${look}`, d })), meaning)));
 
   const jumpButton = (child, click) =>
     el("button", { type: "button", class: "link history-jump", on: { click } }, child);
@@ -73,7 +79,6 @@
     #points = null;
     #curve = null;
     #index = 0;
-    #axis = "date";
 
     constructor(entry, shared) {
       this.#entry = entry;
@@ -83,7 +88,12 @@
       this.chart.setAttribute("aria-label", `runs of ${entry.model} ${caseText(entry)}`);
       this.chart.addEventListener("pointermove", (event) => this.#follow(event));
       this.chart.addEventListener("pointerdown", (event) => this.#follow(event));
-      this.chart.addEventListener("keydown", (event) => this.#press(event));
+      const move = (places) => () =>
+        this.#curve && this.#look(this.#curve.neighbour(this.#index, places));
+      onKeys(this.chart, {
+        ArrowLeft: move(-1), ArrowDown: move(-1), ArrowRight: move(1), ArrowUp: move(1),
+        PageDown: move(-PAGE), PageUp: move(PAGE), Home: move(-entry.count), End: move(entry.count),
+      });
       this.element = el("article", { class: "history-card" },
         el("h3", {}, nameText(entry.model)),
         el("p", { class: "hint" }, nameText(caseText(entry)), " · ", ...this.#summary()),
@@ -94,9 +104,8 @@
     show(axis) {
       const width = this.chart.clientWidth;
       if (!width) return;
-      this.#axis = axis;
       if (!this.#curve) {
-        this.#points = new Points(this.#entry, this.#shared);
+        this.#points = readPoints(this.#entry, this.#shared);
         this.#curve = new Curve(this.#entry, this.#points, this.#shared);
         this.chart.append(this.#curve.element);
       }
@@ -125,39 +134,26 @@
       this.#look(this.#curve.nearest(left));
     }
 
-    #press(event) {
-      if (!this.#curve || event.ctrlKey || event.altKey || event.metaKey) return;
-      const last = this.#entry.count;
-      const moves = {
-        ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1,
-        PageDown: -PAGE, PageUp: PAGE, Home: -last, End: last,
-      };
-      if (!(event.key in moves)) return;
-      event.preventDefault();
-      this.#look(this.#curve.neighbour(this.#index, moves[event.key]));
-    }
-
     #look(index) {
       this.#index = index;
       this.#curve.mark(index);
-      const facts = this.#facts(index);
+      const point = this.#points[index];
+      const facts = this.#facts(point);
       this.chart.setAttribute("aria-valuenow", index + 1);
       this.chart.setAttribute("aria-valuetext", facts.map((fact) => fact.textContent).join(", "));
       this.#details.replaceChildren(
         el("p", {}, ...facts.flatMap((fact, at) => (at ? [" · ", fact] : [fact]))),
-        ...this.#reasons(index),
+        ...this.#reasons(point, index),
       );
     }
 
     // The reasons, or for a run with the same ones as before a link to the run that has them.
-    #reasons(index) {
-      const { first, texts } = this.#points.reasons(index);
-      if (!texts.length) return [];
+    #reasons({ first, reasons }, index) {
+      if (!reasons.length) return [];
       if (first === index) {
-        const items = texts.map((text) => el("li", {}, nameText(text)));
-        return [el("ul", { class: "notes" }, ...items)];
+        return [el("ul", { class: "notes" }, reasons.map((text) => el("li", {}, nameText(text))))];
       }
-      const text = `the same reasons as ${minuteText(this.#points.dates[first])}`;
+      const text = `the same reasons as ${minuteText(this.#points[first].date)}`;
       const go = () => {
         this.#look(first);
         this.chart.focus({ preventScroll: true });
@@ -165,26 +161,16 @@
       return [el("p", {}, jumpButton(text, go))];
     }
 
-    #facts(index) {
-      const points = this.#points;
-      const bounds = points.widths[index] ? ` (${interval(points.bounds(index), percent)})` : "";
-      const facts = [el("span", { text: minuteText(points.dates[index]) })];
-      const commit = points.commit(index);
-      if (commit) facts.push(this.#commit(commit));
-      facts.push(
-        el("b", { class: points.tone(index), text: points.verdict(index) }),
-        el("span", { text: `${percent(points.change(index))}${bounds}` }),
-      );
-      const step = points.steps.get(index);
-      if (step) {
-        const { text, range } = step;
-        facts.push(el("span", { text: `step ${text}${range && ` (${range})`}` }));
-      }
-      const baseline = points.baseline(index);
-      if (baseline) facts.push(el("span", { title: baseline, text: `baseline ${shortCommit(baseline)}` }));
-      const run = points.run(index);
-      if (run) facts.push(link(run, "the run"));
-      return facts;
+    #facts({ date, commit, tone, verdict, change, bounds, hasInterval, step, baseline, run }) {
+      const fact = (text, title = null) => el("span", { text, title });
+      const range = hasInterval ? ` (${interval(bounds, percent)})` : "";
+      return [
+        fact(minuteText(date)), commit && this.#commit(commit),
+        el("b", { class: tone, text: verdict }), fact(`${percent(change)}${range}`),
+        step && fact(`step ${step.text}${step.range && ` (${step.range})`}`),
+        baseline && fact(`baseline ${shortCommit(baseline)}`, baseline),
+        run && link(run, "the run"),
+      ].filter(Boolean);
     }
 
     #commit(commit) {
@@ -205,6 +191,7 @@
   // -- all of them
 
   class Curves {
+    parts;
     #shared;
     #cards;
     #table = new SortableTable({ class: "history-cases sticky-head", kept: "sort", sort: { id: null },
@@ -230,12 +217,15 @@
       };
       this.#cards = new Map(shared.cases.map((entry) => [entry, new Card(entry, shared)]));
       for (const card of this.#cards.values()) this.#byElement.set(card.element, card);
+      this.#table.setColumns(columns(shared, (entry) => this.#jump(entry)));
+      this.#widths.observe(this.#grid);
+      this.parts = this.#build();
     }
 
-    draw(root) {
+    #build() {
       const table = sortableBox("Cases", this.#table);
       const isIndex = this.#cards.size > FEW;
-      root.replaceChildren(
+      return [
         el("div", { class: "toolbar sticky-toolbar" }, ...this.#filters(),
           toggle("Cases", AMOUNTS, amount(), (id) => this.#choose({ cases: id })),
           toggle("Runs", AXES, axis(), (id) => {
@@ -244,36 +234,25 @@
           })),
         this.#count,
         ...(isIndex ? [table] : []),
-        el("ul", { class: "legend" }, ...legend(this.#shared).map(([kind, meaning]) =>
-          el("li", {}, el("span", { class: `key history-key key-${kind}`, "aria-hidden": "true" }),
-            meaning))),
+        legend(this.#shared),
         note("Point at a curve to read its runs; the arrow keys, Home and End move from run to run."),
         this.#printNote, this.#none, this.#grid,
         ...(isIndex ? [] : [table]),
-      );
-      this.#table.setColumns(columns(this.#shared, (entry) => this.#jump(entry)));
-      this.#widths.observe(this.#grid);
-    }
-
-    stop() {
-      this.#watcher.disconnect();
-      this.#widths.disconnect();
+      ];
     }
 
     // For other colours nothing needs to be drawn; paper has another width and shows all curves.
-    repaint() {
-      const cards = this.#shown.map((entry) => this.#cards.get(entry));
-      cards.forEach((card, place) => {
-        card.element.hidden = isOnPaper() && place >= PRINTED_CARDS;
-        if (isOnPaper() && place < PRINTED_CARDS) card.show(axis());
+    draw = () => {
+      this.#shown.forEach((card, place) => {
+        card.element.hidden = isPrinting() && place >= PRINTED_CARDS;
+        if (isPrinting() && place < PRINTED_CARDS) card.show(axis());
         else if (!this.#inView.has(card)) card.hide();
       });
-      const isCut = isOnPaper() && cards.length > PRINTED_CARDS;
+      const isCut = isPrinting() && this.#shown.length > PRINTED_CARDS;
       this.#printNote.textContent = isCut
-        ? `The first ${PRINTED_CARDS} of ${wholeText(cards.length)} curves.`
-        : "";
-      if (!isOnPaper()) this.#redraw();
-    }
+        ? `The first ${PRINTED_CARDS} of ${wholeText(this.#shown.length)} curves.` : "";
+      if (!isPrinting()) this.#redraw();
+    };
 
     #filters() {
       return FILTERS.flatMap(([key, label]) => {
@@ -301,16 +280,16 @@
       return cases.filter((entry) => fits(entry) && (amount() === "all" || entry.steps.length));
     }
 
-    #showCards(shown) {
-      this.#shown = shown;
+    #showCards(entries) {
+      this.#shown = entries.map((entry) => this.#cards.get(entry));
       this.#count.textContent =
-        `${wholeText(shown.length)} of ${wholeText(this.#shared.cases.length)} cases`;
-      this.#none.hidden = shown.length > 0;
+        `${wholeText(entries.length)} of ${wholeText(this.#shared.cases.length)} cases`;
+      this.#none.hidden = entries.length > 0;
       for (const card of this.#inView) card.hide();
       this.#inView.clear();
       this.#watcher.disconnect();
-      this.#grid.replaceChildren(...shown.map((entry) => this.#cards.get(entry).element));
-      for (const element of this.#grid.children) this.#watcher.observe(element);
+      this.#grid.replaceChildren(...this.#shown.map(({ element }) => element));
+      for (const { element } of this.#shown) this.#watcher.observe(element);
     }
 
     #jump(entry) {
@@ -327,7 +306,7 @@
           card.show(axis());
         } else {
           this.#inView.delete(card);
-          if (!isOnPaper()) card.hide();
+          if (!isPrinting()) card.hide();
         }
       }
     }
@@ -346,22 +325,8 @@
   const choiceOf = (key, options) =>
     (options.find(([id]) => id === chosen(key)) ?? options[0])[0];
   const axis = () => choiceOf("axis", AXES);
-  const isOnPaper = () => document.documentElement.classList.contains("printing");
   const amount = () => choiceOf("cases", AMOUNTS);
 
-  let shown = null;
-
-  section("history", {
-    draw(root, view) {
-      shown?.stop();
-      shown = null;
-      if (!view.data.history.cases.length) {
-        hide(root);
-        return;
-      }
-      shown = new Curves(view.data.history);
-      shown.draw(root);
-    },
-    redraw: () => shown?.repaint(),
-  });
+  chartPart("history", ({ data: { history } }) =>
+    (history.cases.length ? new Curves(history) : null));
 })();

@@ -26,85 +26,40 @@ modelperf.historyCurve = (() => {
     return differences.map((difference) => (total += difference));
   }
 
-  class Points {
-    #shared;
-    #reasons;
-    // The points whose reasons are others than those before them.
-    #changed;
-
-    constructor(entry, shared) {
-      const unit = shared.log_unit;
-      this.#shared = shared;
-      this.#reasons = entry.reasons;
-      this.#changed = Object.keys(entry.reasons).map(Number);
-      this.count = entry.count;
-      this.dates = sums(numbers(entry.dates));
-      this.levels = numbers(entry.levels).map((level) => level * unit);
-      this.widths = numbers(entry.widths).map((width) => width * unit);
-      this.commits = sums(numbers(entry.commits));
-      this.baselines = sums(numbers(entry.baselines));
-      this.runs = entry.runs ? sums(numbers(entry.runs)) : [];
-      this.verdicts = numbers(entry.verdicts);
-      this.steps = new Map(entry.steps.map((step) => [step.after, step]));
-    }
-
-    change(index) {
-      return Math.expm1(this.levels[index]);
-    }
-
-    bounds(index) {
-      const [level, width] = [this.levels[index], this.widths[index]];
-      return [Math.expm1(level - width), Math.expm1(level + width)];
-    }
-
-    verdict(index) {
-      return this.#shared.verdicts[this.verdicts[index]];
-    }
-
-    tone(index) {
-      return toneOf(this.verdict(index));
-    }
-
-    commit(index) {
-      return this.#shared.commits[this.commits[index]] ?? null;
-    }
-
-    baseline(index) {
-      return this.#shared.baselines[this.baselines[index]] ?? null;
-    }
-
-    // The address of the page of the run; null if it is not known.
-    run(index) {
-      return this.#shared.runs[this.runs[index]] ?? null;
-    }
-
-    // The reasons of a point, and the first of the points in a row that have them.
-    reasons(index) {
-      const first = this.#changed.findLast((changed) => changed <= index) ?? index;
-      const texts = (this.#reasons[first] ?? []).map((number) => this.#shared.reasons[number]);
-      return { first, texts };
-    }
-
-    // The indices of the points that were held against another baseline than the one before.
-    get newBaselines() {
-      const indices = [...this.baselines.keys()].slice(1);
-      return indices.filter((index) => this.baselines[index] !== this.baselines[index - 1]);
-    }
+  // The points of a case, each with what is known of its run.
+  function readPoints(entry, shared) {
+    const [levels, widths] = [entry.levels, entry.widths].map((packed) =>
+      numbers(packed).map((value) => value * shared.log_unit));
+    const [dates, commits, baselines] = [entry.dates, entry.commits, entry.baselines]
+      .map((packed) => sums(numbers(packed)));
+    const runs = entry.runs ? sums(numbers(entry.runs)) : [];
+    const verdicts = numbers(entry.verdicts);
+    const steps = new Map(entry.steps.map((step) => [step.after, step]));
+    // The first of the points in a row that have the same reasons.
+    let first = 0;
+    return dates.map((date, at) => {
+      if (entry.reasons[at]) first = at;
+      const verdict = shared.verdicts[verdicts[at]];
+      return {
+        date, verdict, tone: toneOf(verdict), change: Math.expm1(levels[at]),
+        bounds: [levels[at] - widths[at], levels[at] + widths[at]].map(Math.expm1),
+        hasInterval: widths[at] > 0, step: steps.get(at),
+        commit: shared.commits[commits[at]], baseline: shared.baselines[baselines[at]],
+        isRebased: at > 0 && baselines[at] !== baselines[at - 1],
+        run: shared.runs[runs[at]], first,
+        reasons: (entry.reasons[first] ?? []).map((number) => shared.reasons[number]),
+      };
+    });
   }
 
-  const dayText = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 10);
+  // A moment to the minute: its day is the first ten characters.
+  const minuteText = (seconds) =>
+    new Date(1000 * seconds).toISOString().slice(0, "2026-01-01 08:30".length).replace("T", " ");
 
-  const secondText = (seconds) =>
-    new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ");
+  const shortCommit = (commit) => commit.slice(0, SHORT_COMMIT);
 
-  const minuteText = (seconds) => secondText(seconds).slice(0, -":00".length);
-
-  const shortCommit = (commit) => commit?.slice(0, SHORT_COMMIT) ?? null;
-
-  function commitAddress(commit, template) {
-    if (!template || !commit || !COMMIT.test(commit)) return null;
-    return template.replaceAll("{commit}", commit);
-  }
+  const commitAddress = (commit, template) =>
+    (template && COMMIT.test(commit) ? template.replaceAll("{commit}", commit) : null);
 
   // -- the curve
 
@@ -115,14 +70,10 @@ modelperf.historyCurve = (() => {
   // The widest intervals are cut, so that a few of them do not flatten the curve.
   const WHOLE_INTERVALS = 0.95;
   const LEAST_LEVELS = 2.5;
-  // A label with its second is 95 wide, and the outer ones stand wholly inside.
-  const DATE_LABEL = 130;
-  const DAY = 24 * 3600;
+  // A label is 70 wide, and the outer ones are wholly inside.
+  const DATE_LABEL = 110;
   // In less time the labels need the hour; without the year they take as much room.
-  const FEW_DAYS = 4;
-  // In more time a label needs the year.
-  const MANY_DAYS = 300;
-  const withoutYear = (text) => text.slice("2026-".length);
+  const FEW_DAYS = 4 * 24 * 3600;
   const STEP_LABEL = 64;
   // More dots than these cannot be distinguished.
   const MOST_DOTS = 150;
@@ -130,7 +81,7 @@ modelperf.historyCurve = (() => {
   const round = (value) => Math.round(10 * value) / 10;
 
   class Curve {
-    element = svg("svg", { "aria-hidden": "true", height: HEIGHT });
+    element = svg("svg", { class: "history-drawing", "aria-hidden": "true", height: HEIGHT });
     #points;
     #entry;
     #allowed;
@@ -161,7 +112,9 @@ modelperf.historyCurve = (() => {
         this.#band(),
         this.#baselines(),
         ...this.#steps(),
-        svg("path", { class: "history-line", d: this.#path(this.#order) }),
+        svg("path", {
+          class: "history-line", d: this.#path(this.#order, ({ change }) => change),
+        }),
         ...this.#dots(),
         this.#cursor,
       );
@@ -185,7 +138,7 @@ modelperf.historyCurve = (() => {
 
     mark(index) {
       const x = round(this.#x[index]);
-      const y = round(this.#y(this.#points.change(index)));
+      const y = round(this.#y(this.#points[index].change));
       this.#cursor.replaceChildren(
         svg("path", { d: `M${x} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}` }),
         svg("circle", { cx: x, cy: y, r: 4 }),
@@ -194,8 +147,8 @@ modelperf.historyCurve = (() => {
 
     // Places the runs evenly, or by date. Runs of one moment then keep their order.
     #place(axis) {
-      const { dates, count } = this.#points;
-      const indices = [...Array(count).keys()];
+      const dates = this.#points.map(({ date }) => date);
+      const indices = [...dates.keys()];
       const isByDate = axis === "date" && dates.some((date) => date !== dates[0]);
       this.#order = isByDate ? indices.sort((one, other) => dates[one] - dates[other]) : indices;
       const keys = isByDate ? dates : indices;
@@ -207,11 +160,10 @@ modelperf.historyCurve = (() => {
 
     #scale() {
       const points = this.#points;
-      const changes = this.#order.map((index) => points.change(index));
-      const bounds = this.#order.map((index) => points.bounds(index));
-      const last = Math.ceil(WHOLE_INTERVALS * (points.count - 1));
-      const least = -Float64Array.from(bounds, ([low]) => -low).sort()[last];
-      const most = Float64Array.from(bounds, ([, high]) => high).sort()[last];
+      const changes = points.map(({ change }) => change);
+      const last = Math.ceil(WHOLE_INTERVALS * (points.length - 1));
+      const least = -Float64Array.from(points, ({ bounds }) => -bounds[0]).sort()[last];
+      const most = Float64Array.from(points, ({ bounds }) => bounds[1]).sort()[last];
       const [low, high] = [Math.min(...changes), Math.max(...changes)];
       const missing = Math.max(0, LEAST_RANGE - (high - low)) / 2;
       this.low = Math.min(low - missing, least);
@@ -224,17 +176,14 @@ modelperf.historyCurve = (() => {
       };
     }
 
-    #path(order, read = (index) => this.#points.change(index)) {
-      return order.map((index, place) => {
-        const letter = place ? "L" : "M";
-        return `${letter}${round(this.#x[index])} ${round(this.#y(read(index)))}`;
-      }).join("");
+    #path(order, read) {
+      return `M${order.map((index) =>
+        `${round(this.#x[index])} ${round(this.#y(read(this.#points[index])))}`).join("L")}`;
     }
 
     #band() {
-      const back = [...this.#order].reverse();
-      const upper = this.#path(this.#order, (index) => this.#points.bounds(index)[1]);
-      const lower = this.#path(back, (index) => this.#points.bounds(index)[0]);
+      const upper = this.#path(this.#order, ({ bounds }) => bounds[1]);
+      const lower = this.#path(this.#order.toReversed(), ({ bounds }) => bounds[0]);
       return svg("path", { class: "history-band", d: `${upper}L${lower.slice(1)}Z` });
     }
 
@@ -273,40 +222,29 @@ modelperf.historyCurve = (() => {
       const count = Math.max(2, Math.min(6, Math.floor(room / DATE_LABEL)));
       const places = [...Array(count).keys()].map((at) => MARGIN.left + (room * at) / (count - 1));
       const anchors = ["start", ...Array(count - 2).fill("middle"), "end"];
-      const shown = this.#points.count > 1 ? places : places.slice(0, 1);
-      const texts = this.#dateTexts(shown.map((left) => this.#dateAt(left)));
-      return shown.flatMap((left, at) => texts.indexOf(texts[at]) < at ? [] : svg("text",
+      const [first, last] = [0, -1].map((at) => this.#points[this.#order.at(at)].date);
+      const form = last - first > FEW_DAYS ? [0, 10] : [5];
+      const texts = places.map((left) => minuteText(this.#dateAt(left)).slice(...form));
+      return places.flatMap((left, at) => texts.indexOf(texts[at]) < at ? [] : svg("text",
         { class: "history-date", x: round(left), y: HEIGHT - 6, "text-anchor": anchors[at] },
         texts[at]));
     }
 
-    // The date as a day, or to the minute or second: the shortest form that separates most runs.
-    #dateTexts(moments) {
-      const { dates } = this.#points;
-      const days = (dates[this.#order.at(-1)] - dates[this.#order[0]]) / DAY;
-      const short = [minuteText, secondText].map((format) => (at) => withoutYear(format(at)));
-      const ways = [
-        ...(days > FEW_DAYS ? [dayText] : []),
-        ...(days < MANY_DAYS ? short : []),
-      ].map((write) => moments.map(write));
-      const differing = (texts) => new Set(texts).size;
-      return ways.reduce((best, texts) => differing(texts) > differing(best) ? texts : best);
-    }
-
     // Between two runs, the date is in between, too.
     #dateAt(left) {
-      const { dates } = this.#points;
       const near = this.nearest(left);
       const other = this.neighbour(near, this.#x[near] < left ? 1 : -1);
       const gap = this.#x[other] - this.#x[near];
       const share = gap ? (left - this.#x[near]) / gap : 0;
-      return dates[near] + share * (dates[other] - dates[near]);
+      const [date, next] = [near, other].map((index) => this.#points[index].date);
+      return date + share * (next - date);
     }
 
     // A line halfway to the first run that was held against the new baseline.
     #baselines() {
-      const d = this.#points.newBaselines.map((index) => this.#upright(index - 1, index)).join("");
-      return svg("path", { class: "history-baseline", d });
+      const d = this.#points.map(({ isRebased }, index) =>
+        (isRebased ? this.#upright(index - 1, index) : ""));
+      return svg("path", { class: "history-baseline", d: d.join("") });
     }
 
     #upright(before, after) {
@@ -338,9 +276,9 @@ modelperf.historyCurve = (() => {
     #dots() {
       const byTone = new Map();
       for (const index of this.#order) {
-        const tone = this.#points.tone(index);
-        if (!tone && this.#points.count > MOST_DOTS) continue;
-        const dot = `M${round(this.#x[index])} ${round(this.#y(this.#points.change(index)))}h0`;
+        const { tone, change } = this.#points[index];
+        if (!tone && this.#points.length > MOST_DOTS) continue;
+        const dot = `M${round(this.#x[index])} ${round(this.#y(change))}h0`;
         byTone.set(tone, (byTone.get(tone) ?? "") + dot);
       }
       return [...byTone].map(([tone, d]) =>
@@ -356,5 +294,5 @@ modelperf.historyCurve = (() => {
     return `${change < 0 ? "−" : "+"}${text} %`;
   }
 
-  return { Curve, Points, minuteText, shortCommit, commitAddress, toneOf };
+  return { Curve, readPoints, minuteText, shortCommit, commitAddress, toneOf };
 })();
