@@ -64,7 +64,7 @@ _DRAWINGS = Drawings(
         Drawing("whatif", "Layer types and layers"),
     ),
     styles=(*CASE_DRAWINGS.styles, _FOLDER / "whatif.css"),
-    scripts=(*CASE_DRAWINGS.scripts, _FOLDER / "whatif_levels.js", _FOLDER / "whatif.js"),
+    scripts=(*CASE_DRAWINGS.scripts, _FOLDER / "whatif.js"),
     of_case=("whatif",),
 )
 WHATIF_COLUMNS = (

@@ -419,7 +419,7 @@ def test_of_many_layers_only_those_in_view_are_in_the_document(open_whatif: Open
         # The last layer is the first, as it is sorted by place.
         depth = 2_001 - int(row.get_attribute("aria-rowindex") or 0)
         assert row.get_attribute("data-depth") == str(depth)
-        assert row.locator(".name").first.inner_text() == layers[depth].id
+        assert row.locator("td").nth(1).inner_text() == layers[depth].id
 
 
 def test_paper_has_the_first_hundred_layers_and_says_of_what(open_whatif: OpenWhatIf) -> None:
