@@ -5,9 +5,9 @@
   const { UNKNOWN, choose, chooseCase, colors, drawSections, el, format, picker, tickBox } =
     modelperf;
   const { groupBy } = modelperf.figures;
-  const { axisEnd, chartBox, errorBars, figure, look, plot, short, title, tooltip } =
+  const { axisEnd, chartBox, chartPart, errorBars, figure, look, plot, short, title, tooltip } =
     modelperf.charts;
-  const { SortableTable, nameText, numberCell } = modelperf.tables;
+  const { SortableTable, nameText, numberCell, sortableBox } = modelperf.tables;
   const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, shownPoints, threshold, without } =
     modelperf.points;
   let isLogarithmic = false;
@@ -16,15 +16,13 @@
   // Updates all but the threshold box, in which the user may be typing.
   let update = () => {};
 
-  function draw(root, view) {
+  chartPart("chart", (view) => {
     const { model } = view;
     const points = model.points.flat();
     update = () => {};
     // A single point needs no chart.
-    if (points.length < 2) return modelperf.hide(root);
-    if (!points.some(isMeasured)) {
-      return modelperf.say(root, "No configuration could be measured.");
-    }
+    if (points.length < 2) return null;
+    if (!points.some(isMeasured)) return "no configuration could be measured";
     if (drawn !== view.model) nextOfOne = "b";
     drawn = view.model;
     const chart = chartBox(
@@ -37,14 +35,13 @@
       pair: el("div"),
     };
     update = () => updateParts(parts, model);
-    root.replaceChildren(
-      el("div", { class: "toolbar" },
-        thresholdBox(model), scaleBox()),
+    return { draw: update, parts: [
+      el("div", { class: "toolbar" }, thresholdBox(model), scaleBox()),
       chart, el("p", { class: "hint", text: hint(model) }), parts.spots,
       isSweep(model) ? configurations(model) : "",
-      el("h3", { text: "A and B" }), parts.choice, parts.pair, allPoints(model));
-    update();
-  }
+      el("h3", { text: "A and B" }), parts.choice, parts.pair, allPoints(model),
+    ] };
+  });
 
   function pointsChanged() {
     update();
@@ -248,7 +245,7 @@
       uirevision: `${model.name} ${isLogarithmic}`,
       xaxis: { title: "p50 latency (ms)", ...x },
       yaxis: { title: "items a second", ...y },
-      shapes: isShown ? beyond(limit, highest) : [],
+      shapes: isShown ? [beyond(limit, highest)] : [],
       annotations: isShown ? [...flags, limitText(limit, highest)] : flags,
     };
   }
@@ -260,20 +257,10 @@
   }
 
   // The region beyond the threshold.
-  function beyond(limit, highest) {
-    const { muted } = colors();
-    const across = { yref: "paper", y0: 0, y1: 1, layer: "below" };
-    return [
-      {
-        type: "rect", ...across, x0: limit, x1: 100 * Math.max(limit, highest), fillcolor: muted,
-        opacity: 0.13, line: { width: 0 },
-      },
-      {
-        type: "line", ...across, x0: limit, x1: limit,
-        line: { color: muted, width: 1.2, dash: "dash" },
-      },
-    ];
-  }
+  const beyond = (limit, highest) => ({
+    type: "rect", x0: limit, x1: 100 * Math.max(limit, highest), yref: "paper", y0: 0, y1: 1,
+    layer: "below", fillcolor: colors().muted, opacity: 0.16, line: { width: 0 },
+  });
 
   function limitText(limit, highest) {
     // Near the right edge it would be cut.
@@ -298,9 +285,7 @@
     return sentences.join(" ");
   }
 
-  function names(points) {
-    return points.map(({ id }) => id).join(", ");
-  }
+  const names = (points) => points.map(({ id }) => id).join(", ");
 
   function pairTable(model, { a, b }) {
     if (!a || !b) {
@@ -312,11 +297,12 @@
       latency: [b.ms / a.ms, null, null],
       p95: a.p95_ms && b.p95_ms ? [b.p95_ms / a.p95_ms, null, null] : null,
       throughput: [b.per_second / a.per_second, null, null] };
+    const row = (name, read, ratio, better) => pairRow(name, [read(a), read(b)], ratio, better);
     const rows = [
-      pairRow("p50 latency (ms)", [a.ms, a.interval_ms], [b.ms, b.interval_ms], change.latency, -1),
-      pairRow("p95 latency (ms)", [a.p95_ms, null], [b.p95_ms, null], change.p95, -1),
-      pairRow("items a second", [a.per_second, a.per_second_interval],
-        [b.per_second, b.per_second_interval], change.throughput, 1),
+      row("p50 latency (ms)", (point) => [point.ms, point.interval_ms], change.latency, -1),
+      row("p95 latency (ms)", (point) => [point.p95_ms, null], change.p95, -1),
+      row("items a second", (point) => [point.per_second, point.per_second_interval],
+        change.throughput, 1),
     ];
     const heads = [
       el("td"), pointHead("A", a, model.sides[0]), pointHead("B", b, model.sides.at(-1)),
@@ -341,21 +327,19 @@
   }
 
   // A figure of A and B, and their ratio; each has its interval in the next column.
-  function pairRow(name, ofA, ofB, change, better) {
+  function pairRow(name, figures, change, better) {
     const [value, low, high] = change ?? [null, null, null];
     const bounds = low === null || high === null ? null : [low, high];
     const shares = bounds && bounds.map((bound) => bound - 1);
     const tone = toneOf(bounds, better);
+    const cells = ([shown, interval], textOf, kind = "") => [
+      el("td", { class: `number ${kind}`, text: textOf(shown) }),
+      el("td", { class: "number bounds", text: interval ? format.interval(interval, textOf) : "" }),
+    ];
     return el("tr", {}, el("th", { scope: "row", text: name }),
-      [ofA, ofB].flatMap(([figure, interval]) => [
-        cell(format.number(figure)), cell(interval && format.interval(interval), "bounds")]),
-      cell(format.number(value), tone), cell(bounds && format.interval(bounds), "bounds"),
-      cell(format.percent(value === null ? null : value - 1), tone),
-      cell(shares && format.interval(shares, format.percent), "bounds"));
-  }
-
-  function cell(text, kind = "") {
-    return el("td", { class: `number ${kind}`, text: text ?? "" });
+      figures.flatMap((each) => cells(each, format.number)),
+      cells([value, bounds], format.number, tone),
+      cells([value && value - 1, shares], format.percent, tone));
   }
 
   // Good or bad only if the interval is clear; `better` is 1 if more is better.
@@ -389,13 +373,11 @@
         kept: `points-${side}`, sort: { id: null }, select: () => points,
       });
       made.setColumns(columns);
-      return [el("h4", {}, `${title(model.sides[side])} `, made.csvButton("configurations")),
-        el("div", { class: "scroll", tabindex: "0" }, made.table)];
+      const label = `configurations ${model.sides[side].label}`.trim();
+      return [el("h4", { text: title(model.sides[side]) }), sortableBox(label, made)];
     });
     return el("details", {}, el("summary", { text: "All points as a table" }), tables.flat());
   }
 
   const numberText = (value) => (value === UNKNOWN ? value : format.number(value));
-
-  modelperf.section("chart", { draw, redraw: () => update() });
 })();

@@ -2,29 +2,19 @@
 (() => {
   "use strict";
 
-  const { el, format, hide, tickBox } = modelperf;
-  const { chartBox, look, plot, short, title } = modelperf.charts;
+  const { el, format } = modelperf;
+  const { chartBox, chartPart, look, plot, short, title } = modelperf.charts;
   const { isSweep, sidesOfPair } = modelperf.points;
   const LEGEND = "A box is from the first to the third quartile, with the median; its whiskers " +
-    "are the 5th and the 95th percentile.";
-  let hasExtremes = true;
+    "are the 5th and the 95th percentile. A click on a name above hides it.";
 
-  function draw(root, view) {
+  chartPart("rounds", (view) => {
     const sides = roundsOf(view);
-    if (!sides.some(({ rounds }) => rounds.length)) {
-      return hide(root, view.case && "there are no samples");
-    }
+    if (!sides.some(({ rounds }) => rounds.length)) return view.case && "there are no samples";
     const chart = chartBox(describe(sides));
-    const box = tickBox("Fastest and slowest of each round", hasExtremes, (isOn) => {
-      hasExtremes = isOn;
-      update();
-    });
-    const update = () => drawRounds(chart, sides);
-    root.replaceChildren(
-      el("div", { class: "toolbar" }, box), chart,
-      el("p", { class: "hint", text: `${LEGEND} ${describe(sides)}` }));
-    update();
-  }
+    const hint = el("p", { class: "hint", text: `${LEGEND} ${describe(sides)}` });
+    return { parts: [chart, hint], draw: () => drawRounds(chart, sides) };
+  });
 
   // The rounds of the chosen case, or of the points A and B of a sweep.
   function roundsOf(view) {
@@ -43,8 +33,7 @@
   }
 
   function drawRounds(chart, sides) {
-    const extremes = hasExtremes ? sides.map(extremeTrace) : [];
-    plot(chart, [...sides.map(boxTrace), ...extremes], {
+    plot(chart, [...sides.map(boxTrace), ...sides.map(extremeTrace)], {
       boxmode: "group", scattermode: "group", boxgap: 0.35, boxgroupgap: 0.25, scattergap: 0.35,
       hovermode: "closest", showlegend: true,
       xaxis: { title: "round", type: "category", fixedrange: true, showgrid: false },
@@ -54,12 +43,8 @@
 
   // The axis runs from the fastest to the slowest time, not from 0, to show their spread.
   function rangeOf(sides) {
-    const [low, high] = hasExtremes ? [0, -1] : [1, -2];
-    const rounds = sides.flatMap((side) => side.rounds);
-    const [from, to] = [
-      Math.min(...rounds.map((round) => round.at(low))),
-      Math.max(...rounds.map((round) => round.at(high))),
-    ];
+    const times = sides.flatMap(({ rounds }) => rounds.flat());
+    const [from, to] = [Math.min(...times), Math.max(...times)];
     const pad = 0.06 * (to - from) || 0.05 * to;
     return [Math.max(0, from - pad), to + pad];
   }
@@ -80,15 +65,11 @@
       type: "scatter", mode: "markers", name: `${short(name)}, fastest and slowest`,
       x: [...numbers(rounds), ...numbers(rounds)],
       y: [...rounds.map((round) => round[0]), ...rounds.map((round) => round.at(-1))],
-      offsetgroup: String(index), showlegend: false,
+      offsetgroup: String(index),
       marker: { color, symbol: `${symbol}-open`, size: 5 }, opacity: 1,
       hovertemplate: "round %{x}: %{y:.4g} ms<extra></extra>",
     };
   }
 
-  function numbers(rounds) {
-    return rounds.map((_, index) => String(index + 1));
-  }
-
-  modelperf.section("rounds", { draw });
+  const numbers = (rounds) => rounds.map((_, index) => String(index + 1));
 })();
