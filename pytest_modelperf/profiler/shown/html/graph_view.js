@@ -16,6 +16,9 @@ modelperf.graphView = (() => {
   // A mouse that moves less than this has clicked.
   const CLICK = 5;
 
+  // Whether moving to a far place is animated.
+  const FLIES = matchMedia("(prefers-reduced-motion: no-preference)");
+
   const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
   // Names begin alike and differ at their ends.
@@ -72,7 +75,7 @@ modelperf.graphView = (() => {
       const { width } = this.room;
       this.#setScale(Math.max(LEGIBLE, Math.min(1, (width * LEGIBLE) / this.#places.width)));
       this.element.scrollTo(0, 0);
-      if (item) this.centre(item);
+      if (item) this.centre(item, "instant");
       this.#render();
     }
 
@@ -84,10 +87,10 @@ modelperf.graphView = (() => {
       this.#render();
     }
 
-    centre(item) {
+    centre(item, behavior = FLIES.matches ? "smooth" : "instant") {
       const { clientWidth, clientHeight } = this.element;
       this.#moveTo(item, (clientWidth - BOX.width * this.#scale) / 2,
-        (clientHeight - BOX.height * this.#scale) / 2);
+        (clientHeight - BOX.height * this.#scale) / 2, behavior);
     }
 
     // Moves only as far as is needed to see an item.
@@ -152,9 +155,9 @@ modelperf.graphView = (() => {
     }
 
     // Scrolls so that a place of the picture is at this place of the window.
-    #moveTo(place, left, top) {
+    #moveTo(place, left, top, behavior = "instant") {
       const [x, y] = this.#onScreen(place);
-      this.element.scrollBy({ left: x - left, top: y - top });
+      this.element.scrollBy({ left: x - left, top: y - top, behavior });
     }
 
     // The details next to it take room, but the item that they describe stays in sight.
