@@ -218,11 +218,8 @@ b8-c2  Conv                   1   0.5102  90.0 %  ██████████
 
 
 def test_several_cases_in_brief_at_160_columns() -> None:
-    assert in_brief(measured_cases(), 160) == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
-engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
-
+    text = in_brief(measured_cases(), 160)
+    assert text[text.index("performance") : text.index("b1-c2  Conv")] == snapshot("""\
 performance
 case   batch  cores     ms per batch  items/s  load ms  first ms  peak memory   p95 ms
 ──────────────────────────────────────────────────────────────────────────────────────
@@ -246,23 +243,6 @@ b1-c1  Conv                   1   0.1111  90.0 %  ██████████
        GlobalAveragePool      1   0.0025   2.0 %  █
        runtime overhead           0.0025   2.0 %  █
        Gemm                   1   0.0024   2.0 %  █
-b1-c2  Conv                   1  0.06379  90.0 %  ████████████████████████████████████████
-       layout                    0.00283   4.0 %  ██
-       GlobalAveragePool      1  0.00142   2.0 %  █
-       runtime overhead          0.00142   2.0 %  █
-       Gemm                   1  0.00138   1.9 %  █
-b8-c1  Conv                   1   0.8884  90.0 %  ████████████████████████████████████████
-       layout                     0.0395   4.0 %  ██
-       GlobalAveragePool      1   0.0197   2.0 %  █
-       runtime overhead           0.0197   2.0 %  █
-       Gemm                   1   0.0192   1.9 %  █
-b8-c2  Conv                   1   0.5102  90.0 %  ████████████████████████████████████████
-       layout                     0.0227   4.0 %  ██
-       GlobalAveragePool      1   0.0113   2.0 %  █
-       runtime overhead           0.0113   2.0 %  █
-       Gemm                   1   0.0111   1.9 %  █
-
--v shows the percentiles, counts and layers of each case
 """)
 
 
@@ -291,35 +271,8 @@ def test_a_figure_that_takes_more_samples_has_its_legend_in_the_table_of_cases()
 
 
 def test_a_measured_case_at_160_columns_in_graph_order() -> None:
-    assert render_profile(measured_classifier(), IN_ORDER, TextStyle(160)) == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
-engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
-
-performance
-case   batch  cores   ms per batch  items/s  load ms  first ms  peak memory
-───────────────────────────────────────────────────────────────────────────
-b1-c1      1      1  6.708 ± 0.6 %    149.1    21.30     9.400    113.0 MiB
-ms per batch: the median ± its 99 % interval
-load, first: a session's creation and first inference, medians over rounds
-
-latency in ms
-case    samples            p50            p90            p95            p97    p99   p99.9    min    max   mean
-───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-b1-c1  240 in 6  6.708 ± 0.6 %  6.790 ± 0.6 %  6.962 ± 0.6 %  7.262 ± 0.6 %  (662)  (6636)  6.614  8.144  6.759
-± is the larger side of the 99 % interval
-samples in rounds, each with a fresh session
-(n): it takes n samples to tell; a larger max-seconds makes time for more
-
-batch size               1
-MACs               442.5 k
-elementwise ops    49.23 k  an exp counts 32, an add 1
-FLOPs              934.3 k  2 x MACs + elementwise
-backward MACs      442.7 k  of the gradients, for one training step
-params                 618  2.414 KiB
-activations      128.2 KiB  peak 128.0 KiB
-layers                   5  100.0 % counted
-
+    text = render_profile(measured_classifier(), IN_ORDER, TextStyle(160))
+    assert text[text.index("by layer type") :] == snapshot("""\
 by layer type
 layer type         count     ms   share                                               MACs  GMAC/s  params
 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -351,26 +304,7 @@ total                                6.708         100.0 %  442.5 k   0.066     
 
 def test_the_performance_of_several_cases_at_80_columns() -> None:
     text = render_profile(measured_cases(), BY_TIME, TextStyle(80))
-    assert text[: text.index("\nb1-c1\n")] == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; container in a virtual machine
-engine onnxruntime 1.31.1: CPUExecutionProvider,
-  graph_optimization_level=extended
-
-performance
-case   batch  cores     ms per batch  items/s  load ms  first ms  peak memory
-─────────────────────────────────────────────────────────────────────────────
-b1-c1      1      1   0.1234 ± 0.6 %  8.104 k    21.30     9.400    113.0 MiB
-b1-c2      1      2  0.07087 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB
-b8-c1      8      1   0.9871 ± 0.6 %  8.105 k    21.30     9.400    113.0 MiB
-b8-c2      8      2   0.5669 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB
-ms per batch: the median ± its 99 % interval
-load, first: a session's creation and first inference, medians over rounds
-
-b1-c8: skipped: the machine has 2 processors
-b64-c2: failed: the worker was ended by SIGKILL in round 3
-
+    assert text[text.index("latency") : text.index("\nb1-c1\n")] == snapshot("""\
 latency in ms
 case              b1-c1            b1-c2           b8-c1           b8-c2
 ────────────────────────────────────────────────────────────────────────
