@@ -213,11 +213,7 @@ def test_each_layer_is_in_one_kernel_only() -> None:
     model = _Model(
         "g (float[4] x) => (y, z) { r = Relu (x)  i = Identity (r)  y = Sin (i)  z = Cos (i) }"
     )
-    steps = (
-        _step("r", "Relu", "x", "r"),
-        _step("y", "Sin", "r", "y"),
-        _step("z", "Cos", "r", "z"),
-    )
+    steps = (_step("r", "Relu", "x", "r"), _step("y", "Sin", "r", "y"), _step("z", "Cos", "r", "z"))
     run = _run(*(_kernel(step.name, step.op_type) for step in steps))
     assert model.shown(run, *steps) == {"r": [], "y": ["i"], "z": []}
 
@@ -420,10 +416,7 @@ def test_overhead_that_others_held_up_in_most_runs_takes_what_it_takes_without_t
 def test_only_what_others_disturbed_waits() -> None:
     model = _Model("g (float[4] x) => (y) { y = Sin (x) }")
     run = _run(_kernel("y", "Sin", *[50.0] * 10))
-    assert [row.kind for row in model.rows(run, latency_us=60)] == [
-        RowKind.LAYER,
-        RowKind.OVERHEAD,
-    ]
+    assert [row.kind for row in model.rows(run, latency_us=60)] == [RowKind.LAYER, RowKind.OVERHEAD]
     scaled = model.rows(run, latency_us=40, waits=True)
     assert [(row.kind, round(row.ns)) for row in scaled] == [
         (RowKind.LAYER, 40_000),

@@ -138,8 +138,7 @@ def test_each_block_of_a_grouped_convolution_loses_as_much(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "weight",
-    ["k = Reshape (w1, same)", "k = DequantizeLinear <axis = 0> (q1, scales)"],
+    "weight", ["k = Reshape (w1, same)", "k = DequantizeLinear <axis = 0> (q1, scales)"]
 )
 def test_each_block_with_a_computed_weight_loses_as_much(tmp_path: Path, weight: str) -> None:
     """Of 16 rows in 4 blocks, 3 would be left without regard to the blocks."""

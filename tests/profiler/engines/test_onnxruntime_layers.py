@@ -274,8 +274,7 @@ def test_operators_that_the_runtime_takes_apart_keep_their_time(tmp_path: Path) 
 
 def test_a_model_with_external_data_is_profiled_from_a_copy(tmp_path: Path) -> None:
     model = parse(
-        "g (float[2, 64] x) => (y) { m = MatMul (x, w)  y = Sin (m) }",
-        {"w": random_floats(64, 64)},
+        "g (float[2, 64] x) => (y) { m = MatMul (x, w)  y = Sin (m) }", {"w": random_floats(64, 64)}
     )
     (tmp_path / "in/sub").mkdir(parents=True)
     path = tmp_path / "in/model.onnx"

@@ -341,9 +341,7 @@ def test_images_keep_activations_in_a_normal_range(name: str, tmp_path: Path) ->
 
 
 @given_by(
-    rows=st.integers(1, 400),
-    dtype=st.sampled_from(["int64", "int32"]),
-    seed=st.integers(0, 2**31),
+    rows=st.integers(1, 400), dtype=st.sampled_from(["int64", "int32"]), seed=st.integers(0, 2**31)
 )
 def test_indices_cover_their_table_and_stay_in_it(rows: int, dtype: str, seed: int) -> None:
     model = bound(
@@ -598,8 +596,7 @@ def test_integers_without_a_known_use(dtype: str, low: int, high: int) -> None:
 
 
 @given_by(
-    dtype=st.sampled_from(["float16", "float32", "float64", *ML_TYPES]),
-    seed=st.integers(0, 2**31),
+    dtype=st.sampled_from(["float16", "float32", "float64", *ML_TYPES]), seed=st.integers(0, 2**31)
 )
 def test_floats_are_normal_numbers(dtype: str, seed: int) -> None:
     name = TEXT_TYPES.get(dtype, dtype)
@@ -614,10 +611,7 @@ def test_floats_are_normal_numbers(dtype: str, seed: int) -> None:
     assert numbers.std() > 0.5
 
 
-@given_by(
-    dtype=st.sampled_from(sorted(ML_TYPES)),
-    number=st.floats(-6, 6, allow_nan=False),
-)
+@given_by(dtype=st.sampled_from(sorted(ML_TYPES)), number=st.floats(-6, 6, allow_nan=False))
 def test_bits_are_those_of_the_nearest_normal_number(dtype: str, number: float) -> None:
     kind = ML_TYPES[dtype]
     number = abs(number) + 0.01 if dtype == "float8e8m0" else number

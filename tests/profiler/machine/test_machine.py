@@ -585,9 +585,7 @@ def test_only_a_microarchitecture_that_says_more_than_its_family_is_one(
     assert machine.ask_host().microarchitecture == expected
 
 
-def test_without_archspec_the_microarchitecture_is_unknown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_archspec_the_microarchitecture_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "archspec", None)
     assert machine.ask_host().microarchitecture is None
 

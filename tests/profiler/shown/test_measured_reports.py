@@ -584,10 +584,7 @@ def test_csv_names_layers_by_their_ids() -> None:
         measured_classifier(), ("id", "fused", "runs-in", "kernel", "provider")
     )
     rows = [row[1:] for row in csv.reader(StringIO(text))]
-    assert rows[1:3] == [
-        ["c", "r", "", "c_nchwc", "CPUExecutionProvider"],
-        ["r", "", "c", "", ""],
-    ]
+    assert rows[1:3] == [["c", "r", "", "c_nchwc", "CPUExecutionProvider"], ["r", "", "c", "", ""]]
 
 
 # -- how sure it is

@@ -19,11 +19,7 @@ import numpy as np
 import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
-from pytest_modelperf.profiler.engines.source import (
-    EngineModule,
-    compile_source,
-    find_source,
-)
+from pytest_modelperf.profiler.engines.source import EngineModule, compile_source, find_source
 from pytest_modelperf.profiler.worker import gateway
 from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
