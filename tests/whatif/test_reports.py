@@ -213,8 +213,7 @@ total                   100.0 %     100.3 %        86.5 %      71.1 %       107.
 def test_layers_as_speedups_have_none_outside_of_the_engine() -> None:
     whatif = make_whatif()
     (case,) = whatif.cases
-    first = case.baseline.layers[0].static
-    assert first is not None
+    first = known(case.baseline.layers[0].static)
     levels = tuple(replace(x, outside=(first.id,)) if x.ms else x for x in case.levels)
     shown = layers_in(View.SPEEDUP, replace(whatif, cases=(replace(case, levels=levels),)))
     assert shown == snapshot("""\

@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
 from pytest_modelperf.profiler.worker.starter import take_module
+from tests.support.known import known
 from tests.support.processes import children, ends, on_linux
 from tests.support.ssh import HOST, put_in_place_of_ssh
 
@@ -133,8 +134,7 @@ def test_a_worker_that_gives_word_is_waited_for_but_not_in_silence(limit_s: floa
 @on_linux
 def test_a_worker_keeps_to_as_many_processors_as_it_has_cores() -> None:
     with ProcessWorker(WorkerRequest(cores=1)) as worker:
-        assert worker.processors is not None
-        assert len(worker.processors) == 1
+        assert len(known(worker.processors)) == 1
 
 
 @on_linux
@@ -323,8 +323,7 @@ def test_an_engine_that_is_not_installed_says_what_to_type(tmp_path: Path) -> No
 
 def test_source_is_found_whatever_loads_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the package is installed, pytest itself loads its modules, to rewrite them."""
-    spec = importlib.util.find_spec(FAULTY.module)
-    assert spec is not None
+    spec = known(importlib.util.find_spec(FAULTY.module))
     assert spec.origin is not None
     spec.loader = None
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
@@ -346,8 +345,7 @@ def test_only_a_worker_of_this_python_is_sent_what_it_compiled(
     finally:
         worker.end()
     source = find_source(FAULTY.module)
-    code = compile_source(source.text, source.file)
-    assert code is not None
+    code = known(compile_source(source.text, source.file))
     assert channel.sent[0]["code"] == (code if is_compiled else None)
 
 
@@ -528,8 +526,7 @@ def test_a_worker_of_another_machine_answers_until_it_is_lost(
     options = {"at": "6", "do": "exit"}
     with ProcessWorker(WorkerRequest(spec=spec)) as worker:
         assert not worker.is_local
-        assert worker.machine is not None
-        assert worker.machine.logical_cores is not None
+        assert known(worker.machine).logical_cores is not None
         worker.use_engine(FAULTY, options)
         worker.ask("inputs", "as the inputs were sent", inputs={})
         open_model(worker, options)
@@ -660,9 +657,6 @@ def test_a_start_that_is_interrupted_leaves_no_pipe_open(monkeypatch: pytest.Mon
     worker = ProcessWorker(WorkerRequest())
     with pytest.raises(KeyboardInterrupt), worker:
         pass
-    process = worker._process
-    assert process is not None
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdin.closed
-    assert process.stdout.closed
+    process = known(worker._process)
+    assert known(process.stdin).closed
+    assert known(process.stdout).closed
