@@ -74,13 +74,9 @@ def test_each_phase_is_a_case_of_every_other_size() -> None:
 def test_a_prompt_has_one_prefill_however_many_generations_follow_it() -> None:
     generations = tuple(Generation(prompt, count) for prompt in (4, 8) for count in (2, 3))
     assert ids(profile_model(make_decoder(), ProfileRequest(generations=generations))) == [
-        "b1-c1-prompt4-generate2-step",
-        "b1-c1-prompt4-prefill",
-        "b1-c1-prompt4-generate3-step",
-        "b1-c1-prompt8-generate2-step",
-        "b1-c1-prompt8-prefill",
-        "b1-c1-prompt8-generate3-step",
-    ]
+        "b1-c1-prompt4-generate2-step", "b1-c1-prompt4-prefill", "b1-c1-prompt4-generate3-step",
+        "b1-c1-prompt8-generate2-step", "b1-c1-prompt8-prefill", "b1-c1-prompt8-generate3-step",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

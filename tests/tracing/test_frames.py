@@ -30,22 +30,13 @@ from tests.support.profiles import measured_cases, measured_classifier, measured
 from tests.support.small_models import ones, parse
 
 DERIVED: Sequence[Callable[[Frames], pd.DataFrame]] = (
-    Frames.frame,
-    Frames.inferences,
-    Frames.executions,
-    Frames.operators,
-    Frames.operator_calls,
-    Frames.layers,
-    Frames.summary,
-)
+    Frames.frame, Frames.inferences, Frames.executions, Frames.operators, Frames.operator_calls,
+    Frames.layers, Frames.summary,
+)  # fmt: skip
 PRINTED: Sequence[Callable[[Frames], None]] = (
-    Frames.print_inferences,
-    Frames.print_executions,
-    Frames.print_operators,
-    Frames.print_operator_calls,
-    Frames.print_layers,
-    Frames.print_summary,
-)
+    Frames.print_inferences, Frames.print_executions, Frames.print_operators,
+    Frames.print_operator_calls, Frames.print_layers, Frames.print_summary,
+)  # fmt: skip
 PERCENTILES = {50.0: "median", 90.0: "p90", 95.0: "p95", 97.0: "p97", 99.0: "p99", 99.9: "p99.9"}
 FEW = settings(max_examples=30)
 EVIL = "a\x1b[31m\n\u202eb"

@@ -416,22 +416,10 @@ def test_a_shape_rule_may_take_sizes_from_numpy() -> None:
 @pytest.mark.parametrize(
     ("op", "arguments", "message"),
     [
-        (
-            "my.ops::Blend",
-            {},
-            "the operator 'my.ops::Blend' needs count, shapes or both.",
-        ),
+        ("my.ops::Blend", {}, "the operator 'my.ops::Blend' needs count, shapes or both."),
         ("", {"count": len}, "the operator '' must be named as domain::Op."),
-        (
-            "my.ops::",
-            {"count": len},
-            "the operator 'my.ops::' must be named as domain::Op.",
-        ),
-        (
-            "::Blend",
-            {"shapes": len},
-            "the operator '::Blend' must be named as domain::Op.",
-        ),
+        ("my.ops::", {"count": len}, "the operator 'my.ops::' must be named as domain::Op."),
+        ("::Blend", {"shapes": len}, "the operator '::Blend' must be named as domain::Op."),
         (
             "my.ops::Blend",
             {"count": 42},
@@ -443,7 +431,7 @@ def test_a_shape_rule_may_take_sizes_from_numpy() -> None:
             "shapes of the operator 'my.ops::Blend' must be a function.",
         ),
     ],
-)
+)  # fmt: skip
 def test_an_unusable_registration_is_refused(
     op: str, arguments: dict[str, object], message: str
 ) -> None:

@@ -284,16 +284,8 @@ def test_a_step_that_the_runtime_named_itself_belongs_to_the_node_it_was_made_of
     assert originals(kernels, "MVN") == [["norm"]]
     mapped = {name for kernel in kernels for name in kernel["originals"] or ()}
     assert mapped == {
-        "norm",
-        "q",
-        "q_offset",
-        "k",
-        "k_turned",
-        "scores",
-        "probabilities",
-        "context",
-        "sum",
-    }
+        "norm", "q", "q_offset", "k", "k_turned", "scores", "probabilities", "context", "sum",
+    }  # fmt: skip
 
 
 def test_what_is_computed_once_at_the_start_belongs_to_no_kernel(tmp_path: Path) -> None:

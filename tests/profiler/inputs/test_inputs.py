@@ -44,15 +44,11 @@ Array = npt.NDArray[Any]
 ML_TYPES: Mapping[str, Any] = {
     name_of(np.dtype(kind)): np.dtype(kind)
     for kind in (
-        ml_dtypes.bfloat16,
-        ml_dtypes.float8_e4m3fn,
-        ml_dtypes.float8_e4m3fnuz,
-        ml_dtypes.float8_e5m2,
-        ml_dtypes.float8_e5m2fnuz,
-        ml_dtypes.float8_e8m0fnu,
+        ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz,
+        ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e8m0fnu,
         ml_dtypes.float4_e2m1fn,
     )
-}
+}  # fmt: skip
 # What ONNX's text form calls otherwise than we do.
 TEXT_TYPES = {"float32": "float", "float64": "double"}
 

@@ -335,13 +335,9 @@ def test_what_the_platform_does_not_tell_is_null() -> None:
 def test_each_case_says_what_became_of_it() -> None:
     cases = {case["id"]: case for case in loaded(measured_cases())["cases"]}
     assert {name: case["outcome"] for name, case in cases.items()} == {
-        "b1-c1": "measured",
-        "b1-c2": "measured",
-        "b8-c1": "measured",
-        "b8-c2": "measured",
-        "b1-c8": "skipped",
-        "b64-c2": "failed",
-    }
+        "b1-c1": "measured", "b1-c2": "measured", "b8-c1": "measured", "b8-c2": "measured",
+        "b1-c8": "skipped", "b64-c2": "failed",
+    }  # fmt: skip
     assert cases["b1-c1"]["reason"] is None
     assert cases["b1-c8"]["reason"] == "the machine has 2 processors"
     skipped = cases["b1-c8"]

@@ -387,12 +387,8 @@ def test_cores_make_no_table_of_their_own() -> None:
 def test_sums_that_leave_something_out_say_at_least(profile: Profile) -> None:
     rows = {row[0]: row[1] for row in summary_table(profile.cases[0]).rows}
     assert {name for name, text in rows.items() if text.startswith("at least ")} == {
-        "MACs",
-        "elementwise ops",
-        "FLOPs",
-        "backward MACs",
-        "activations",
-    }
+        "MACs", "elementwise ops", "FLOPs", "backward MACs", "activations",
+    }  # fmt: skip
 
 
 def test_activations_of_unknown_size_are_a_lower_bound() -> None:
