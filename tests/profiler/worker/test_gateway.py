@@ -148,16 +148,23 @@ def test_the_noise_of_a_block_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("options", "said"),
     [
-        ("SIGSEGV", "was killed by SIGSEGV (segmentation fault) in round 3."),
-        ("SIGKILL", "was killed by SIGKILL (killed) in round 3. This mostly means that memory"),
-        ("SIGTERM", "was killed by SIGTERM (terminated) in round 3."),
+        (
+            {"do": "signal", "signal": "SIGSEGV"},
+            "was killed by SIGSEGV (segmentation fault) in round 3.",
+        ),
+        (
+            {"do": "signal", "signal": "SIGKILL"},
+            "was killed by SIGKILL (killed) in round 3. This mostly means that memory",
+        ),
+        ({"do": "signal", "signal": "SIGTERM"}, "was killed by SIGTERM (terminated) in round 3."),
+        ({"do": "exit"}, "ended with status 7 in round 3"),
     ],
 )
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
-def test_a_signal_is_told_by_its_name_with_the_last_step(name: str, said: str) -> None:
-    with pytest.raises(MeasureError) as error, working(at="2", do="signal", signal=name) as worker:
+def test_how_a_worker_ended_is_told_with_the_last_step(options: dict[str, str], said: str) -> None:
+    with pytest.raises(MeasureError) as error, working(at="2", **options) as worker:
         run_block(worker)
     assert said in str(error.value)
 
@@ -171,13 +178,6 @@ def test_why_a_worker_ended_is_told_whoever_asks_it_later() -> None:
             worker.ask("memory", "as its memory was asked for")
     said = f"the worker had already ended as its memory was asked for: {first.value}"
     assert str(later.value) == said
-
-
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
-def test_an_exit_inside_of_the_engine_is_told_with_its_status() -> None:
-    with pytest.raises(MeasureError) as error, working(at="2", do="exit") as worker:
-        run_block(worker)
-    assert "ended with status 7 in round 3" in str(error.value)
 
 
 def test_the_last_words_of_a_worker_are_shown_and_cannot_steer_a_terminal(
