@@ -197,12 +197,6 @@ def test_the_readme_adds_up_kernels_that_differ_in_their_names_alone() -> None:
     assert " at 3 places: +" in line
 
 
-def test_the_readme_names_no_model() -> None:
-    text = write_readme(make_reduction(), MACHINE)
-    assert "old.onnx" not in text
-    assert "new.onnx" not in text
-
-
 @pytest.mark.parametrize("found", [make_reduction(), nothing_slower()])
 def test_the_document_is_one_of_its_type(found: Reduction) -> None:
     text = dump_reduction(found, "reduced")

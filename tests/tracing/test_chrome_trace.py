@@ -217,12 +217,6 @@ def test_it_says_that_rounds_have_no_time_stamps() -> None:
     assert "was not kept" in other_data(dump_trace(measured_classifier()))["rounds"]
 
 
-@given(st.lists(st.integers(0, 10**13), min_size=1, max_size=50))
-def test_no_nanosecond_is_lost(times_ns: list[int]) -> None:
-    measurement = make_measurement(rounds=(make_round(times_ns),))
-    check_rounds(rounds_of(dump_trace(with_measurement(measurement))), measurement.rounds)
-
-
 # -- rounds that stand where they ran
 
 
@@ -531,7 +525,7 @@ def test_nothing_is_thinned_up_to_the_limit() -> None:
 # -- odd profiles
 
 
-TIMES_NS = st.integers(0, 10**12)
+TIMES_NS = st.integers(0, 10**13)
 TEXTS = st.text(max_size=8)
 
 

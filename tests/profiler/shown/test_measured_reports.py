@@ -391,12 +391,6 @@ def test_no_number_is_cut(width: int) -> None:
             assert "…" in word or re.fullmatch("─+|█+", word) or word in whole
 
 
-def test_the_default_columns_fit_a_terminal_without_a_word_about_what_is_left_out() -> None:
-    text = render_profile(measured_classifier(), BY_TIME, TextStyle(80))
-    assert "left out" not in text
-    assert re.search("^name +type +ms +± +share +GMAC/s +fused", text, re.MULTILINE)
-
-
 def test_columns_that_were_asked_for_are_not_left_out_in_silence() -> None:
     view = LayerView(("name", "type", "ms", "kernel", "fused", "macs", "params", "output"))
     assert "left out" in render_profile(measured_classifier(), view, TextStyle(60))
@@ -509,13 +503,6 @@ def test_layers_by_time_begin_with_the_longest_and_end_with_those_of_other_kerne
     known = [ns for ns in times if ns is not None]
     assert known == sorted(known, reverse=True)
     assert len(known) == len(times) - 1
-
-
-def test_a_layer_names_what_shares_its_kernel_and_that_says_where_it_runs() -> None:
-    rows = rows_of(render_profile(measured_classifier(), BY_TIME, PLAIN), "by layer, sorted")
-    cells = {row[0]: row for row in rows}
-    assert "+ Relu" in cells["stem_convolution"]
-    assert "in stem_convolution" in cells["stem_relu"]
 
 
 def test_of_many_fused_operators_the_first_are_named_and_the_rest_counted() -> None:

@@ -341,16 +341,6 @@ def test_params_of_layers_that_share_a_weight_are_explained() -> None:
     assert note not in columns.split("by layer,")[1]
 
 
-def test_params_that_add_up_are_not_explained(profile: Profile) -> None:
-    assert "params: the layers" not in render_profile(profile, LayerView(), PLAIN)
-
-
-def test_the_default_columns_fit_the_usual_terminal(profile: Profile) -> None:
-    text = render_profile(profile, LayerView(), TextStyle(80))
-    assert "left out" not in text
-    assert re.search("^name +type +MACs +FLOPs +FLOPs % +params +memory$", text, re.MULTILINE)
-
-
 @pytest.mark.parametrize("width", [60, 72, 80, 100])
 def test_a_number_or_shape_is_never_cut_to_another(profile: Profile, width: int) -> None:
     whole = set(render_profile(profile, LayerView(), PLAIN).split())
