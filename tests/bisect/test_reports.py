@@ -28,7 +28,6 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.model import Code
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
@@ -250,11 +249,6 @@ def test_a_range_of_two_versions_has_no_other_regressions_to_look_for() -> None:
     pair, longer = bisected([2.0, 2.2]), bisected([2.0, 2.2, 2.2])
     assert "--all" not in shown(pair)
     assert "--all" in shown(longer)
-
-
-def test_markdown_has_the_same_table() -> None:
-    report = bisect_report(bisected([2.0, 2.0, 2.2]), COMMAND_WORDING)
-    assert "| step | version |" in " ".join(render_report(report, MarkdownStyle()).split())
 
 
 def test_csv_has_plain_numbers_for_each_step() -> None:

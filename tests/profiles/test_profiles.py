@@ -684,8 +684,6 @@ def test_what_the_types_and_the_layers_take_more_is_the_whole_difference(
         assert math.fsum(time.ns for time in times) == pytest.approx(new - old, abs=1.0)
         # No run took turns with another: no row may claim to explain anything.
         assert all((time.share, time.low_ns, time.high_ns) == (None,) * 3 for time in times)
-    sizes = [abs(change.time.ns) for change in pair.layers if change.time is not None]
-    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_what_was_not_the_same_is_told() -> None:

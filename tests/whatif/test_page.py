@@ -107,26 +107,15 @@ def test_a_time_of_a_layer_that_the_model_does_not_have_is_not_lost() -> None:
     assert beside["ms"] == [None, None, None, None, 0.25, None]
 
 
-def test_the_levels_are_a_table_that_says_in_words_what_was_shown() -> None:
-    text = text_of(make_whatif(CASE))
-    for row in (
-        "Baseline 6.700 149.3 6.000 M 12.00 k 46.88 KiB 0.0 %",
-        "Pruned 0.5 6.722 148.8 x1.00 0.98 … 1.02 neither 6.000 M 12.00 k 46.88 KiB 50.0 %",
-        "Pruned 0.7 (estimate) 5.796 172.5 x1.21 6.000 M 12.00 k 70.0 %",
-        "Pruned 0.9 4.762 210.0 x1.41 1.38 … 1.44 faster 6.000 M",
-        "INT8 dynamic 7.217 138.6 x0.93 0.91 … 0.95 slower 6.000 M",
-        "INT8 static failed",
-        "interval: 99 %, of the speedup neither: not decided whether it is faster or slower",
-    ):
-        assert row in text
-
-
 def test_the_page_says_all_that_the_terminal_does() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     text = Markup(render_whatif_page(make_whatif(CASE), made=made)).text
     for told in (
         "encoder.onnx: what if 1 of 6 levels failed",
         "6.700 149.3 4.762 210.0 x1.41 Pruned 0.9",
+        "Pruned 0.7 (estimate) 5.796 172.5 x1.21 6.000 M 12.00 k 70.0 %",
+        "Pruned 0.9 4.762 210.0 x1.41 1.38 … 1.44 faster 6.000 M",
+        "INT8 static failed interval: 99 %, of the speedup neither: not decided whether it is",
         SPEED_ONLY,
         "Pruned 0.9 is the fastest, x1.41 (1.38 … 1.44)",
         f"INT8 static: {FAILURE}",
