@@ -166,16 +166,11 @@ def pull_request() -> dict[str, Any]:
 def workflow_run_event() -> dict[str, Any]:
     return {
         "workflow_run": {
-            "id": RUN,
-            "run_attempt": 2,
-            "event": "pull_request",
-            "conclusion": "failure",
-            "head_sha": COMMIT,
-            "head_branch": "faster",
-            "head_repository": {"full_name": FORK},
+            "id": RUN, "run_attempt": 2, "event": "pull_request", "conclusion": "failure",
+            "head_sha": COMMIT, "head_branch": "faster", "head_repository": {"full_name": FORK},
             "html_url": f"https://github.com/{REPOSITORY}/actions/runs/{RUN}",
-        }
-    }
+        },
+    }  # fmt: skip
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:

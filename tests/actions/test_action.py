@@ -19,14 +19,8 @@ from tests.support.repository import git, needs_git
 
 pytestmark = pytest.mark.slow
 
-MAIN = {
-    "GITHUB_EVENT_NAME": "push",
-    "GITHUB_REF": "refs/heads/main",
-}
-PULL_REQUEST = {
-    "GITHUB_EVENT_NAME": "pull_request",
-    "GITHUB_REF": "refs/pull/5/merge",
-}
+MAIN = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/main"}
+PULL_REQUEST = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/5/merge"}
 # Only our plugin, and no lock file beside the settings.
 PLUGIN = "-p pytest_modelperf.plugin -p no:cacheprovider"
 STATIC = f"{PLUGIN} --modelperf-static-only model.onnx"

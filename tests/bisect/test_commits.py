@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pytest_modelperf.errors import UsageError
 from tests.support.command import Result, run
 from tests.support.repository import git, needs_git
 from tests.support.small_models import ones, parse
+from tests.support.stored_programs import isolate_git
 
 pytestmark = needs_git
 
@@ -53,12 +53,7 @@ class Repository:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    for name in tuple(os.environ):
-        if name.startswith("GIT_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.resolve()))
+    isolate_git(tmp_path, monkeypatch)
     made = Repository(tmp_path / "repository")
     monkeypatch.chdir(made.path)
     return made

@@ -28,7 +28,6 @@ from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.model import Code
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
@@ -108,32 +107,25 @@ def test_several_regressions_are_all_named() -> None:
         (
             [2.0, 2.5, 2.01],
             set[str](),
-            snapshot(
-                "models/encoder.onnx b1-c1 on engine: engine 1.2 is not slower than 1.0: +0.5 % (99.7 % interval −0.0 … +1.0 %), allowed +3 %"
-            ),
+            "engine 1.2 is not slower than 1.0: +0.5 % (99.7 % interval −0.0 … +1.0 %), allowed +3 %",
         ),
         (
             [2.0, 2.0, 1.5],
             set[str](),
-            snapshot(
-                "models/encoder.onnx b1-c1 on engine: engine 1.2 is faster than 1.0: −25.0 % (99.7 % interval −25.4 … −24.6 %), allowed +3 %"
-            ),
+            "engine 1.2 is faster than 1.0: −25.0 % (99.7 % interval −25.4 … −24.6 %), allowed +3 %",
         ),
         (
             [2.0, 2.0, 2.5],
             {"1.2"},
-            snapshot(
-                "models/encoder.onnx b1-c1 on engine: inconclusive: whether engine 1.2 is slower than 1.0 is not decided: +25.0 % (99.7 % interval +24.4 … +25.6 %), allowed +3 %"
-            ),
+            "inconclusive: whether engine 1.2 is slower than 1.0 is not decided: +25.0 % (99.7 % interval +24.4 … +25.6 %), allowed +3 %",
         ),
     ],
 )
 def test_ends_that_are_not_slower_are_the_answer(
     times: list[float], open_always: set[str], headline: str
 ) -> None:
-    assert (
-        shown(bisected(times, traits=Traits(open_always=open_always))).splitlines()[0] == headline
-    )
+    found = shown(bisected(times, traits=Traits(open_always=open_always)))
+    assert found.splitlines()[0] == f"models/encoder.onnx b1-c1 on engine: {headline}"
 
 
 def test_ends_that_are_neighbours_are_compared_once_and_told_once() -> None:
@@ -257,11 +249,6 @@ def test_a_range_of_two_versions_has_no_other_regressions_to_look_for() -> None:
     pair, longer = bisected([2.0, 2.2]), bisected([2.0, 2.2, 2.2])
     assert "--all" not in shown(pair)
     assert "--all" in shown(longer)
-
-
-def test_markdown_has_the_same_table() -> None:
-    report = bisect_report(bisected([2.0, 2.0, 2.2]), COMMAND_WORDING)
-    assert "| step | version |" in " ".join(render_report(report, MarkdownStyle()).split())
 
 
 def test_csv_has_plain_numbers_for_each_step() -> None:

@@ -58,10 +58,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         (("compare", "a.onnx", "b.onnx", "--machine", "board"), "give --cluster too"),
         (("sweep", "m.onnx", "--machine", "board"), "give --cluster too"),
         (("whatif", "m.onnx", "--machine", "board"), "give --cluster too"),
-        (
-            ("bisect", "m.onnx", "--commits", "a..b", "--machine", "board"),
-            "give --cluster too",
-        ),
+        (("bisect", "m.onnx", "--commits", "a..b", "--machine", "board"), "give --cluster too"),
         (("profile", "m.onnx", "--cluster", "local:2", "--static"), "leave out --static or"),
         (("compare", "a.onnx", "b.onnx", "--cluster", "local:2", "--static"), "leave out --static"),
         (("profile", "m.onnx", "--cluster", "local:2", "--roofline"), "leave out --roofline or"),

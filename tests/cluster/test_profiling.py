@@ -18,6 +18,7 @@ from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
+from tests.support.known import known
 from tests.support.timed_models import write_timed
 
 SETUP = Setup(
@@ -35,10 +36,8 @@ class SeveralKinds:
         context = JobContext({m.digest: Path(m.path) for m in job.models}, lambda _: None)
         profile = from_text(job.work(job.request, context), Profile)
         (case,) = profile.cases
-        assert profile.machine is not None
-        assert case.measured is not None
-        machine = replace(profile.machine, microarchitecture=next(self._kinds))
-        case = replace(case, measured=replace(case.measured, machine=machine))
+        machine = replace(known(profile.machine), microarchitecture=next(self._kinds))
+        case = replace(case, measured=replace(known(case.measured), machine=machine))
         future: Future[str] = Future()
         future.set_result(to_text(replace(profile, cases=(case,), machine=machine)))
         return future

@@ -16,13 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.cluster.cluster import open_cluster
-from pytest_modelperf.cluster.records import (
-    JobAnswer,
-    JobOrder,
-    Machine,
-    Message,
-    NeededSoftware,
-)
+from pytest_modelperf.cluster.records import JobAnswer, JobOrder, Machine, Message, NeededSoftware
 from pytest_modelperf.cluster.runner import Runner, _Running
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError, EngineOptionError, MeasureError
@@ -199,9 +193,7 @@ def test_the_command_ends_in_order(own_processes: ClusterProcesses) -> None:
         watched.wait_for(lambda: not cluster.machines)
 
 
-def test_the_tags_of_the_variable_hold_where_none_is_given(
-    own_processes: ClusterProcesses,
-) -> None:
+def test_the_tags_of_the_variable_hold_where_none_is_given(own_processes: ClusterProcesses) -> None:
     own_processes.start_scheduler()
     own_processes.start_worker(environment={"MODELPERF_TAGS": "board"})
     own_processes.start_worker("given", environment={"MODELPERF_TAGS": "board"})

@@ -85,10 +85,7 @@ def test_a_workload_is_sent_with_the_arrays_of_its_members() -> None:
     )
     mixture = Mixture.of(members)
     request = ProfileRequest(
-        dims={"k": (1, 2)},
-        given=mixture.largest.given,
-        mixture=mixture,
-        arrivals=Arrivals(20.0, 2),
+        dims={"k": (1, 2)}, given=mixture.largest.given, mixture=mixture, arrivals=Arrivals(20.0, 2)
     )
     cases = sent(request)
     assert [binding for case in cases for binding in case.bindings()] == list(request.bindings())

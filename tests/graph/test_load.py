@@ -889,15 +889,6 @@ def test_parameters(body: str, weights: Mapping[str, Array], expected: Mapping[s
     assert "unused" not in load(model).graph.weights
 
 
-def test_packed_weights_give_their_product_a_shape() -> None:
-    text = """g (float[2, 64] x) => (y) {
-        y = com.microsoft.MatMulNBits <
-            K: int = 64, N: int = 16, bits: int = 4, block_size: int = 32
-        > (x, w, s)
-    }"""
-    assert shapes(load(parse(text, {"w": _PACKED, "s": zeros(32)})), "y") == [(2, 16)]
-
-
 def test_a_random_weight_is_no_constant() -> None:
     bound = load("""g (float[2, 8] x) => (y) {
         w = RandomNormal <shape = [8, 5]> ()

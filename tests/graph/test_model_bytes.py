@@ -311,8 +311,7 @@ def test_a_model_without_weights_is_not_changed() -> None:
 
 def test_a_slim_model_of_large_weights_is_small() -> None:
     model = parse(
-        "g (float[1, 1000] x) => (float[1, 500] y) { y = MatMul (x, w) }",
-        {"w": zeros(1000, 500)},
+        "g (float[1, 1000] x) => (float[1, 500] y) { y = MatMul (x, w) }", {"w": zeros(1000, 500)}
     )
     assert len(slim_model(model.SerializeToString(), "m")) < 500
 

@@ -166,8 +166,7 @@ def test_activations_stay_in_a_normal_range_through_fifty_layers(tmp_path: Path)
         )
         x = f"y{i}"
     model = parse(
-        f"g (float[N, 64, 12, 12] x) => (float[N, 64, 12, 12] {x}) {{ {' '.join(lines)} }}",
-        weights,
+        f"g (float[N, 64, 12, 12] x) => (float[N, 64, 12, 12] {x}) {{ {' '.join(lines)} }}", weights
     )
     # As large as variances are in a network: the notes of 64 of them are shorter than they are.
     source = save_model(tmp_path, model)

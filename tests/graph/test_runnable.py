@@ -59,13 +59,9 @@ def test_every_node_has_a_name_of_its_own_by_which_it_is_found(tmp_path: Path) -
 
     assert names == ["h", "y", "q", "u", "q#2", "v"]
     assert {name: (node.op_type, node.id) for name, node in by_name.items()} == {
-        "h": ("Relu", "h"),
-        "y": ("If", "y"),
-        "q": ("Sin", "q"),
-        "u": ("Mul", "u"),
-        "q#2": ("Cos", "q"),
-        "v": ("Mul", "v"),
-    }
+        "h": ("Relu", "h"), "y": ("If", "y"), "q": ("Sin", "q"), "u": ("Mul", "u"),
+        "q#2": ("Cos", "q"), "v": ("Mul", "v"),
+    }  # fmt: skip
     assert set(by_name.values()) == set(bound.graph.walk())
     # With a batch that is bound an engine would fold what it has to compute otherwise.
     assert (list(copy.graph.input), list(copy.graph.output)) == (

@@ -222,8 +222,7 @@ def test_other_names_are_no_pair(past: str, present: str) -> None:
 )
 def test_the_axis_of_the_length_grows(past: str, present: str, grows: int | None) -> None:
     state = _state(
-        f"i input_ids batch seq\nf past.0 {past}",
-        f"f logits batch seq 9\nf present.0 {present}",
+        f"i input_ids batch seq\nf past.0 {past}", f"f logits batch seq 9\nf present.0 {present}"
     )
     assert state.pairs[0].grows == grows
 

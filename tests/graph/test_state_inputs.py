@@ -37,8 +37,7 @@ def _values(found: StateInputs) -> Mapping[str, tuple[float, ...] | None]:
 
 
 @pytest.mark.parametrize(
-    ("before", "new", "dims"),
-    [(0, 7, {"seq": 7, "old_len": 0}), (7, 1, {"seq": 1, "old_len": 7})],
+    ("before", "new", "dims"), [(0, 7, {"seq": 7, "old_len": 0}), (7, 1, {"seq": 1, "old_len": 7})]
 )
 def test_tokens_are_new_and_the_past_is_before(before: int, new: int, dims: object) -> None:
     assert _inputs(_GROWING, before=before, new=new).dims == dims

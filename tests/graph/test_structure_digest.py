@@ -115,46 +115,29 @@ def branches(then: str, other: str) -> str:
 CHANGES: Mapping[str, tuple[str, str]] = {
     "a domain": ("y = Gelu(x)", "y = com.microsoft.Gelu(x)"),
     "the order of inputs": ("a = Exp(x) y = Sub(a, x)", "a = Exp(x) y = Sub(x, a)"),
-    "a connection": (
-        "a = Exp(x) b = Exp(a) y = Add(b, a)",
-        "a = Exp(x) b = Exp(a) y = Add(b, b)",
-    ),
+    "a connection": ("a = Exp(x) b = Exp(a) y = Add(b, a)", "a = Exp(x) b = Exp(a) y = Add(b, b)"),
     "another output": ("y = Exp(x) b = Exp(y)", "b = Exp(x) y = Exp(b)"),
-    "an index": (
-        "i = Constant <value_ints = [0, 1]> () y = Gather <axis = 1> (x, i)",
-        "i = Constant <value_ints = [1, 0]> () y = Gather <axis = 1> (x, i)",
-    ),
-    "an exponent": (
-        "e = Constant <value_float = 2.0> () y = Pow(x, e)",
-        "e = Constant <value_float = 1.9> () y = Pow(x, e)",
-    ),
-    "a subnormal factor": (
-        "e = Constant <value_float = 2.0> () y = Mul(x, e)",
-        "e = Constant <value_float = 1e-40> () y = Mul(x, e)",
-    ),
+    "an index": ("i = Constant <value_ints = [0, 1]> () y = Gather <axis = 1> (x, i)",
+                 "i = Constant <value_ints = [1, 0]> () y = Gather <axis = 1> (x, i)"),
+    "an exponent": ("e = Constant <value_float = 2.0> () y = Pow(x, e)",
+                    "e = Constant <value_float = 1.9> () y = Pow(x, e)"),
+    "a subnormal factor": ("e = Constant <value_float = 2.0> () y = Mul(x, e)",
+                           "e = Constant <value_float = 1e-40> () y = Mul(x, e)"),
     "a body": (branches("Relu(x)", "Exp(x)"), branches("Sign(x)", "Exp(x)")),
-    "what a body reads": (
-        f"a = Exp(x) {branches('Relu(x)', 'Exp(a)')}",
-        f"a = Exp(x) {branches('Relu(a)', 'Exp(a)')}",
-    ),
-}
+    "what a body reads": (f"a = Exp(x) {branches('Relu(x)', 'Exp(a)')}",
+                          f"a = Exp(x) {branches('Relu(a)', 'Exp(a)')}"),
+}  # fmt: skip
 
 
 SAME: Mapping[str, tuple[str, str]] = {
     "names": ("a = Exp(x) b = Abs(x) y = Add(a, b)", "[n] k = Exp(x) l = Abs(x) y = Add(k, l)"),
-    "the order of nodes": (
-        "a = Exp(x) b = Abs(x) y = Add(a, b)",
-        "b = Abs(x) a = Exp(x) y = Add(a, b)",
-    ),
-    "the form of a constant": (
-        "e = Constant <value_float = 2.0> () y = Pow(x, e)",
-        "e = Constant <value = float {2.0}> () y = Pow(x, e)",
-    ),
-    "the value of a term": (
-        "e = Constant <value_float = 2.0> () y = Add(x, e)",
-        "e = Constant <value_float = 3.0> () y = Add(x, e)",
-    ),
-}
+    "the order of nodes": ("a = Exp(x) b = Abs(x) y = Add(a, b)",
+                           "b = Abs(x) a = Exp(x) y = Add(a, b)"),
+    "the form of a constant": ("e = Constant <value_float = 2.0> () y = Pow(x, e)",
+                               "e = Constant <value = float {2.0}> () y = Pow(x, e)"),
+    "the value of a term": ("e = Constant <value_float = 2.0> () y = Add(x, e)",
+                            "e = Constant <value_float = 3.0> () y = Add(x, e)"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*CHANGES, *SAME])

@@ -339,10 +339,7 @@ def _equal_of_two_types(model: onnx.ModelProto) -> None:
         (_equal_of_two_types, "'o2' of .* in one group with 'b2', which has another type"),
         (lambda m: _put_in_groups(m, {"w1": "1", "w2": "1"}), "with 'w1', which has another shape"),
         (lambda m: _put_in_groups(m, {"b2": "7", "v2": "7"}), "with 'b2', which has another note"),
-        (
-            lambda m: _put_in_groups(m, {"w1": "first"}),
-            r"its group is \['first'\], not one num",
-        ),
+        (lambda m: _put_in_groups(m, {"w1": "first"}), r"its group is \['first'\], not one num"),
         (_in_two_groups, r"\['1', '2'\], not one number"),
     ],
 )

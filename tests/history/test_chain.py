@@ -34,6 +34,7 @@ from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.linked_levels import moderated
 from tests.history.lines import FIRST_DAY, make_line, make_ratio
+from tests.support.known import known
 
 RATIOS = st.floats(min_value=0.2, max_value=5)
 ERRORS = st.floats(min_value=1e-4, max_value=0.1)
@@ -142,8 +143,7 @@ def test_the_step_to_a_new_baseline_is_as_certain_as_its_measurement() -> None:
     lines += [make_line(day, 1.0, 0.0, baseline="b", digest="b") for day in range(10, 20)]
     ((key, found),) = chain_cases(lines, HistoryMetric.P50).items()
     file = HistoryStore(Path("history")).file("m", "linux")
-    case = summarize_case(file, *key, found, HistoryQuery())
-    assert case is not None
+    case = known(summarize_case(file, *key, found, HistoryQuery()))
     (step,) = case.steps
     assert step.after is found.point(9)
     assert step.shift.error == pytest.approx(0.01, rel=0.01)
@@ -192,10 +192,8 @@ def test_baselines_on_both_sides_of_a_reverted_one_share_no_link() -> None:
     assert shift_since(later.point(0), later.point(2)).error == error
     query = HistoryQuery(tag=Tag("v1", "elsewhere", FIRST_DAY + dt.timedelta(days=1)))
     file = HistoryStore(Path("history")).file("m", "linux")
-    case = summarize_case(file, "b1-c1", None, found, query)
-    assert case is not None
-    assert case.since_tag is not None
-    assert case.since_tag.error == error
+    case = known(summarize_case(file, "b1-c1", None, found, query))
+    assert known(case.since_tag).error == error
 
 
 def test_a_chain_of_the_largest_ratios_is_listed_in_every_form() -> None:
@@ -207,8 +205,7 @@ def test_a_chain_of_the_largest_ratios_is_listed_in_every_form() -> None:
     ]
     ((key, chain),) = chain_cases(lines, HistoryMetric.P50).items()
     file = HistoryStore(Path("history")).file("m", "linux")
-    case = summarize_case(file, *key, chain, HistoryQuery())
-    assert case is not None
+    case = known(summarize_case(file, *key, chain, HistoryQuery()))
     assert case.count == len(lines)
     history = History(metric=HistoryMetric.P50, cases=(case,))
     report = history_report(history)

@@ -160,10 +160,7 @@ def test_services_tell_the_page_of_a_run(environment: dict[str, str], address: s
             Link("pull request 12", "https://github.com/acme/models/pull/12"),
         ),
         (
-            {
-                "CI_MERGE_REQUEST_PROJECT_URL": "https://gitlab.com/a/b",
-                "CI_MERGE_REQUEST_IID": "5",
-            },
+            {"CI_MERGE_REQUEST_PROJECT_URL": "https://gitlab.com/a/b", "CI_MERGE_REQUEST_IID": "5"},
             Link("merge request 5", "https://gitlab.com/a/b/-/merge_requests/5"),
         ),
     ],

@@ -17,15 +17,10 @@ from tests.support.small_models import ones, parse, save_beside
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n"
 FOREIGN = (
-    ".cache/a.onnx",
-    ".venv/lib/a.onnx",
-    "build/a.onnx",
-    "env/lib/site-packages/a.onnx",
-    "node_modules/deep/a.onnx",
-    "src/__pycache__/a.onnx",
-    "x.egg-info/a.onnx",
+    ".cache/a.onnx", ".venv/lib/a.onnx", "build/a.onnx", "env/lib/site-packages/a.onnx",
+    "node_modules/deep/a.onnx", "src/__pycache__/a.onnx", "x.egg-info/a.onnx",
     "baselines/a/b.onnx",
-)
+)  # fmt: skip
 
 
 def search(root: Path, *places: str) -> ModelSearch:

@@ -105,8 +105,7 @@ def test_inputs_that_contradict_their_names_are_given_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "lines"),
-    [((16000, 16000), ['inputs = ["sr:int64::16000"]']), ((16000, 8000), [])],
+    ("values", "lines"), [((16000, 16000), ['inputs = ["sr:int64::16000"]']), ((16000, 8000), [])]
 )
 def test_a_number_is_kept_if_it_was_always_the_same(
     values: tuple[int, ...], lines: list[str]

@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.shown.document import dump_profile, read_profile
 from pytest_modelperf.profiler.shown.tables.cases import generation_table
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.tables import transpose_table
+from tests.support.known import known
 from tests.support.profiles import make_measurement, make_round, measured_classifier
 from tests.support.small_models import parse
 
@@ -73,13 +74,9 @@ def test_each_phase_is_a_case_of_every_other_size() -> None:
 def test_a_prompt_has_one_prefill_however_many_generations_follow_it() -> None:
     generations = tuple(Generation(prompt, count) for prompt in (4, 8) for count in (2, 3))
     assert ids(profile_model(make_decoder(), ProfileRequest(generations=generations))) == [
-        "b1-c1-prompt4-generate2-step",
-        "b1-c1-prompt4-prefill",
-        "b1-c1-prompt4-generate3-step",
-        "b1-c1-prompt8-generate2-step",
-        "b1-c1-prompt8-prefill",
-        "b1-c1-prompt8-generate3-step",
-    ]
+        "b1-c1-prompt4-generate2-step", "b1-c1-prompt4-prefill", "b1-c1-prompt4-generate3-step",
+        "b1-c1-prompt8-generate2-step", "b1-c1-prompt8-prefill", "b1-c1-prompt8-generate3-step",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -97,8 +94,7 @@ def test_macs_of_a_step_lie_on_a_line_from_the_first_to_the_last() -> None:
     shape = DecoderShape(layers=3)
     request = generation(10, 9, batch_sizes=(2,))
     prefill, step = profile_model(make_decoder(shape), request).cases
-    counts = step.static.generation
-    assert counts is not None
+    counts = known(step.static.generation)
     assert counts.first_macs is not None
     assert counts.last_macs is not None
     # The middle one of 9 steps.
@@ -114,17 +110,15 @@ def test_the_cache_of_a_token_is_counted_for_one_item_of_the_batch(batch_size: i
     request = generation(batch_sizes=(batch_size,))
     shape = DecoderShape(layers=3)
     for case in profile_model(make_decoder(shape), request).cases:
-        assert case.static.generation is not None
         # Keys and values of every layer, in float32.
         wanted = 2 * 3 * shape.kv_heads * shape.head_size * 4
-        assert case.static.generation.cache_bytes == wanted
+        assert known(case.static.generation).cache_bytes == wanted
 
 
 def test_a_cache_of_a_fixed_size_does_not_grow() -> None:
     profile = profile_model(make_decoder(DecoderShape(capacity=12)), generation(8, 4))
     for case in profile.cases:
-        assert case.static.generation is not None
-        assert case.static.generation.cache_bytes == 0
+        assert known(case.static.generation).cache_bytes == 0
 
 
 def test_a_model_without_a_prefill_has_steps_alone_and_says_so() -> None:
@@ -140,9 +134,7 @@ def test_a_given_size_of_the_tokens_is_the_window_of_each_step() -> None:
         counts = case.static.generation
         assert case.case.phase == GenerationPhase(Phase.STEP, 8, 3)
         assert counts is not None
-        assert counts.first_macs is not None
-        assert counts.last_macs is not None
-        return counts.first_macs, counts.last_macs
+        return known(counts.first_macs), known(counts.last_macs)
 
     window, token = macs_of_steps({"sequence_length": (4,)}), macs_of_steps({})
     assert window[0] > 4 * token[0]
@@ -208,8 +200,7 @@ def measured(prompt: int = 8, generate: int = 4) -> Profile:
 
 
 def with_measurement(case: CaseProfile) -> CaseProfile:
-    phase = case.case.phase
-    assert phase is not None
+    phase = known(case.case.phase)
     if phase.phase is Phase.PREFILL:
         return replace(case, measured=make_measurement(9.0))
     rounds = []
@@ -222,8 +213,7 @@ def with_measurement(case: CaseProfile) -> CaseProfile:
 
 def shown(profile: Profile, width: int = 160) -> str:
     page = TextStyle(width=width).page()
-    table = generation_table(profile.cases)
-    assert table is not None
+    table = known(generation_table(profile.cases))
     page.table(table, transpose_table(table), table)
     return page.text()
 
@@ -281,17 +271,14 @@ def test_models_without_state_have_no_such_table() -> None:
 
 def test_the_growth_is_that_of_the_steps_that_were_timed() -> None:
     _, step = measured().cases
-    figures = step.generation
-    assert figures is not None
-    assert figures.growth is not None
-    assert figures.growth.ns_per_step == pytest.approx(10_000.0)
+    figures = known(step.generation)
+    assert known(figures.growth).ns_per_step == pytest.approx(10_000.0)
     # Without the step at which a block began, no time belongs to a length.
     assert step.measured is not None
     rounds = tuple(
         replace(r, block=replace(r.block, first_step=None)) for r in step.measured.rounds
     )
-    unknown = replace(step, measured=replace(step.measured, rounds=rounds)).generation
-    assert unknown is not None
+    unknown = known(replace(step, measured=replace(step.measured, rounds=rounds)).generation)
     assert unknown.growth is None
 
 
@@ -303,8 +290,7 @@ def test_a_document_has_the_figures_of_each_phase() -> None:
     assert prefill.generation.ttft_ms == prefill.latency.p50_ms
     assert prefill.generation.token_ms is None
     assert step.generation is not None
-    assert step.generation.token_ms is not None
-    assert step.generation.token_ms.p50 == step.latency.p50_ms
+    assert known(step.generation.token_ms).p50 == step.latency.p50_ms
     assert step.generation.tokens_per_second == step.latency.items_per_second
     assert step.generation.growth_ns_per_token is not None
     assert step.raw is not None

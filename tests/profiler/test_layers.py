@@ -213,11 +213,7 @@ def test_each_layer_is_in_one_kernel_only() -> None:
     model = _Model(
         "g (float[4] x) => (y, z) { r = Relu (x)  i = Identity (r)  y = Sin (i)  z = Cos (i) }"
     )
-    steps = (
-        _step("r", "Relu", "x", "r"),
-        _step("y", "Sin", "r", "y"),
-        _step("z", "Cos", "r", "z"),
-    )
+    steps = (_step("r", "Relu", "x", "r"), _step("y", "Sin", "r", "y"), _step("z", "Cos", "r", "z"))
     run = _run(*(_kernel(step.name, step.op_type) for step in steps))
     assert model.shown(run, *steps) == {"r": [], "y": ["i"], "z": []}
 
@@ -347,28 +343,33 @@ def test_layers_of_another_graph_are_refused() -> None:
 # -- times
 
 
-def test_what_the_kernels_do_not_take_is_overhead_and_all_is_scaled_to_the_latency() -> None:
-    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
-    run = _run(_kernel("r", "Relu", 10), _kernel("y", "Sin", 60), plain_us=100)
-    rows = model.rows(run, latency_us=200)
-    assert [(row.kind, round(row.ns)) for row in rows] == [
-        (RowKind.LAYER, 20_000),
-        (RowKind.LAYER, 120_000),
-        (RowKind.OVERHEAD, 60_000),
-    ]
+_RELU_SIN = "g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }"
 
 
-def test_kernels_that_profiling_made_slower_than_the_inference_are_scaled_down() -> None:
-    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
-    run = _run(_kernel("r", "Relu", 50), _kernel("y", "Sin", 150), plain_us=100)
-    assert [round(row.ns) for row in model.rows(run)] == [25_000, 75_000, 0]
-
-
-def test_a_noisy_minute_of_the_plain_inferences_is_no_overhead() -> None:
-    """The profiled runs had quiet: all but 5 % of their own time was in their kernels."""
-    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
-    run = _run(_kernel("r", "Relu", 25), _kernel("y", "Sin", 70), plain_us=180, profiled_us=100)
-    assert [round(row.ns) for row in model.rows(run, latency_us=200)] == [50_000, 140_000, 10_000]
+@pytest.mark.parametrize(
+    ("kernels_us", "runs_us", "latency_us", "shown_ns"),
+    [
+        ((10, 60), (100, 0), 200, [20_000, 120_000, 60_000]),
+        ((50, 150), (100, 0), 0, [25_000, 75_000, 0]),
+        ((20, 70), (100, 300), 0, [20_000, 70_000, 10_000]),
+        # The profiled runs had quiet: all but 5 % of their own time was in their kernels.
+        ((25, 70), (180, 100), 200, [50_000, 140_000, 10_000]),
+    ],
+    ids=[
+        *("scaled to the latency", "kernels slower than the inference", "the cost of profiling"),
+        "a noisy minute of the plain inferences",
+    ],
+)
+def test_what_the_kernels_do_not_take_is_overhead_and_all_is_scaled_to_the_latency(
+    kernels_us: tuple[int, int], runs_us: tuple[int, int], latency_us: int, shown_ns: list[int]
+) -> None:
+    (relu, sin), (plain, profiled) = kernels_us, runs_us
+    run = _run(
+        _kernel("r", "Relu", relu), _kernel("y", "Sin", sin), plain_us=plain, profiled_us=profiled
+    )
+    rows = _Model(_RELU_SIN).rows(run, latency_us=latency_us)
+    assert [row.kind for row in rows] == [RowKind.LAYER, RowKind.LAYER, RowKind.OVERHEAD]
+    assert [round(row.ns) for row in rows] == shown_ns
 
 
 def test_noise_that_hits_one_kernel_a_run_is_no_overhead() -> None:
@@ -383,14 +384,8 @@ def test_noise_that_hits_one_kernel_a_run_is_no_overhead() -> None:
     assert [row.ns for row in layers] == pytest.approx([40_000] * 3)
 
 
-def test_the_cost_of_profiling_is_no_overhead() -> None:
-    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
-    run = _run(_kernel("r", "Relu", 20), _kernel("y", "Sin", 70), plain_us=100, profiled_us=300)
-    assert [round(row.ns) for row in model.rows(run)] == [20_000, 70_000, 10_000]
-
-
 def test_kernels_that_do_not_tell_every_run_are_held_against_a_typical_one() -> None:
-    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
+    model = _Model(_RELU_SIN)
     run = _run(_kernel("r", "Relu", 20, 20, 20), _kernel("y", "Sin", 70, 70), plain_us=100)
     rows = model.rows(run)
     assert [round(row.ns) for row in rows] == [20_000, 70_000, 10_000]
@@ -398,7 +393,7 @@ def test_kernels_that_do_not_tell_every_run_are_held_against_a_typical_one() -> 
 
 
 def test_a_kernel_that_others_held_up_in_most_runs_takes_what_it_takes_without_them() -> None:
-    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
+    model = _Model(_RELU_SIN)
     held_up = [100.0, 250.0, 300.0, 101.0, 280.0, 310.0, 290.0, 99.0, 260.0, 270.0]
     run = _run(_kernel("r", "Relu", *held_up), _kernel("y", "Sin", *[50.0] * 10), plain_us=400)
     relu, sin, overhead, waiting = model.rows(run, latency_us=400, waits=True)
@@ -420,10 +415,7 @@ def test_overhead_that_others_held_up_in_most_runs_takes_what_it_takes_without_t
 def test_only_what_others_disturbed_waits() -> None:
     model = _Model("g (float[4] x) => (y) { y = Sin (x) }")
     run = _run(_kernel("y", "Sin", *[50.0] * 10))
-    assert [row.kind for row in model.rows(run, latency_us=60)] == [
-        RowKind.LAYER,
-        RowKind.OVERHEAD,
-    ]
+    assert [row.kind for row in model.rows(run, latency_us=60)] == [RowKind.LAYER, RowKind.OVERHEAD]
     scaled = model.rows(run, latency_us=40, waits=True)
     assert [(row.kind, round(row.ns)) for row in scaled] == [
         (RowKind.LAYER, 40_000),

@@ -86,9 +86,7 @@ def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
     assert (last.kind is RowKind.WAITING) == (first.ns == 3e6) == waits
 
 
-def test_kernels_of_a_device_are_said_to_have_the_time_of_their_start(
-    model: PreparedModel,
-) -> None:
+def test_kernels_of_a_device_are_said_to_have_the_time_of_their_start(model: PreparedModel) -> None:
     def notes_of(provider: str) -> tuple[str, ...]:
         kernel = Kernel(name="k", op_type="Conv", self_ns=(3e6,) * 20, provider=provider)
         run = KernelRun(kernels=(kernel,), run_ns=(4e6,) * 20)

@@ -42,13 +42,9 @@ def test_a_tensor_that_is_read_twice_is_one_line() -> None:
 
 def test_kernels_are_found_by_name_or_by_their_order() -> None:
     kernels = [
-        _kernel("a", "Conv"),
-        _kernel("Relu_1", "Relu"),
-        _kernel("inner", "Add"),
-        _kernel("Relu_2", "Relu"),
-        _kernel("Relu_3", "Relu"),
-        _kernel("Relu_4", "Relu"),
-    ]
+        _kernel("a", "Conv"), _kernel("Relu_1", "Relu"), _kernel("inner", "Add"),
+        _kernel("Relu_2", "Relu"), _kernel("Relu_3", "Relu"), _kernel("Relu_4", "Relu"),
+    ]  # fmt: skip
     assert step_indexes(plan_steps(_PLAN), kernels) == (0, 1, 3, 4, 5, None)
 
 

@@ -55,6 +55,7 @@ from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.roofline.records import place_layers
 from pytest_modelperf.roofline.report import roofline_additions
+from tests.support.known import known
 from tests.support.peaks import make_peaks
 from tests.support.profiles import (
     ENGINE,
@@ -683,8 +684,6 @@ def test_what_the_types_and_the_layers_take_more_is_the_whole_difference(
         assert math.fsum(time.ns for time in times) == pytest.approx(new - old, abs=1.0)
         # No run took turns with another: no row may claim to explain anything.
         assert all((time.share, time.low_ns, time.high_ns) == (None,) * 3 for time in times)
-    sizes = [abs(change.time.ns) for change in pair.layers if change.time is not None]
-    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_what_was_not_the_same_is_told() -> None:
@@ -783,8 +782,7 @@ def test_each_condition_is_named_once_with_the_profiles_that_had_it() -> None:
 
 
 def ours_sets(of: NamedProfile) -> str:
-    assert of.profile.machine is not None
-    return describe_instruction_sets(of.profile.machine)
+    return describe_instruction_sets(known(of.profile.machine))
 
 
 def test_a_time_that_too_little_was_measured_for_says_what_its_mark_means() -> None:
@@ -865,8 +863,7 @@ ReorderInput      layout   0.200  0.160      −0.040
 def with_engine(**changed: Any) -> Profile:  # noqa: ANN401  # facts of any type
     """The classifier as another engine ran it."""
     profile = timed(5)
-    run = profile.cases[0].measured
-    assert run is not None
+    run = known(profile.cases[0].measured)
     other = replace(run, engine=replace(ENGINE, **changed))
     return replace(profile, cases=(replace(profile.cases[0], measured=other),))
 

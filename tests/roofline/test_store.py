@@ -130,12 +130,10 @@ def test_the_file_of_a_later_version_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_or_read_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    note = keep_peaks(tmp_path / "file" / "peaks", PEAKS)
-    assert note is not None
+    note = known(keep_peaks(tmp_path / "file" / "peaks", PEAKS))
     assert note.endswith("The peaks are not kept")
     file_in(tmp_path).mkdir()
     found = find_peaks(tmp_path, KEY)
     assert "cannot be read" in known(found.note)
-    note = keep_peaks(tmp_path, PEAKS)
-    assert note is not None
+    note = known(keep_peaks(tmp_path, PEAKS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"{KEY}.json"]

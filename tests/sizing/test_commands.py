@@ -21,19 +21,12 @@ from pytest_modelperf.sizing.finding import (
 )
 from pytest_modelperf.sizing.records import FoundInput, FoundSize, FoundSizes
 from pytest_modelperf.spec.declaring import path_key
+from tests.sizing.test_finding import TWO_BRANCHES
 from tests.support.command import Result, run
 from tests.support.graph_models import zeros
 from tests.support.small_models import parse
 
 MODEL = "g (float[N,S] x) => (float[N,2] y) { y = MatMul(x, w) }"
-# Any number but 3 takes the other branch, whose weights have another size.
-RATED = """g (float[1,S] x, int64 rate) => (float[1,4] y) <int64 fast = {16000}> {
-    is_fast = Equal(rate, fast)
-    y = If(is_fast) <
-        then_branch = t () => (float[1,4] a) { a = MatMul(x, wide) },
-        else_branch = e () => (float[1,4] b) { b = MatMul(x, narrow) }
-    >
-}"""
 QUICK = ("--max-seconds", "0.3")
 
 
@@ -43,7 +36,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         patch.chdir(tmp_path)
         onnx.save(parse(MODEL, weights={"w": zeros(6, 2)}), "m.onnx")
         rated = {"wide": zeros(512, 4), "narrow": zeros(256, 4)}
-        onnx.save(parse(RATED, weights=rated), "rated.onnx")
+        onnx.save(parse(TWO_BRANCHES, weights=rated), "rated.onnx")
         yield tmp_path
 
 

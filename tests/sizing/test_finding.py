@@ -29,6 +29,7 @@ CONV = """g (float[N,3,H,W] x) => (float[N,4,a,b] y) {
     h = Conv<strides = [16, 16]>(x, v)
     y = Relu(h)
 }"""
+# Any number but 3 takes the other branch, whose weights have another size.
 TWO_BRANCHES = """g (float[1,S] x, int64 rate) => (float[1,4] y) <int64 fast = {16000}> {
     is_fast = Equal(rate, fast)
     y = If(is_fast) <

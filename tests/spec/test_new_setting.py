@@ -126,18 +126,10 @@ def test_tables_calls_commands_schema_page_and_types_have_it(folder: Path) -> No
     assert "--pause S Rest for so many seconds before each case. [default: no rest]" in help_text
     description = "Rest for so many seconds before each case, in seconds. Default: no rest."
     assert found["schema"] == found["schema of a model"]
-    assert found["schema"] == {
-        "description": description,
-        "type": "number",
-        "exclusiveMinimum": 0,
-    }
+    assert found["schema"] == {"description": description, "type": "number", "exclusiveMinimum": 0}
     of_run, of_model = found["page"]
-    cells = (
-        "`--modelperf-pause-seconds S`",
-        "`pause_seconds`",
-        "no rest",
-        "rest for so many seconds before each case",
-    )
+    cells = ("`--modelperf-pause-seconds S`", "`pause_seconds`", "no rest",
+             "rest for so many seconds before each case")  # fmt: skip
     assert of_run == f"|{'|'.join(cells)}|"
     assert of_model.endswith(
         ", `pause_seconds`|as in the run||as the [option](#options) of this name|"

@@ -47,23 +47,13 @@ GOOD = (
 )
 # What a run refuses, and the schema too.
 BAD = (
-    "max_second = 3",
-    "max_seconds = '3'",
-    "max_seconds = 0",
-    "strict = 'true'",
-    "prune = true",
-    "measure = 'never'",
-    "batch_size = 8",
-    "models = ['m.onnx']",
-    "machines.board = 3",
-    "models.'m.onnx'.batch_size = 0",
-    "models.'m.onnx'.batch_size = [1, 1]",
-    "models.'m.onnx'.batch_size = []",
-    "models.'m.onnx'.phase = 'steps'",
-    "models.'m.onnx'.dims = {seq = -1}",
-    "models.'m.onnx'.budget = {mac = 3}",
+    "max_second = 3", "max_seconds = '3'", "max_seconds = 0", "strict = 'true'", "prune = true",
+    "measure = 'never'", "batch_size = 8", "models = ['m.onnx']", "machines.board = 3",
+    "models.'m.onnx'.batch_size = 0", "models.'m.onnx'.batch_size = [1, 1]",
+    "models.'m.onnx'.batch_size = []", "models.'m.onnx'.phase = 'steps'",
+    "models.'m.onnx'.dims = {seq = -1}", "models.'m.onnx'.budget = {mac = 3}",
     "models.'m.onnx'.timeout = 3",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

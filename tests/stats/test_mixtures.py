@@ -12,6 +12,7 @@ from pytest_modelperf.stats.duet import DuetRule, judge_duet
 from pytest_modelperf.stats.estimates import PairedTurns, paired_difference
 from pytest_modelperf.stats.mixtures import judge_mixture, summarize_mixture
 from pytest_modelperf.stats.records import Members, Mix, Turns
+from tests.support.known import known
 
 # A member that is most of the inferences, and a rare one that takes ten times as long.
 MEMBERS = Members(("short", "long"), (9, 1))
@@ -72,8 +73,7 @@ def test_a_member_that_never_ran_leaves_the_pass_unknown() -> None:
     short = Turns(times_ns=(5, 5), mix=Mix(MEMBERS, (0, 0)))
 
     assert summarize_mixture([short], 0.95) is None
-    found = judge_mixture([(short, short)], RULE)
-    assert found is not None
+    found = known(judge_mixture([(short, short)], RULE))
     assert found.members[1].decision.is_open
     assert found.members[1].before_ns is None
 
@@ -109,9 +109,8 @@ def test_a_slower_member_is_named_though_the_pass_is_within_its_tolerance() -> N
 
 
 def test_a_pass_that_takes_longer_is_shown_by_the_member_with_most_of_its_time() -> None:
-    found = judge_mixture(rounds_of(20, slower=(1.0, 1.1)), RULE, is_last=True)
+    found = known(judge_mixture(rounds_of(20, slower=(1.0, 1.1)), RULE, is_last=True))
 
-    assert found is not None
     assert found.total.answer is RatioAnswer.WORSE
     assert found.total.ratio == pytest.approx(20 / 19, rel=0.01)
     assert [each.decision.answer for each in found.members] == [
@@ -121,12 +120,9 @@ def test_a_pass_that_takes_longer_is_shown_by_the_member_with_most_of_its_time()
 
 
 def test_the_pass_and_the_members_share_the_level() -> None:
-    found = judge_mixture(rounds_of(20), RULE, is_last=True)
-
-    assert found is not None
+    assert judge_mixture(rounds_of(20), RULE, is_last=True) is not None
     # An alarm at half of the level, and one of each member at a quarter.
-    worse = judge_mixture(rounds_of(20, slower=(1.2, 1.2)), RULE, is_last=True)
-    assert worse is not None
+    worse = known(judge_mixture(rounds_of(20, slower=(1.2, 1.2)), RULE, is_last=True))
     assert worse.total.confidence == pytest.approx(1 - 2 * 0.005)
     assert {each.decision.confidence for each in worse.members} == {1 - 2 * 0.0025}
 

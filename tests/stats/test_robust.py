@@ -9,6 +9,7 @@ import scipy.stats
 from hypothesis import given
 
 from pytest_modelperf.stats.robust import CalmTime, SteppedTimes, calm_time, slope_of
+from tests.support.known import known
 
 _TIMES = st.lists(st.floats(1.0, 1e9), min_size=1, max_size=60)
 
@@ -137,8 +138,7 @@ def test_a_few_disturbed_inferences_do_not_make_a_slope() -> None:
         )
         for each in rounds
     ]
-    found = slope_of(late, 64, 0.95)
-    assert found is not None
+    found = known(slope_of(late, 64, 0.95))
     assert abs(found.ns_per_step) < 1.0
 
 
@@ -146,11 +146,9 @@ def test_after_the_last_step_comes_the_first() -> None:
     times = [1000, 3000, 2000, 1000, 3000, 2000]
     # Steps 0, 2, 1 in that order would have no such slope.
     rounds = [SteppedTimes(2, [3000, 1000, 2000]), SteppedTimes(1, [2000, 3000, 1000])] * 2
-    found = slope_of(rounds, 3, 0.95)
-    assert found is not None
+    found = known(slope_of(rounds, 3, 0.95))
     assert found.ns_per_step == pytest.approx(1000.0)
-    other = slope_of([SteppedTimes(0, times)] * 3, 3, 0.95)
-    assert other is not None
+    other = known(slope_of([SteppedTimes(0, times)] * 3, 3, 0.95))
     assert other.ns_per_step == pytest.approx(500.0)
 
 

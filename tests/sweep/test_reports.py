@@ -129,7 +129,11 @@ engine onnxruntime 1.31.1: CPUExecutionProvider,
 
 
 def test_two_models_at_80_columns_have_a_table_each() -> None:
-    assert render_sweep(two_models(), TextStyle(80)) == snapshot("""\
+    text = render_sweep(two_models(), TextStyle(80))
+    assert re.findall("^scaling of (.), all else as in the best, b8-c2$", text, re.MULTILINE) == [
+        *("A", "B")
+    ]
+    assert text[: text.index("\nscaling of A")] == snapshot("""\
 A  old.onnx: 2.808 KiB, opset 21
 B  new.onnx: 2.808 KiB, opset 21
 best for A: b8-c2, 1.340 k items/s at 5.971 ms (within 10.9 ms)
@@ -179,48 +183,16 @@ b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores, and this machine
   offers 2. Ask for fewer with --cores.
 B b8-c1-s2: failed: the worker was ended by SIGKILL in round 3:
   it had 1.9 GiB of 2 GiB
-
-scaling of A, all else as in the best, b8-c2
-more of     from   to              items/s  efficiency    everywhere
-────────────────────────────────────────────────────────────────────
-batch x8    b1-c2  b8-c2     x1.23 ± 2.0 %              x1.23 … 1.23
-cores x2    b8-c1  b8-c2     x1.74 ± 2.0 %        87 %  x1.74 … 1.74
-streams x2  b8-c2  b8-c2-s2  x1.07 ± 2.0 %              x1.07 … 1.07
-
-scaling of B, all else as in the best, b8-c2
-more of     from   to              items/s  efficiency    everywhere
-────────────────────────────────────────────────────────────────────
-batch x8    b1-c2  b8-c2     x1.23 ± 2.0 %              x1.23 … 1.23
-cores x2    b8-c1  b8-c2     x1.74 ± 2.0 %        87 %  x1.74 … 1.74
-streams x2  b8-c2  b8-c2-s2  x1.07 ± 2.0 %              x1.07 … 1.07
-efficiency: the share of what there would be if all of the cores paid off
-everywhere: the least and the most, whatever all else is
-
-how: 90 rounds in 6 passes over 8 configurations in random order, each with a
-     fresh session, 61.2 s; each interval holds its own figure with 95 %
-     confidence
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; container in a virtual machine
-engine onnxruntime 1.31.1: CPUExecutionProvider,
-  graph_optimization_level=extended
 """)
 
 
 def test_at_160_columns_the_change_has_both_medians() -> None:
     text = render_sweep(two_models(), TextStyle(160))
     _, _, changes = text.partition("\n\nB over A\n")
-    table, _, _ = changes.partition("\n\n")
-    assert table == snapshot("""\
+    assert "".join(changes.splitlines(keepends=True)[:3]) == snapshot("""\
 batch  cores  streams  A p50 ms  B p50 ms  latency        interval  items/s        interval
 ───────────────────────────────────────────────────────────────────────────────────────────
     1      1        1     1.600     1.789  +11.8 %  +9.6 … +14.0 %  −10.6 %  −12.3 … −8.8 %
-    1      1        2     2.986     3.338  +11.8 %  +9.6 … +14.0 %  −10.6 %  −12.3 … −8.8 %
-    1      2        1    0.9190     1.027  +11.8 %  +9.6 … +14.0 %  −10.6 %  −12.3 … −8.8 %
-    1      2        2     1.715     1.917  +11.8 %  +9.6 … +14.0 %  −10.6 %  −12.3 … −8.8 %
-    8      1        1     10.40     11.62  +11.8 %  +9.6 … +14.0 %  −10.6 %  −12.3 … −8.8 %
-    8      2        1     5.971     6.676  +11.8 %  +9.6 … +14.0 %  −10.6 %  −12.3 … −8.8 %
-    8      2        2     11.14     12.46  +11.8 %  +9.6 … +14.0 %  −10.6 %  −12.3 … −8.8 %
-interval: 95 %, of pairs of rounds\
 """)
 
 

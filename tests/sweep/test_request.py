@@ -18,10 +18,7 @@ from examples.generating.make_decoder import make_decoder
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.structure import Generation
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
-from pytest_modelperf.profiler.hookspecs import (
-    Extensions,
-    load_extensions,
-)
+from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.records import Outcome

@@ -10,6 +10,7 @@ from pathlib import Path
 from pytest_modelperf.systems.files import FILES
 from pytest_modelperf.systems.process import OWN_PROCESS
 from pytest_modelperf.systems.trees import TREES
+from tests.support.known import known
 
 LOCKING = """
 import os, sys
@@ -38,14 +39,12 @@ def started(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+    return known(process.stdout).readline().strip()
 
 
 def test_a_process_tells_its_memory() -> None:
     peak, resident = OWN_PROCESS.peak_bytes(), OWN_PROCESS.resident_bytes()
-    assert peak is not None
-    assert peak > 1 << 20
+    assert known(peak) > 1 << 20
     assert resident is None or resident > 1 << 20
 
 
@@ -85,9 +84,8 @@ def test_what_a_process_started_ends_with_it() -> None:
         process.stdin.flush()
         assert first_line(process) == "begun"
         tree.kill()
-        assert process.stdout is not None
         # The end of the output: nobody is left who could write to it.
-        assert not process.stdout.read()
+        assert not known(process.stdout).read()
 
 
 def test_a_paused_tree_waits_until_it_goes_on() -> None:

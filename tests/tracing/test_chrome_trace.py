@@ -31,6 +31,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.chrome_trace import MAX_INFERENCES, dump_trace
 from tests.support.command import run
 from tests.support.fake_bench import FakeBench, FakeClock, steady
+from tests.support.known import known
 from tests.support.profiles import (
     make_measurement,
     make_round,
@@ -216,12 +217,6 @@ def test_it_says_that_rounds_have_no_time_stamps() -> None:
     assert "was not kept" in other_data(dump_trace(measured_classifier()))["rounds"]
 
 
-@given(st.lists(st.integers(0, 10**13), min_size=1, max_size=50))
-def test_no_nanosecond_is_lost(times_ns: list[int]) -> None:
-    measurement = make_measurement(rounds=(make_round(times_ns),))
-    check_rounds(rounds_of(dump_trace(with_measurement(measurement))), measurement.rounds)
-
-
 # -- rounds that stand where they ran
 
 
@@ -289,8 +284,7 @@ def test_a_case_without_starts_is_named_beside_one_that_has_them() -> None:
 
 def test_layers_stand_below_the_first_round_of_their_case() -> None:
     profile = measured_classifier()
-    measured = profile.cases[0].measured
-    assert measured is not None
+    measured = known(profile.cases[0].measured)
     early = with_measurement(make_measurement(rounds=(started_round(1000, (10,), (0,)),)))
     late = replace(measured, rounds=(started_round(51_000, (10,), (0,)),))
     cases = (*early.cases, replace(profile.cases[0], case=Case(2, 1), measured=late))
@@ -430,8 +424,7 @@ def test_a_layer_that_has_no_time_has_no_span() -> None:
     for ns in (math.nan, math.inf, -1.0):
         layers = (bare_layer("broken"), bare_layer("fine"), bare_layer("idle"))
         measurement = with_layer_times(make_measurement(), [(1.0, kernel(1))])
-        assert measurement.layer_times is not None
-        times = (replace(kernel(0), ns=ns), *measurement.layer_times)
+        times = (replace(kernel(0), ns=ns), *known(measurement.layer_times))
         odd = replace(measurement, layer_times=times)
         spans = layers_of(dump_trace(with_measurement(odd, bare_profile(layers))))
         assert [span.name for span in spans] == ["inference", "fine"]
@@ -447,8 +440,7 @@ def test_no_name_can_break_the_trace() -> None:
         replace(layer, id=EVIL, name=EVIL, op_type=EVIL, domain=EVIL, precision=EVIL)
         for layer in counted.layers
     )
-    measured = profile.cases[0].measured
-    assert measured is not None
+    measured = known(profile.cases[0].measured)
     assert measured.layer_times is not None
     times = tuple(
         replace(time, kernel=EVIL, provider=EVIL, precision=EVIL) for time in measured.layer_times
@@ -533,7 +525,7 @@ def test_nothing_is_thinned_up_to_the_limit() -> None:
 # -- odd profiles
 
 
-TIMES_NS = st.integers(0, 10**12)
+TIMES_NS = st.integers(0, 10**13)
 TEXTS = st.text(max_size=8)
 
 
@@ -603,8 +595,7 @@ def test_every_profile_is_a_trace_that_can_be_read(profile: Profile) -> None:
     measured = [case for case in profile.cases if case.measured is not None]
     ran = [spans for (_, name), spans in threads if name == "rounds"]
     for case, spans in zip(measured, ran, strict=True):
-        assert case.measured is not None
-        check_rounds(spans, case.measured.rounds)
+        check_rounds(spans, known(case.measured).rounds)
     by_layer = [
         (case, [row for row in case.layers if row.ns is not None and 0 <= row.ns < math.inf])
         for case in measured

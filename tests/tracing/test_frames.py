@@ -25,26 +25,18 @@ from pytest_modelperf.tracing.files.opening import read_stored_profile
 from pytest_modelperf.tracing.frames import Frames
 from pytest_modelperf.tracing.frames.tables import events_of, make_rows
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName
+from tests.support.known import known
 from tests.support.profiles import measured_cases, measured_classifier, measured_function
 from tests.support.small_models import ones, parse
 
 DERIVED: Sequence[Callable[[Frames], pd.DataFrame]] = (
-    Frames.frame,
-    Frames.inferences,
-    Frames.executions,
-    Frames.operators,
-    Frames.operator_calls,
-    Frames.layers,
-    Frames.summary,
-)
+    Frames.frame, Frames.inferences, Frames.executions, Frames.operators, Frames.operator_calls,
+    Frames.layers, Frames.summary,
+)  # fmt: skip
 PRINTED: Sequence[Callable[[Frames], None]] = (
-    Frames.print_inferences,
-    Frames.print_executions,
-    Frames.print_operators,
-    Frames.print_operator_calls,
-    Frames.print_layers,
-    Frames.print_summary,
-)
+    Frames.print_inferences, Frames.print_executions, Frames.print_operators,
+    Frames.print_operator_calls, Frames.print_layers, Frames.print_summary,
+)  # fmt: skip
 PERCENTILES = {50.0: "median", 90.0: "p90", 95.0: "p95", 97.0: "p97", 99.0: "p99", 99.9: "p99.9"}
 FEW = settings(max_examples=30)
 EVIL = "a\x1b[31m\n\u202eb"
@@ -260,8 +252,7 @@ def test_each_operator_is_of_the_inference_that_its_parents_lead_to(events: list
 
     def inference_of(one: Span) -> int:
         while one.category is not Category.INFERENCE:
-            assert one.parent is not None
-            one = spans[one.parent]
+            one = spans[known(one.parent)]
         return one.id
 
     calls = Frames(events).operator_calls()
@@ -832,20 +823,17 @@ def test_a_trace_has_its_charts_and_its_page() -> None:
     }  # fmt: skip
     assert frames.figure("operators").to_dict()["data"][0]["x"][0] == 80 / 1e6
     assert "something is missing" in frames.html()
-    shown = frames._repr_html_()
-    assert shown is not None
+    shown = known(frames._repr_html_())
     assert "<svg" in shown
     with pytest.raises(UsageError, match=r"no chart 'layer'\. Did you mean 'layers'"):
         frames.figure("layer")
 
 
 def test_a_part_of_a_trace_shows_this_part_alone() -> None:
-    shown = Frames(recording()).where("name", "Relu1")._repr_html_()
-    assert shown is not None
+    shown = known(Frames(recording()).where("name", "Relu1")._repr_html_())
     assert "Relu" in shown
     assert "Conv" not in shown
-    nothing = Frames()._repr_html_()
-    assert nothing is not None
+    nothing = known(Frames()._repr_html_())
     assert "nothing was recorded" in nothing
 
 

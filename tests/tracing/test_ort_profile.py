@@ -274,14 +274,10 @@ def test_fences_of_versions_before_1_21_are_no_operators(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "name",
     [
-        'a "quoted" name',
-        "back\\slash \\u12",
-        'ends in \\"\\',
-        "two\nlines, \ttab",
-        'looks_kernel_time","args" : {"op_name" : "X"}},',
-        "größe 😀",
+        'a "quoted" name', "back\\slash \\u12", 'ends in \\"\\', "two\nlines, \ttab",
+        'looks_kernel_time","args" : {"op_name" : "X"}},', "größe 😀",
     ],
-)
+)  # fmt: skip
 def test_names_that_older_versions_do_not_escape_are_read(tmp_path: Path, name: str) -> None:
     path = write_profile(
         tmp_path / "p.json", [kernel(name, 5, 3), kernel("b", 9, 3), inference(4, 9)]

@@ -103,15 +103,9 @@ def test_a_trace_has_sessions_labels_inferences_and_operators_each_inside_of_the
     assert names_by_parent(p)["inference"] == ["product", "sine"]
     product, sine = spans_of(p, "operator")
     known = {
-        "op_type": "MatMul",
-        "provider": "CPUExecutionProvider",
-        "precision": "float32",
-        "input_shape": "2x8",
-        "output_shape": "2x4",
-        "layer": "h",
-        "macs": 64,
-        "params": 32,
-    }
+        "op_type": "MatMul", "provider": "CPUExecutionProvider", "precision": "float32",
+        "input_shape": "2x8", "output_shape": "2x4", "layer": "h", "macs": 64, "params": 32,
+    }  # fmt: skip
     assert {key: product.arguments[key] for key in known} == known
     assert (product.operator_index, sine.operator_index) == (0, 1)
     assert sine.arguments["layer"] == "y"

@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.tuning.candidates import (
-    check_given,
-    combined_sets,
-    named_sets,
-    usual_sets,
-)
+from pytest_modelperf.tuning.candidates import check_given, combined_sets, named_sets, usual_sets
 from pytest_modelperf.tuning.report import find_warnings
 from tests.support.tunings import option_sets
 

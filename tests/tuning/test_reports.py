@@ -26,6 +26,7 @@ from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.pasted import dump_tuning, engine_options_table, session_code
 from pytest_modelperf.tuning.records import OptionSet, Tried, TunedCase, Tuning, TuningLimits
 from pytest_modelperf.tuning.report import tuning_report
+from tests.support.known import known
 from tests.support.markup import Markup
 from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
 
@@ -276,8 +277,7 @@ def test_the_code_sets_every_option_of_the_session(monkeypatch: pytest.MonkeyPat
     }  # fmt: skip
     providers = ("CUDAExecutionProvider", "CPUExecutionProvider")
     facts = replace(FACTS, options=options, providers=providers)
-    code = session_code(facts, 'a "b".onnx', 4)
-    assert code is not None
+    code = known(session_code(facts, 'a "b".onnx', 4))
     made = run_code(code, monkeypatch)
     assert made.model == 'a "b".onnx'
     assert made.providers == [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"]
@@ -306,8 +306,7 @@ options = {
 }
 compiled = ov.Core().compile_model("m.onnx", "CPU", options)\
 """)
-    on_gpu = session_code(replace(facts, options={"device": "gpu"}), "m.onnx", 2)
-    assert on_gpu is not None
+    on_gpu = known(session_code(replace(facts, options={"device": "gpu"}), "m.onnx", 2))
     assert "INFERENCE_NUM_THREADS" not in on_gpu
     assert on_gpu.endswith('compile_model("m.onnx", "GPU", options)')
     assert session_code(replace(facts, name="abacus"), "m.onnx", 2) is None

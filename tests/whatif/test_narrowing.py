@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,13 @@ from tests.support.small_models import save_beside
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def model_of(text: str, weights: Shapes, opset: int = 18) -> onnx.ModelProto:
+def model_of(
+    text: str, weights: Mapping[str, tuple[int, ...] | npt.NDArray[Any]], opset: int = 18
+) -> onnx.ModelProto:
+    """The model with weights of these values, or with random ones of these shapes."""
     values = {
-        name: random_floats(*shape, seed=seed) for seed, (name, shape) in enumerate(weights.items())
+        name: random_floats(*given, seed=seed) if isinstance(given, tuple) else given
+        for seed, (name, given) in enumerate(weights.items())
     }
     return parse(text, values, opset=opset)
 
@@ -87,10 +91,9 @@ def test_a_residual_stream_is_one_group(tmp_path: Path) -> None:
         }""",
         {
             "w0": (16, 3, 3, 3), "b0": (16,), "w1": (32, 16, 3, 3), "s": (32,), "t": (32,),
-            "m": (32,), "w2": (16, 32, 1, 1), "w3": (5, 16),
+            "m": (32,), "w2": (16, 32, 1, 1), "w3": (5, 16), "v": np.ones(32, np.float32),
         },
     )  # fmt: skip
-    model.graph.initializer.append(numpy_helper.from_array(np.ones(32, np.float32), "v"))
     result = narrow(model, tmp_path)
 
     before = 64 * (16 * 3 * 9 + 32 * 16 * 9 + 16 * 32) + 5 * 16
@@ -110,10 +113,11 @@ def test_a_depthwise_convolution_loses_groups(tmp_path: Path) -> None:
             c = Conv <group = 16, pads = [1, 1, 1, 1]> (b, w1, b1)
             y = Conv (c, w2)
         }""",
-        {"w0": (16, 3, 1, 1), "w1": (32, 1, 3, 3), "b1": (32,), "w2": (5, 32, 1, 1)},
-    )
-    for name, value in (("lo", 0.0), ("hi", 6.0)):
-        model.graph.initializer.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+        {
+            "w0": (16, 3, 1, 1), "w1": (32, 1, 3, 3), "b1": (32,), "w2": (5, 32, 1, 1),
+            "lo": np.array(0.0, np.float32), "hi": np.array(6.0, np.float32),
+        },
+    )  # fmt: skip
     narrow(model, tmp_path)
 
     (depthwise,) = (n for n in onnx.load(str(tmp_path / "n.onnx")).graph.node if n.output[0] == "c")
@@ -138,8 +142,7 @@ def test_each_block_of_a_grouped_convolution_loses_as_much(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "weight",
-    ["k = Reshape (w1, same)", "k = DequantizeLinear <axis = 0> (q1, scales)"],
+    "weight", ["k = Reshape (w1, same)", "k = DequantizeLinear <axis = 0> (q1, scales)"]
 )
 def test_each_block_with_a_computed_weight_loses_as_much(tmp_path: Path, weight: str) -> None:
     """Of 16 rows in 4 blocks, 3 would be left without regard to the blocks."""
@@ -150,11 +153,12 @@ def test_each_block_with_a_computed_weight_loses_as_much(tmp_path: Path, weight:
             c = Conv <group = 4> (a, k)
             y = Conv (c, w2)
         }}""",
-        {"w0": (8, 3, 1, 1), "w1": (16, 2, 1, 1), "w2": (5, 16, 1, 1)},
-    )
-    quantized = np.round(10 * random_floats(16, 2, 1, 1)).astype(np.int8)
-    model.graph.initializer.append(numpy_helper.from_array(quantized, "q1"))
-    model.graph.initializer.append(numpy_helper.from_array(np.full(16, 0.1, np.float32), "scales"))
+        {
+            "w0": (8, 3, 1, 1), "w1": (16, 2, 1, 1), "w2": (5, 16, 1, 1),
+            "q1": np.round(10 * random_floats(16, 2, 1, 1)).astype(np.int8),
+            "scales": np.full(16, 0.1, np.float32),
+        },
+    )  # fmt: skip
     narrow(model, tmp_path, 0.8)
     assert macs(tmp_path / "n.onnx") == 64 * (8 * 3 + 4 * 2 + 5 * 4)
 
@@ -458,6 +462,7 @@ def test_an_only_channel_is_not_squeezed_away(tmp_path: Path, batch: int, opset:
 )
 def test_no_part_of_a_layer_is_left_empty(tmp_path: Path, halves: str) -> None:
     """All weak channels are in one half, which no weight tells from the other."""
+    weak = np.repeat(np.array([1, 0.01], np.float32), 4).reshape(8, 1, 1, 1)
     model = model_of(
         f"""g (float[1, 3, 4, 4] x) => (y)
         <int64[1] one = {{1}}, int64[1] zero = {{0}}, int64[1] four = {{4}}, int64[1] end = {{99}}>
@@ -468,12 +473,8 @@ def test_no_part_of_a_layer_is_left_empty(tmp_path: Path, halves: str) -> None:
             c = Concat <axis = 1> (l, m)
             y = Conv (c, w1)
         }}""",
-        {"w0": (8, 3, 1, 1), "w1": (2, 8, 1, 1)},
+        {"w0": random_floats(8, 3, 1, 1) * weak, "w1": (2, 8, 1, 1)},
     )
-    weak = np.r_[np.ones(4), np.full(4, 0.01)].reshape(8, 1, 1, 1)
-    (weight,) = (t for t in model.graph.initializer if t.name == "w0")
-    values = (numpy_helper.to_array(weight) * weak).astype(np.float32)
-    weight.CopyFrom(numpy_helper.from_array(values, "w0"))
     narrow(model, tmp_path)
     assert shapes_of(tmp_path / "n.onnx")["w0"] == (4, 3, 1, 1)
 
@@ -516,6 +517,7 @@ def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(
     tmp_path: Path, stored: npt.DTypeLike, zeros: Sequence[int]
 ) -> None:
     """A matrix of 8-bit integers with a scale for each column, and one that is transposed."""
+    rng = np.random.default_rng(0)
     model = model_of(
         """g (float[2, 6] x) => (y) {
             d = DequantizeLinear <axis = 1> (w8, s, z)
@@ -524,15 +526,12 @@ def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(
             b = MatMul (a, t)
             y = MatMul (b, w2)
         }""",
-        {"w1": (8, 16), "w2": (8, 3)},
-    )
-    rng = np.random.default_rng(0)
-    for name, values in {
-        "w8": (rng.integers(-9, 9, (6, 16)) + zeros).astype(stored),
-        "s": rng.random(16, np.float32),
-        "z": np.array(zeros, stored),
-    }.items():
-        model.graph.initializer.append(numpy_helper.from_array(values, name))
+        {
+            "w1": (8, 16), "w2": (8, 3),
+            "w8": (rng.integers(-9, 9, (6, 16)) + zeros).astype(stored),
+            "s": rng.random(16, np.float32), "z": np.array(zeros, stored),
+        },
+    )  # fmt: skip
     narrow(model, tmp_path)
     assert shapes_of(tmp_path / "n.onnx") == {
         "w1": (4, 8), "w2": (4, 3), "w8": (6, 8), "s": (8,), "z": (8,),
@@ -547,11 +546,9 @@ def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(
 
 
 def test_what_is_weakest_goes_and_of_equals_the_first(tmp_path: Path) -> None:
-    model = model_of(
-        "g (float[1, 2] x) => (y) { a = MatMul (x, w)  y = MatMul (a, v) }", {"v": (6, 2)}
-    )
     w = np.array([[3, 1, 1, 2, 1, 5]] * 2, np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    text = "g (float[1, 2] x) => (y) { a = MatMul (x, w)  y = MatMul (a, v) }"
+    model = model_of(text, {"v": (6, 2), "w": w})
     narrow(model, tmp_path, 1 / 3)
     stored = {t.name: t for t in onnx.load(str(tmp_path / "n.onnx")).graph.initializer}
     np.testing.assert_array_equal(numpy_helper.to_array(stored["w"])[0], [3, 2, 1, 5])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from typing import Any
 
 import pytest
@@ -108,31 +107,15 @@ def test_a_time_of_a_layer_that_the_model_does_not_have_is_not_lost() -> None:
     assert beside["ms"] == [None, None, None, None, 0.25, None]
 
 
-def test_the_page_opens_with_the_summary_of_the_model() -> None:
-    page = text_of(make_whatif())
-    assert page.index("model summary") < page.index("ms per batch")
-    assert re.search(r"6\.700\s+149\.3\s+4\.762\s+210\.0\s+x1\.41\s+Pruned 0\.9", page)
-
-
-def test_the_levels_are_a_table_that_says_in_words_what_was_shown() -> None:
-    text = text_of(make_whatif(CASE))
-    for row in (
-        "Baseline 6.700 149.3 6.000 M 12.00 k 46.88 KiB 0.0 %",
-        "Pruned 0.5 6.722 148.8 x1.00 0.98 … 1.02 neither 6.000 M 12.00 k 46.88 KiB 50.0 %",
-        "Pruned 0.7 (estimate) 5.796 172.5 x1.21 6.000 M 12.00 k 70.0 %",
-        "Pruned 0.9 4.762 210.0 x1.41 1.38 … 1.44 faster 6.000 M",
-        "INT8 dynamic 7.217 138.6 x0.93 0.91 … 0.95 slower 6.000 M",
-        "INT8 static failed",
-        "interval: 99 %, of the speedup neither: not decided whether it is faster or slower",
-    ):
-        assert row in text
-
-
 def test_the_page_says_all_that_the_terminal_does() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     text = Markup(render_whatif_page(make_whatif(CASE), made=made)).text
     for told in (
         "encoder.onnx: what if 1 of 6 levels failed",
+        "6.700 149.3 4.762 210.0 x1.41 Pruned 0.9",
+        "Pruned 0.7 (estimate) 5.796 172.5 x1.21 6.000 M 12.00 k 70.0 %",
+        "Pruned 0.9 4.762 210.0 x1.41 1.38 … 1.44 faster 6.000 M",
+        "INT8 static failed interval: 99 %, of the speedup neither: not decided whether it is",
         SPEED_ONLY,
         "Pruned 0.9 is the fastest, x1.41 (1.38 … 1.44)",
         f"INT8 static: {FAILURE}",
@@ -160,13 +143,6 @@ def test_the_page_names_what_makes_outputs_meaningless() -> None:
     text = text_of(make_whatif(case))
     assert "outputs with removed channels mean nothing" in text
     assert "pruned" not in text
-
-
-def test_an_output_that_cannot_be_compared_says_why() -> None:
-    output = OutputChange(name="boxes", difference="differ in shape: 1x100x4 before, 1x300x4 now")
-    case = with_level(CASE, 4, outputs=(output,))
-    text = text_of(make_whatif(case))
-    assert "INT8 dynamic: output boxes: differ in shape: 1x100x4 before, 1x300x4 now" in text
 
 
 def test_of_several_cases_every_line_names_its_own() -> None:

@@ -257,8 +257,7 @@ def test_weights_in_external_data_are_quantized_into_external_data(
 
 
 def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
-    tmp_path: Path,
-    inline: StartWorker,
+    tmp_path: Path, inline: StartWorker
 ) -> None:
     source, target = tmp_path / "stored.onnx", tmp_path / "target.onnx"
     write_stored(load_model(open_model(light_model("squeezenet"))), source)

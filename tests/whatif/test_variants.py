@@ -18,10 +18,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
-from pytest_modelperf.profiler.hookspecs import (
-    Extensions,
-    load_extensions,
-)
+from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
 from pytest_modelperf.profiler.inputs.given import GivenInputs, read_given
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.measurements import Progress
@@ -245,8 +242,7 @@ def test_variants_run_on_the_inputs_of_the_user(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [ModelError("it cannot"), MeasureError("it cannot"), UsageError("it cannot")],
+    "error", [ModelError("it cannot"), MeasureError("it cannot"), UsageError("it cannot")]
 )
 def test_what_cannot_be_made_says_why(
     ask: Callable[..., WhatIf], quantizer: FakeQuantizer, error: Exception

@@ -100,17 +100,18 @@ def test_the_standard_domain_may_be_spelled_out() -> None:
 # -- bodies
 
 
+# A body that a count of trips runs.
+LOOP = """
+    y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
+        on = Identity(go)
+        t = MatMul(s, w)
+    }>(n, , x)
+"""
+THREE_TRIPS = f"g (float[2,4] x) => (y) {{ n = Constant<value_int=3>() {LOOP} }}"
+
+
 def test_a_body_counts_once_a_trip() -> None:
-    profile = static_of(
-        """g (float[2,4] x) => (y) {
-            n = Constant<value_int=3>()
-            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
-                on = Identity(go)
-                t = MatMul(s, w)
-            }>(n, , x)
-        }""",
-        w=ones(4, 4),
-    )
+    profile = static_of(THREE_TRIPS, w=ones(4, 4))
     product = layer_of(profile, "MatMul")
     assert product.macs == profile.macs == 3 * 2 * 4 * 4
     assert product.repeats == 3
@@ -165,15 +166,7 @@ def test_a_scan_of_a_batch_steps_through_each_of_its_items() -> None:
 
 
 def test_trips_that_only_a_run_can_tell_are_listed_and_counted_once() -> None:
-    profile = static_of(
-        """g (float[2,4] x, int64 n) => (y) {
-            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
-                on = Identity(go)
-                t = MatMul(s, w)
-            }>(n, , x)
-        }""",
-        w=ones(4, 4),
-    )
+    profile = static_of(f"g (float[2,4] x, int64 n) => (y) {{ {LOOP} }}", w=ones(4, 4))
     assert profile.uncounted == (Uncounted("Loop", "", 1, TRIPS_AT_RUN_TIME),)
     assert profile.coverage == pytest.approx(2 / 3)
     assert profile.macs == 2 * 4 * 4
@@ -309,18 +302,8 @@ def test_packed_weights_are_frozen_and_let_the_gradient_through() -> None:
 
 
 def test_the_gradient_reaches_what_a_loop_carries() -> None:
-    profile = static_of(
-        """g (float[2,4] x) => (y) {
-            n = Constant<value_int=3>()
-            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
-                on = Identity(go)
-                t = MatMul(s, w)
-            }>(n, , x)
-        }""",
-        w=ones(4, 4),
-    )
-    # From the second trip on, the carried value depends on the weight.
-    assert backward(profile) == [2 * 3 * 2 * 4 * 4]
+    """From the second trip on, the carried value depends on the weight."""
+    assert backward(static_of(THREE_TRIPS, w=ones(4, 4))) == [2 * 3 * 2 * 4 * 4]
 
 
 # -- counters of plugins
@@ -433,34 +416,22 @@ def test_a_shape_rule_may_take_sizes_from_numpy() -> None:
 @pytest.mark.parametrize(
     ("op", "arguments", "message"),
     [
-        (
-            "my.ops::Blend",
-            {},
-            snapshot("the operator 'my.ops::Blend' needs count, shapes or both."),
-        ),
-        ("", {"count": len}, snapshot("the operator '' must be named as domain::Op.")),
-        (
-            "my.ops::",
-            {"count": len},
-            snapshot("the operator 'my.ops::' must be named as domain::Op."),
-        ),
-        (
-            "::Blend",
-            {"shapes": len},
-            snapshot("the operator '::Blend' must be named as domain::Op."),
-        ),
+        ("my.ops::Blend", {}, "the operator 'my.ops::Blend' needs count, shapes or both."),
+        ("", {"count": len}, "the operator '' must be named as domain::Op."),
+        ("my.ops::", {"count": len}, "the operator 'my.ops::' must be named as domain::Op."),
+        ("::Blend", {"shapes": len}, "the operator '::Blend' must be named as domain::Op."),
         (
             "my.ops::Blend",
             {"count": 42},
-            snapshot("count of the operator 'my.ops::Blend' must be a function."),
+            "count of the operator 'my.ops::Blend' must be a function.",
         ),
         (
             "my.ops::Blend",
             {"shapes": "like"},
-            snapshot("shapes of the operator 'my.ops::Blend' must be a function."),
+            "shapes of the operator 'my.ops::Blend' must be a function.",
         ),
     ],
-)
+)  # fmt: skip
 def test_an_unusable_registration_is_refused(
     op: str, arguments: dict[str, object], message: str
 ) -> None:
@@ -586,6 +557,80 @@ def test_the_peak_lies_between_the_largest_output_and_the_sum_of_all(graph: Grap
     assert profile.peak_activation_bytes >= largest
 
 
+# Graphs of a float[256] x, and the bytes that they hold at their peak.
+PEAKS: dict[str, tuple[str, int | None]] = {
+    "a residual is kept until it is added": (
+        "(float[256] y) { r = Relu(x) b = Relu(r) c = Relu(b) y = Add(c, r) }", 3 * KiB
+    ),
+    "views share the storage of their data": (
+        """(float[1,16,16] y) {
+            s = Constant<value_ints=[256]>()
+            axes = Constant<value_ints=[0]>()
+            t = Constant<value_ints=[1,16,16]>()
+            a = Relu(x)
+            b = Reshape(a, t)
+            c = Unsqueeze(b, axes)
+            d = Squeeze(c, axes)
+            e = Identity(d)
+            f = Flatten<axis=0>(a)
+            g = Reshape(e, s)
+            h = Add(g, f)
+            y = Reshape(h, t)
+        }""",
+        2 * KiB,
+    ),
+    "storage lives as long as any view of it": (
+        """(float[256] y) {
+            a = Relu(x) v = Identity(a) w = Identity(v) b = Relu(x) c = Relu(b) y = Add(c, w)
+        }""",
+        3 * KiB,
+    ),
+    "storage of an output that is a view is kept to the end": (
+        """(float[256] v, float[256] d) {
+            a = Relu(x) v = Identity(a) b = Relu(x) c = Relu(b) d = Relu(c)
+        }""",
+        3 * KiB,
+    ),
+    # a, b, y, and one inside.
+    "what a body takes from outside is kept for it": (
+        """(float[256] z) {
+            a = Relu(x)
+            b = Relu(x)
+            y = If<then_branch = t () => (float[256] p) { p = Relu(a) },
+                   else_branch = e () => (float[256] q) { q = Exp(a) }>(go)
+            z = Add(y, b)
+        }""",
+        4 * KiB,
+    ),
+    # a, c, y, and q inside.
+    "what a body only hands out is kept for it too": (
+        """(float[256] y) {
+            a = Relu(x)
+            b = Relu(x)
+            c = Relu(b)
+            y = If<then_branch = t () => (float[256] a) { },
+                   else_branch = e () => (float[256] q) { q = Relu(c) }>(go)
+        }""",
+        4 * KiB,
+    ),
+    "only the first output of a view is one": (
+        "(float[256] y, bool[256] m) { a = Relu(x) y, m = Dropout(a) }", KiB + 256
+    ),
+    "one size that is unknown makes the peak unknown": (
+        "(i) { a = Relu(x) i = NonZero(a) }", None
+    ),
+    "one size that is unknown and not used does not": (
+        "(a) { a = Relu(x) i = NonZero(x) }", KiB
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "peak"), PEAKS.values(), ids=PEAKS)
+def test_the_peak_of_activations(text: str, peak: int | None) -> None:
+    profile = static_of(f"g (float[256] x, bool go) => {text}")
+    assert profile.peak_activation_bytes == peak
+
+
 def test_a_chain_holds_two_tensors_at_a_time() -> None:
     profile = static_of(
         "g (float[256] x) => (float[256] y) { a = Relu(x) b = Relu(a) c = Relu(b) y = Relu(c) }"
@@ -594,66 +639,12 @@ def test_a_chain_holds_two_tensors_at_a_time() -> None:
     assert profile.activation_bytes == 4 * KiB
 
 
-def test_a_residual_is_kept_until_it_is_added() -> None:
-    profile = static_of(
-        "g (float[256] x) => (float[256] y) { r = Relu(x) b = Relu(r) c = Relu(b) y = Add(c, r) }"
-    )
-    assert profile.peak_activation_bytes == 3 * KiB
-
-
 def test_an_output_of_the_model_is_kept_to_the_end() -> None:
     text = (
         "g (float[256] x) => (float[256] {}) {{ a = Relu(x) b = Relu(a) c = Relu(b) d = Relu(c) }}"
     )
     assert static_of(text.format("d")).peak_activation_bytes == 2 * KiB
     assert static_of(text.format("a, float[256] d")).peak_activation_bytes == 3 * KiB
-
-
-def test_views_share_the_storage_of_their_data() -> None:
-    profile = static_of(
-        """g (float[16,16] x) => (float[16,16] y) {
-            s = Constant<value_ints=[256]>()
-            axes = Constant<value_ints=[0]>()
-            a = Relu(x)
-            b = Reshape(a, s)
-            c = Unsqueeze(b, axes)
-            d = Squeeze(c, axes)
-            e = Identity(d)
-            f = Flatten<axis=0>(a)
-            g = Reshape(e, s)
-            h = Add(g, f)
-            t = Constant<value_ints=[16,16]>()
-            y = Reshape(h, t)
-        }"""
-    )
-    assert profile.peak_activation_bytes == 2 * KiB
-
-
-def test_storage_lives_as_long_as_any_view_of_it() -> None:
-    profile = static_of(
-        """g (float[256] x) => (float[256] y) {
-            a = Relu(x)
-            v = Identity(a)
-            w = Identity(v)
-            b = Relu(x)
-            c = Relu(b)
-            y = Add(c, w)
-        }"""
-    )
-    assert profile.peak_activation_bytes == 3 * KiB
-
-
-def test_storage_of_an_output_that_is_a_view_is_kept_to_the_end() -> None:
-    profile = static_of(
-        """g (float[256] x) => (float[256] v, float[256] d) {
-            a = Relu(x)
-            v = Identity(a)
-            b = Relu(x)
-            c = Relu(b)
-            d = Relu(c)
-        }"""
-    )
-    assert profile.peak_activation_bytes == 3 * KiB
 
 
 def test_inputs_and_weights_and_views_of_them_are_not_activations() -> None:
@@ -676,16 +667,6 @@ def test_an_output_that_nobody_takes_is_not_stored() -> None:
     assert profile.peak_activation_bytes == profile.activation_bytes == 512
 
 
-def test_one_size_that_is_unknown_makes_the_peak_unknown() -> None:
-    profile = static_of("g (float[2,3] x) => (i) { a = Relu(x) i = NonZero(a) }")
-    assert profile.peak_activation_bytes is None
-
-
-def test_one_size_that_is_unknown_and_not_used_does_not() -> None:
-    profile = static_of("g (float[256] x) => (a) { a = Relu(x) i = NonZero(x) }")
-    assert profile.peak_activation_bytes == KiB
-
-
 @pytest.mark.parametrize("trips", [1, 9])
 def test_a_body_adds_its_own_peak_at_its_node_however_often_it_runs(trips: int) -> None:
     profile = static_of(
@@ -700,41 +681,6 @@ def test_a_body_adds_its_own_peak_at_its_node_however_often_it_runs(trips: int) 
     )
     # What the Loop gives out, and two tensors at a time inside.
     assert profile.peak_activation_bytes == KiB + 2 * KiB
-
-
-def test_what_a_body_takes_from_outside_is_kept_for_it() -> None:
-    profile = static_of(
-        """g (float[256] x, bool c) => (float[256] z) {
-            a = Relu(x)
-            b = Relu(x)
-            y = If<then_branch = t () => (float[256] p) { p = Relu(a) },
-                   else_branch = e () => (float[256] q) { q = Exp(a) }>(c)
-            z = Add(y, b)
-        }"""
-    )
-    # a, b, y, and one inside.
-    assert profile.peak_activation_bytes == 4 * KiB
-
-
-def test_what_a_body_only_hands_out_is_kept_for_it_too() -> None:
-    profile = static_of(
-        """g (float[256] x, bool go) => (float[256] y) {
-            a = Relu(x)
-            b = Relu(x)
-            c = Relu(b)
-            y = If<then_branch = t () => (float[256] a) { },
-                   else_branch = e () => (float[256] q) { q = Relu(c) }>(go)
-        }"""
-    )
-    # a, c, y, and q inside.
-    assert profile.peak_activation_bytes == 4 * KiB
-
-
-def test_only_the_first_output_of_a_view_is_one() -> None:
-    profile = static_of(
-        "g (float[256] x) => (float[256] y, bool[256] m) { a = Relu(x) y, m = Dropout(a) }"
-    )
-    assert profile.peak_activation_bytes == KiB + 256
 
 
 @pytest.mark.parametrize("trains", [0, 1])

@@ -274,8 +274,7 @@ def test_operators_that_the_runtime_takes_apart_keep_their_time(tmp_path: Path) 
 
 def test_a_model_with_external_data_is_profiled_from_a_copy(tmp_path: Path) -> None:
     model = parse(
-        "g (float[2, 64] x) => (y) { m = MatMul (x, w)  y = Sin (m) }",
-        {"w": random_floats(64, 64)},
+        "g (float[2, 64] x) => (y) { m = MatMul (x, w)  y = Sin (m) }", {"w": random_floats(64, 64)}
     )
     (tmp_path / "in/sub").mkdir(parents=True)
     path = tmp_path / "in/model.onnx"
@@ -416,13 +415,9 @@ def test_self_time_leaves_out_what_ran_inside_of_a_kernel(tmp_path: Path) -> Non
         _graph(0), _model_run(),
     ]  # fmt: skip
     assert _self_us(_write(tmp_path / "p.json", events), 1) == {
-        "before": [9.5],
-        "sin": [9.0],
-        "mul": [9.0],
-        "if": [12.0],
-        "loop": [60.5 - 3.5 - 5.5 - 10.5 - 10.5],
-        "after": [2.5],
-    }
+        "before": [9.5], "sin": [9.0], "mul": [9.0], "if": [12.0],
+        "loop": [60.5 - 3.5 - 5.5 - 10.5 - 10.5], "after": [2.5],
+    }  # fmt: skip
 
 
 def test_kernels_on_another_thread_are_not_inside(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tests.support.small_models import ones, parse
 pytest.importorskip("openvino", reason="needs the extra openvino")
 
 from pytest_modelperf.profiler.engines import openvino as engine
+from tests.support.known import known
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine
@@ -200,8 +201,7 @@ def test_the_runtime_stays_on_the_processors_of_the_worker(tmp_path: Path) -> No
     model = perceptron(tmp_path)
     x = ones(1, 8)
     with ProcessWorker(WorkerRequest(cores=1)) as worker:
-        assert worker._process is not None
-        threads = Path(f"/proc/{worker._process.pid}/task")
+        threads = Path(f"/proc/{known(worker._process).pid}/task")
         before = set(threads.iterdir())
         described = worker.use_engine(BUILT_IN["openvino"], EXACT)
         assert described["name"] == "openvino"
@@ -211,11 +211,10 @@ def test_the_runtime_stays_on_the_processors_of_the_worker(tmp_path: Path) -> No
         worker.ask("open", "as the model was loaded", side="a", options=EXACT, **loading)
         block = worker.ask("block", "in round 1", sides=["a"], count=3, max_ns=10**12, seed=0)
         assert len(np.frombuffer(block["times"]["a"], np.int64)) == 3
-        assert worker.processors is not None
         started = set(threads.iterdir()) - before
         assert started
         for thread in started:
-            assert os.sched_getaffinity(int(thread.name)) <= set(worker.processors)
+            assert os.sched_getaffinity(int(thread.name)) <= set(known(worker.processors))
 
 
 # -- kernels
@@ -285,16 +284,8 @@ def test_a_step_that_the_runtime_named_itself_belongs_to_the_node_it_was_made_of
     assert originals(kernels, "MVN") == [["norm"]]
     mapped = {name for kernel in kernels for name in kernel["originals"] or ()}
     assert mapped == {
-        "norm",
-        "q",
-        "q_offset",
-        "k",
-        "k_turned",
-        "scores",
-        "probabilities",
-        "context",
-        "sum",
-    }
+        "norm", "q", "q_offset", "k", "k_turned", "scores", "probabilities", "context", "sum",
+    }  # fmt: skip
 
 
 def test_what_is_computed_once_at_the_start_belongs_to_no_kernel(tmp_path: Path) -> None:

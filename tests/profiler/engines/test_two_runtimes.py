@@ -35,10 +35,7 @@ def test_an_upgrade_of_the_runtime_is_judged_as_a_duet(
     )  # fmt: skip
     assert (result.exit_code, result.err) == (0, "")
     document = json.loads(result.out)
-    assert document["engines"] == [
-        f"onnxruntime {OTHER}",
-        f"onnxruntime {onnxruntime.__version__}",
-    ]
+    assert document["engines"] == [f"onnxruntime {OTHER}", f"onnxruntime {onnxruntime.__version__}"]
     (case,) = document["cases"]
     assert case["failure"] is None
     assert case["rounds"] >= 1

@@ -33,6 +33,7 @@ from pytest_modelperf.profiler.inputs.given import (
 from pytest_modelperf.profiler.inputs.made import Feed, make_inputs
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.sessions import ModelLocation
+from tests.support.known import known
 from tests.support.light_models import light_model
 from tests.support.runtimes import INSTALLED, unless_1_23
 from tests.support.small_models import parse
@@ -43,15 +44,11 @@ Array = npt.NDArray[Any]
 ML_TYPES: Mapping[str, Any] = {
     name_of(np.dtype(kind)): np.dtype(kind)
     for kind in (
-        ml_dtypes.bfloat16,
-        ml_dtypes.float8_e4m3fn,
-        ml_dtypes.float8_e4m3fnuz,
-        ml_dtypes.float8_e5m2,
-        ml_dtypes.float8_e5m2fnuz,
-        ml_dtypes.float8_e8m0fnu,
+        ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz,
+        ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e8m0fnu,
         ml_dtypes.float4_e2m1fn,
     )
-}
+}  # fmt: skip
 # What ONNX's text form calls otherwise than we do.
 TEXT_TYPES = {"float32": "float", "float64": "double"}
 
@@ -341,9 +338,7 @@ def test_images_keep_activations_in_a_normal_range(name: str, tmp_path: Path) ->
 
 
 @given_by(
-    rows=st.integers(1, 400),
-    dtype=st.sampled_from(["int64", "int32"]),
-    seed=st.integers(0, 2**31),
+    rows=st.integers(1, 400), dtype=st.sampled_from(["int64", "int32"]), seed=st.integers(0, 2**31)
 )
 def test_indices_cover_their_table_and_stay_in_it(rows: int, dtype: str, seed: int) -> None:
     model = bound(
@@ -481,8 +476,7 @@ def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
 )
 def test_a_value_that_decides_is_told_as_its_type_shows_it(dtype: str, told: str) -> None:
     text = f"c ({dtype}[1] n) => (float[k] y) {{ i = Cast<to = 7>(n)  y = ConstantOfShape(i) }}"
-    note = made(text)["n"].note
-    assert note is not None
+    note = known(made(text)["n"].note)
     assert f"; it was set to {told}. " in note
 
 
@@ -506,8 +500,7 @@ def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> 
                        else_branch = b () => (float[9] q) {{ q = Abs(x) }}>
         }}"""
     )
-    note = feeds["rate"].note
-    assert note is not None
+    note = known(feeds["rate"].note)
     assert f"The graph compares it with {told}" in note
     assert f"rate:int64::{told}" in note
 
@@ -524,8 +517,7 @@ def test_a_constant_that_ends_a_loop_is_not_told() -> None:
             }>
         }"""
     )
-    note = feeds["n"].note
-    assert note is not None
+    note = known(feeds["n"].note)
     assert "decides whether Loop 'm' runs; it was set to " in note
     assert note.endswith(". Give its real value as the input n:int64::VALUE")
 
@@ -582,8 +574,7 @@ def test_a_comparison_that_decides_nothing_is_not_told() -> None:
 def test_every_size_that_was_made_up_is_told(text: str, value: float) -> None:
     feed = made(f"m {text}")["i"]
     assert set(feed.array.reshape(-1).tolist()) == {value}
-    assert feed.note is not None
-    assert feed.note.startswith("the input 'i' decides")
+    assert known(feed.note).startswith("the input 'i' decides")
 
 
 @pytest.mark.parametrize(
@@ -598,8 +589,7 @@ def test_integers_without_a_known_use(dtype: str, low: int, high: int) -> None:
 
 
 @given_by(
-    dtype=st.sampled_from(["float16", "float32", "float64", *ML_TYPES]),
-    seed=st.integers(0, 2**31),
+    dtype=st.sampled_from(["float16", "float32", "float64", *ML_TYPES]), seed=st.integers(0, 2**31)
 )
 def test_floats_are_normal_numbers(dtype: str, seed: int) -> None:
     name = TEXT_TYPES.get(dtype, dtype)
@@ -614,10 +604,7 @@ def test_floats_are_normal_numbers(dtype: str, seed: int) -> None:
     assert numbers.std() > 0.5
 
 
-@given_by(
-    dtype=st.sampled_from(sorted(ML_TYPES)),
-    number=st.floats(-6, 6, allow_nan=False),
-)
+@given_by(dtype=st.sampled_from(sorted(ML_TYPES)), number=st.floats(-6, 6, allow_nan=False))
 def test_bits_are_those_of_the_nearest_normal_number(dtype: str, number: float) -> None:
     kind = ML_TYPES[dtype]
     number = abs(number) + 0.01 if dtype == "float8e8m0" else number

@@ -409,16 +409,12 @@ def test_folders_in_the_place_of_files_are_as_good_as_nothing(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "text",
     [
-        b"model name: " + b"\x1b[31m\xff" * 400_000,
-        b"processor: " + b"9" * 1_000_000,
-        b"processor: 0\nflags: fpu\n\n" * 80_000,
-        b"cpu:\n\n" * 200_000,
-        b"\n" * 500_000,
-        b"flags" * 400_000,
-        b"\0" * 1_000_000,
+        b"model name: " + b"\x1b[31m\xff" * 400_000, b"processor: " + b"9" * 1_000_000,
+        b"processor: 0\nflags: fpu\n\n" * 80_000, b"cpu:\n\n" * 200_000, b"\n" * 500_000,
+        b"flags" * 400_000, b"\0" * 1_000_000,
     ],
     ids=["escapes", "digits", "processors", "paragraphs", "empty", "one-line", "null"],
-)
+)  # fmt: skip
 def test_a_hostile_cpuinfo_is_read_as_far_as_it_makes_sense(tmp_path: Path, text: bytes) -> None:
     facts = describe_machine(lay_out(tmp_path, {"proc/cpuinfo": text}), HOST)
     assert facts.cpu is None or (facts.cpu.isprintable() and len(facts.cpu) <= 120)
@@ -500,18 +496,12 @@ def test_a_list_of_processors(text: str | None, processors: set[int]) -> None:
 
 def test_a_mac() -> None:
     sysctl = {
-        "machdep.cpu.brand_string": "Apple M1 Pro",
-        "hw.physicalcpu": "10",
-        "hw.logicalcpu": "10",
-        "hw.memsize": str(16 * GIB),
-        "hw.perflevel0.l1dcachesize": "131072",
-        "hw.l1dcachesize": "65536",
-        "hw.l2cachesize": "4194304",
-        "hw.optional.arm.FEAT_DotProd": "1",
-        "hw.optional.arm.FEAT_BF16": "0",
-        "hw.optional.AdvSIMD": "1",
-        "kern.hv_vmm_present": "0",
-    }
+        "machdep.cpu.brand_string": "Apple M1 Pro", "hw.physicalcpu": "10", "hw.logicalcpu": "10",
+        "hw.memsize": str(16 * GIB), "hw.perflevel0.l1dcachesize": "131072",
+        "hw.l1dcachesize": "65536", "hw.l2cachesize": "4194304",
+        "hw.optional.arm.FEAT_DotProd": "1", "hw.optional.arm.FEAT_BF16": "0",
+        "hw.optional.AdvSIMD": "1", "kern.hv_vmm_present": "0",
+    }  # fmt: skip
     assert read_macos(sysctl) == MachineFacts(
         cpu="Apple M1 Pro",
         instruction_sets=("asimd", "dotprod"),
@@ -585,9 +575,7 @@ def test_only_a_microarchitecture_that_says_more_than_its_family_is_one(
     assert machine.ask_host().microarchitecture == expected
 
 
-def test_without_archspec_the_microarchitecture_is_unknown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_archspec_the_microarchitecture_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "archspec", None)
     assert machine.ask_host().microarchitecture is None
 

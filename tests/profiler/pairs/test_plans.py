@@ -34,6 +34,7 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up
+from tests.support.known import known
 from tests.support.small_models import parse
 
 NETWORK = """g (float[1,8,16,16] x) => (float[1,8] y) {
@@ -70,9 +71,7 @@ def plans(before: onnx.ModelProto, after: onnx.ModelProto) -> Iterator[tuple[Sav
             rigs.append(set_up(worker, setup, 1, workload, side))
         saved = [save_plan(rig, 0) for rig in rigs]
         first, second = saved
-        assert first is not None
-        assert second is not None
-        yield first, second
+        yield known(first), known(second)
 
 
 def test_training_a_model_again_does_not_change_its_plan() -> None:
@@ -112,8 +111,7 @@ def test_the_plan_of_a_twin_is_that_of_its_model(tmp_path: Path, model: onnx.Mod
     onnx.save(model, path)
     with rebuilt_twin(open_model(path)) as twin:
         assert twin.file is not None
-        assert twin.file.path is not None
-        rebuilt = onnx.load(twin.file.path)
+        rebuilt = onnx.load(known(twin.file.path))
     with plans(onnx.load(path), rebuilt) as (before, after):
         assert find_plan_difference(before.plan, after.plan) is None
 
@@ -275,8 +273,7 @@ def test_a_part_that_the_engine_refuses_is_no_error() -> None:
         node.op_type = "NoSuchOperator"
         placed = place_parts(before, after)
         assert not placed.parts
-        assert placed.reason is not None
-        assert placed.reason.startswith("what changed does not run by itself: ")
+        assert known(placed.reason).startswith("what changed does not run by itself: ")
 
 
 def test_a_plan_runs_whose_shapes_are_inferred_from_weights() -> None:

@@ -204,8 +204,7 @@ def test_an_inference_that_takes_all_the_time_is_timed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn_ns", "rounds", "samples"),
-    [(100 * MS, 5, 60), (300 * MS, 5, 15), (500 * MS, 3, 11)],
+    ("turn_ns", "rounds", "samples"), [(100 * MS, 5, 60), (300 * MS, 5, 15), (500 * MS, 3, 11)]
 )
 def test_a_slow_model_has_as_many_rounds_as_leave_it_a_median(
     turn_ns: int, rounds: int, samples: int

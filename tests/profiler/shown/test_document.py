@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import COMPARISON
@@ -66,163 +65,56 @@ def linear() -> Profile:
 
 
 def test_a_profile_as_json(linear: Profile) -> None:
-    assert dump_profile(linear) == snapshot("""\
-{
-  "schema": 1,
-  "model": {
-    "name": "m.onnx",
-    "path": "m.onnx",
-    "function_file": null,
-    "sha256": "abababababababababababababababababababababababababababababababab",
-    "bytes": 300,
-    "opsets": {
-      "ai.onnx": 21
-    },
-    "producer": "",
-    "total_bytes": 131
-  },
-  "machine": {
-    "key": "linux-x86_64-unknown-2c",
-    "cpu": null,
-    "microarchitecture": null,
-    "instruction_sets": null,
-    "physical_cores": null,
-    "logical_cores": null,
-    "usable_cores": 2,
-    "quota_cores": null,
-    "caches": {},
-    "memory_bytes": null,
-    "memory_limit_bytes": null,
-    "governor": null,
-    "turbo": null,
-    "virtualization": null,
-    "system": "Linux",
-    "kernel": null,
-    "distribution": null,
-    "architecture": "x86_64",
-    "python": null,
-    "packages": {
-      "onnx": "1.23.2"
-    }
-  },
-  "cases": [
-    {
-      "id": "b1-c1",
-      "batch_size": 1,
-      "cores": 1,
-      "dims": {},
-      "given_dims": {},
-      "phase": null,
-      "prompt": null,
-      "generate": null,
-      "generation": null,
-      "workload": null,
-      "outcome": "not measured",
-      "reason": "it was profiled without running it",
-      "engine": {
-        "name": null,
-        "version": null,
-        "python": null,
-        "options": null,
-        "providers": null
-      },
-      "processors": null,
-      "seconds": null,
-      "notes": [],
-      "static": {
-        "macs": 8,
-        "elementwise_ops": 0,
-        "flops": 16,
-        "backward_macs": 8,
-        "effective_macs": null,
-        "params": 8,
-        "weight_bytes": 32,
-        "activation_bytes": 8,
-        "peak_activation_bytes": 8,
-        "uncounted_ops": {},
-        "coverage": 1.0,
-        "notes": []
-      },
-      "latency": {
-        "p50_ms": null,
-        "p90_ms": null,
-        "p95_ms": null,
-        "p97_ms": null,
-        "p99_ms": null,
-        "p99.9_ms": null,
-        "min_ms": null,
-        "max_ms": null,
-        "mean_ms": null,
-        "samples": null,
-        "rounds": null,
-        "items_per_second": null,
-        "confidence": null,
-        "intervals_ms": null,
-        "needed": null
-      },
-      "load_ms": null,
-      "first_load_ms": null,
-      "first_inference_ms": null,
-      "every_ns": null,
-      "streams": null,
-      "late": null,
-      "peak_rss_bytes": null,
-      "engine_peak_bytes": null,
-      "layer_types": [
-        {
-          "op_type": "MatMul",
-          "domain": "",
-          "count": 1,
-          "ms": null,
-          "share": null,
-          "macs": 8,
-          "elementwise_ops": 0,
-          "backward_macs": 8,
-          "params": 8,
-          "weight_bytes": 32,
-          "output_bytes": 8
-        }
-      ],
-      "layers": [
-        {
-          "kind": "layer",
-          "id": "y",
-          "name": "linear",
-          "op_type": "MatMul",
-          "domain": "",
-          "weight": "w",
-          "provider": null,
-          "precision": "float32",
-          "ms": null,
-          "interval_ms": null,
-          "macs": 8,
-          "elementwise_ops": 0,
-          "backward_macs": 8,
-          "effective_macs": null,
-          "params": 8,
-          "weight_bytes": 32,
-          "output_bytes": 8,
-          "input_shape": [
-            1,
-            4
-          ],
-          "output_shape": [
-            1,
-            2
-          ],
-          "repeats": 1,
-          "sparsity": null,
-          "kernel": null,
-          "fused": [],
-          "runs_in": null
-        }
-      ],
-      "roofline": null,
-      "raw": null
-    }
-  ]
-}
-""")
+    document = loaded(linear)
+    assert dump_profile(linear) == json.dumps(document, indent=2) + "\n"
+    (case,) = document["cases"]
+    assert case.pop("layer_types") == [{
+        "op_type": "MatMul", "domain": "", "count": 1, "ms": None, "share": None, "macs": 8,
+        "elementwise_ops": 0, "backward_macs": 8, "params": 8, "weight_bytes": 32,
+        "output_bytes": 8,
+    }]  # fmt: skip
+    assert case.pop("layers") == [{
+        "kind": "layer", "id": "y", "name": "linear", "op_type": "MatMul", "domain": "",
+        "weight": "w", "provider": None, "precision": "float32", "ms": None, "interval_ms": None,
+        "macs": 8, "elementwise_ops": 0, "backward_macs": 8, "effective_macs": None, "params": 8,
+        "weight_bytes": 32, "output_bytes": 8, "input_shape": [1, 4], "output_shape": [1, 2],
+        "repeats": 1, "sparsity": None, "kernel": None, "fused": [], "runs_in": None,
+    }]  # fmt: skip
+    assert document == {
+        "schema": 1,
+        "model": {
+            "name": "m.onnx", "path": "m.onnx", "function_file": None, "sha256": "ab" * 32,
+            "bytes": 300, "opsets": {"ai.onnx": 21}, "producer": "", "total_bytes": 131,
+        },
+        "machine": {
+            "key": "linux-x86_64-unknown-2c", "cpu": None, "microarchitecture": None,
+            "instruction_sets": None, "physical_cores": None, "logical_cores": None,
+            "usable_cores": 2, "quota_cores": None, "caches": {}, "memory_bytes": None,
+            "memory_limit_bytes": None, "governor": None, "turbo": None, "virtualization": None,
+            "system": "Linux", "kernel": None, "distribution": None, "architecture": "x86_64",
+            "python": None, "packages": {"onnx": "1.23.2"},
+        },
+        "cases": [{
+            "id": "b1-c1", "batch_size": 1, "cores": 1, "dims": {}, "given_dims": {}, "phase": None,
+            "prompt": None, "generate": None, "generation": None, "workload": None,
+            "outcome": "not measured", "reason": "it was profiled without running it",
+            "engine": dict.fromkeys(("name", "version", "python", "options", "providers")),
+            "processors": None, "seconds": None, "notes": [],
+            "static": {
+                "macs": 8, "elementwise_ops": 0, "flops": 16, "backward_macs": 8,
+                "effective_macs": None, "params": 8, "weight_bytes": 32, "activation_bytes": 8,
+                "peak_activation_bytes": 8, "uncounted_ops": {}, "coverage": 1.0, "notes": [],
+            },
+            "latency": dict.fromkeys((
+                "p50_ms", "p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99.9_ms", "min_ms", "max_ms",
+                "mean_ms", "samples", "rounds", "items_per_second", "confidence", "intervals_ms",
+                "needed",
+            )),
+            "load_ms": None, "first_load_ms": None, "first_inference_ms": None, "every_ns": None,
+            "streams": None, "late": None, "peak_rss_bytes": None, "engine_peak_bytes": None,
+            "roofline": None, "raw": None,
+        }],
+    }  # fmt: skip
 
 
 def test_a_comparison_as_json(linear: Profile) -> None:
@@ -234,60 +126,22 @@ def test_a_comparison_as_json(linear: Profile) -> None:
     assert kind["before"] == kind["after"] == loaded(linear)["cases"][0]["layer_types"][0]
     assert document.pop("before") == document.pop("after") == loaded(linear)["model"]
     case["metrics"] = case["metrics"][:1]
-    assert document == snapshot(
-        {
-            "schema": 1,
-            "verdict": "passed",
-            "seconds": None,
-            "rounds": None,
-            "confidence": None,
-            "tolerance": None,
-            "engines": [],
-            "cases": [
-                {
-                    "id": "b1-c1",
-                    "phase": None,
-                    "prompt": None,
-                    "generate": None,
-                    "verdict": "passed",
-                    "failure": None,
-                    "failed_side": None,
-                    "how": None,
-                    "seconds": None,
-                    "rounds": None,
-                    "metrics": [
-                        {
-                            "name": "macs",
-                            "before": 8,
-                            "after": 8,
-                            "ratio": 1.0,
-                            "interval": None,
-                            "confidence": None,
-                            "detectable": None,
-                            "allowed": 0.0,
-                            "limit": None,
-                            "after_interval": None,
-                            "least": None,
-                            "detail": None,
-                            "reason": None,
-                            "gated": True,
-                            "awaited": True,
-                            "verdict": "passed",
-                        }
-                    ],
-                    "parts": [],
-                    "elsewhere": None,
-                    "stages": [],
-                    "calls": [],
-                    "layers": [],
-                    "reasons": [],
-                    "outputs": [],
-                    "first_difference": None,
-                    "notes": [],
-                }
-            ],
-        }
-    )
+    assert document == {
+        "schema": 1, "verdict": "passed", "seconds": None, "rounds": None, "confidence": None,
+        "tolerance": None, "engines": [],
+        "cases": [{
+            "id": "b1-c1", "phase": None, "prompt": None, "generate": None, "verdict": "passed",
+            "failure": None, "failed_side": None, "how": None, "seconds": None, "rounds": None,
+            "metrics": [{
+                "name": "macs", "before": 8, "after": 8, "ratio": 1.0, "interval": None,
+                "confidence": None, "detectable": None, "allowed": 0.0, "limit": None,
+                "after_interval": None, "least": None, "detail": None, "reason": None,
+                "gated": True, "awaited": True, "verdict": "passed",
+            }],
+            "parts": [], "elsewhere": None, "stages": [], "calls": [], "layers": [], "reasons": [],
+            "outputs": [], "first_difference": None, "notes": [],
+        }],
+    }  # fmt: skip
 
 
 def test_json_has_the_figures_of_the_record(profile: Profile) -> None:
@@ -481,13 +335,9 @@ def test_what_the_platform_does_not_tell_is_null() -> None:
 def test_each_case_says_what_became_of_it() -> None:
     cases = {case["id"]: case for case in loaded(measured_cases())["cases"]}
     assert {name: case["outcome"] for name, case in cases.items()} == {
-        "b1-c1": "measured",
-        "b1-c2": "measured",
-        "b8-c1": "measured",
-        "b8-c2": "measured",
-        "b1-c8": "skipped",
-        "b64-c2": "failed",
-    }
+        "b1-c1": "measured", "b1-c2": "measured", "b8-c1": "measured", "b8-c2": "measured",
+        "b1-c8": "skipped", "b64-c2": "failed",
+    }  # fmt: skip
     assert cases["b1-c1"]["reason"] is None
     assert cases["b1-c8"]["reason"] == "the machine has 2 processors"
     skipped = cases["b1-c8"]

@@ -218,11 +218,8 @@ b8-c2  Conv                   1   0.5102  90.0 %  ██████████
 
 
 def test_several_cases_in_brief_at_160_columns() -> None:
-    assert in_brief(measured_cases(), 160) == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
-engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
-
+    text = in_brief(measured_cases(), 160)
+    assert text[text.index("performance") : text.index("b1-c2  Conv")] == snapshot("""\
 performance
 case   batch  cores     ms per batch  items/s  load ms  first ms  peak memory   p95 ms
 ──────────────────────────────────────────────────────────────────────────────────────
@@ -246,23 +243,6 @@ b1-c1  Conv                   1   0.1111  90.0 %  ██████████
        GlobalAveragePool      1   0.0025   2.0 %  █
        runtime overhead           0.0025   2.0 %  █
        Gemm                   1   0.0024   2.0 %  █
-b1-c2  Conv                   1  0.06379  90.0 %  ████████████████████████████████████████
-       layout                    0.00283   4.0 %  ██
-       GlobalAveragePool      1  0.00142   2.0 %  █
-       runtime overhead          0.00142   2.0 %  █
-       Gemm                   1  0.00138   1.9 %  █
-b8-c1  Conv                   1   0.8884  90.0 %  ████████████████████████████████████████
-       layout                     0.0395   4.0 %  ██
-       GlobalAveragePool      1   0.0197   2.0 %  █
-       runtime overhead           0.0197   2.0 %  █
-       Gemm                   1   0.0192   1.9 %  █
-b8-c2  Conv                   1   0.5102  90.0 %  ████████████████████████████████████████
-       layout                     0.0227   4.0 %  ██
-       GlobalAveragePool      1   0.0113   2.0 %  █
-       runtime overhead           0.0113   2.0 %  █
-       Gemm                   1   0.0111   1.9 %  █
-
--v shows the percentiles, counts and layers of each case
 """)
 
 
@@ -291,35 +271,8 @@ def test_a_figure_that_takes_more_samples_has_its_legend_in_the_table_of_cases()
 
 
 def test_a_measured_case_at_160_columns_in_graph_order() -> None:
-    assert render_profile(measured_classifier(), IN_ORDER, TextStyle(160)) == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine
-engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
-
-performance
-case   batch  cores   ms per batch  items/s  load ms  first ms  peak memory
-───────────────────────────────────────────────────────────────────────────
-b1-c1      1      1  6.708 ± 0.6 %    149.1    21.30     9.400    113.0 MiB
-ms per batch: the median ± its 99 % interval
-load, first: a session's creation and first inference, medians over rounds
-
-latency in ms
-case    samples            p50            p90            p95            p97    p99   p99.9    min    max   mean
-───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-b1-c1  240 in 6  6.708 ± 0.6 %  6.790 ± 0.6 %  6.962 ± 0.6 %  7.262 ± 0.6 %  (662)  (6636)  6.614  8.144  6.759
-± is the larger side of the 99 % interval
-samples in rounds, each with a fresh session
-(n): it takes n samples to tell; a larger max-seconds makes time for more
-
-batch size               1
-MACs               442.5 k
-elementwise ops    49.23 k  an exp counts 32, an add 1
-FLOPs              934.3 k  2 x MACs + elementwise
-backward MACs      442.7 k  of the gradients, for one training step
-params                 618  2.414 KiB
-activations      128.2 KiB  peak 128.0 KiB
-layers                   5  100.0 % counted
-
+    text = render_profile(measured_classifier(), IN_ORDER, TextStyle(160))
+    assert text[text.index("by layer type") :] == snapshot("""\
 by layer type
 layer type         count     ms   share                                               MACs  GMAC/s  params
 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -351,26 +304,7 @@ total                                6.708         100.0 %  442.5 k   0.066     
 
 def test_the_performance_of_several_cases_at_80_columns() -> None:
     text = render_profile(measured_cases(), BY_TIME, TextStyle(80))
-    assert text[: text.index("\nb1-c1\n")] == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21
-machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
-  avx512_vnni; container in a virtual machine
-engine onnxruntime 1.31.1: CPUExecutionProvider,
-  graph_optimization_level=extended
-
-performance
-case   batch  cores     ms per batch  items/s  load ms  first ms  peak memory
-─────────────────────────────────────────────────────────────────────────────
-b1-c1      1      1   0.1234 ± 0.6 %  8.104 k    21.30     9.400    113.0 MiB
-b1-c2      1      2  0.07087 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB
-b8-c1      8      1   0.9871 ± 0.6 %  8.105 k    21.30     9.400    113.0 MiB
-b8-c2      8      2   0.5669 ± 1.2 %  14.11 k    21.30     9.400    113.0 MiB
-ms per batch: the median ± its 99 % interval
-load, first: a session's creation and first inference, medians over rounds
-
-b1-c8: skipped: the machine has 2 processors
-b64-c2: failed: the worker was ended by SIGKILL in round 3
-
+    assert text[text.index("latency") : text.index("\nb1-c1\n")] == snapshot("""\
 latency in ms
 case              b1-c1            b1-c2           b8-c1           b8-c2
 ────────────────────────────────────────────────────────────────────────
@@ -455,12 +389,6 @@ def test_no_number_is_cut(width: int) -> None:
     for line in render_profile(measured_cases(), BY_TIME, TextStyle(width)).splitlines():
         for word in line.split() if "left out" not in line else ():
             assert "…" in word or re.fullmatch("─+|█+", word) or word in whole
-
-
-def test_the_default_columns_fit_a_terminal_without_a_word_about_what_is_left_out() -> None:
-    text = render_profile(measured_classifier(), BY_TIME, TextStyle(80))
-    assert "left out" not in text
-    assert re.search("^name +type +ms +± +share +GMAC/s +fused", text, re.MULTILINE)
 
 
 def test_columns_that_were_asked_for_are_not_left_out_in_silence() -> None:
@@ -577,13 +505,6 @@ def test_layers_by_time_begin_with_the_longest_and_end_with_those_of_other_kerne
     assert len(known) == len(times) - 1
 
 
-def test_a_layer_names_what_shares_its_kernel_and_that_says_where_it_runs() -> None:
-    rows = rows_of(render_profile(measured_classifier(), BY_TIME, PLAIN), "by layer, sorted")
-    cells = {row[0]: row for row in rows}
-    assert "+ Relu" in cells["stem_convolution"]
-    assert "in stem_convolution" in cells["stem_relu"]
-
-
 def test_of_many_fused_operators_the_first_are_named_and_the_rest_counted() -> None:
     times = [(1.0, kernel_time("all", 0, 1, 2, 3, 4))]
     profile = one_case(with_layer_times(make_measurement(), times))
@@ -650,10 +571,7 @@ def test_csv_names_layers_by_their_ids() -> None:
         measured_classifier(), ("id", "fused", "runs-in", "kernel", "provider")
     )
     rows = [row[1:] for row in csv.reader(StringIO(text))]
-    assert rows[1:3] == [
-        ["c", "r", "", "c_nchwc", "CPUExecutionProvider"],
-        ["r", "", "c", "", ""],
-    ]
+    assert rows[1:3] == [["c", "r", "", "c_nchwc", "CPUExecutionProvider"], ["r", "", "c", "", ""]]
 
 
 # -- how sure it is
@@ -671,55 +589,40 @@ def test_what_the_platform_does_not_tell_is_no_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spent", "line"),
+    ("spent", "told"),
     [
         (
             {"stolen_ns": 4 * MS},
-            snapshot(
-                "noise: b1-c1: the hypervisor took 4.0 % of its processors; use a machine that is not shared"
-            ),
+            "the hypervisor took 4.0 % of its processors; use a machine that is not shared",
         ),
         (
             {"throttled_ns": 2 * MS},
-            snapshot(
-                "noise: b1-c1: its CPU quota halted it for 2.0 % of the time; give the container more CPU, or measure on fewer cores"
-            ),
+            "its CPU quota halted it for 2.0 % of the time; give the container more CPU, or measure on fewer cores",
         ),
         (
             {"others_ns": 30 * MS},
-            snapshot(
-                "noise: b1-c1: other processes took 30 % of its processors; stop other programs"
-            ),
+            "other processes took 30 % of its processors; stop other programs",
         ),
         (
             {"involuntary_switches": 24},
-            snapshot("noise: b1-c1: it was interrupted 240 times a second; stop other programs"),
+            "it was interrupted 240 times a second; stop other programs",
         ),
         (
             {"others_ns": 30 * MS, "involuntary_switches": 24},
-            snapshot(
-                "noise: b1-c1: other processes took 30 % of its processors, it was interrupted 240 times a second; stop other programs"
-            ),
+            "other processes took 30 % of its processors, it was interrupted 240 times a second; stop other programs",
         ),
-    ],
-)
-def test_noise_is_told_with_what_to_do(spent: Mapping[str, int], line: str) -> None:
-    assert doubts(noisy(spent)) == [line]
-
-
-@pytest.mark.parametrize(
-    "spent",
-    [
-        {"stolen_ns": 1 * MS},
-        {"throttled_ns": 1 * MS},
-        {"others_ns": 4 * MS},
+        ({"stolen_ns": 1 * MS}, None),
+        ({"throttled_ns": 1 * MS}, None),
+        ({"others_ns": 4 * MS}, None),
         # The ticks of the clock, once more and once less.
-        {"others_ns": -10 * MS},
-        {"involuntary_switches": 9},
+        ({"others_ns": -10 * MS}, None),
+        ({"involuntary_switches": 9}, None),
     ],
 )
-def test_noise_that_matters_to_no_one_is_not_told(spent: Mapping[str, int]) -> None:
-    assert doubts(noisy(spent)) == []
+def test_noise_that_matters_is_told_with_what_to_do(
+    spent: Mapping[str, int], told: str | None
+) -> None:
+    assert doubts(noisy(spent)) == ([] if told is None else [f"noise: b1-c1: {told}"])
 
 
 def test_the_share_of_noise_is_that_of_all_processors_of_the_case() -> None:
@@ -777,12 +680,10 @@ def test_a_note_on_all_cases_is_told_once_and_one_on_some_names_them() -> None:
 @pytest.mark.parametrize(
     ("machine", "line"),
     [
-        (MachineFacts(), snapshot("machine unknown-unknown-unknown")),
+        (MachineFacts(), "machine unknown-unknown-unknown"),
         (
             MACHINE,
-            snapshot(
-                "machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine"
-            ),
+            "machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine",
         ),
         (
             replace(
@@ -794,15 +695,11 @@ def test_a_note_on_all_cases_is_told_once_and_one_on_some_names_them() -> None:
                 governor="powersave",
                 virtualization=None,
             ),
-            snapshot(
-                "machine linux-x86_64-zen4-4c: AMD EPYC 9R14, 32 cores, 64 processors, 4 of them usable, 8.000 GiB of 24.00 GiB, avx2 avx512f avx512_vnni, governor powersave"
-            ),
+            "machine linux-x86_64-zen4-4c: AMD EPYC 9R14, 32 cores, 64 processors, 4 of them usable, 8.000 GiB of 24.00 GiB, avx2 avx512f avx512_vnni, governor powersave",
         ),
         (
             replace(MACHINE, logical_cores=4, quota_cores=1.5, usable_cores=1),
-            snapshot(
-                "machine linux-x86_64-zen4-1c: AMD EPYC 9R14, 2 cores, 4 processors, a quota of 1.5 CPUs, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine"
-            ),
+            "machine linux-x86_64-zen4-1c: AMD EPYC 9R14, 2 cores, 4 processors, a quota of 1.5 CPUs, 24.00 GiB, avx2 avx512f avx512_vnni; container in a virtual machine",
         ),
         (
             MachineFacts(
@@ -810,9 +707,7 @@ def test_a_note_on_all_cases_is_told_once_and_one_on_some_names_them() -> None:
                 instruction_sets=("neon", "asimd", "dotprod", "sve", "sve2"),
                 logical_cores=1,
             ),
-            snapshot(
-                "machine unknown-unknown-neoverse-v2: Neoverse-V2, 1 core, asimd dotprod sve2"
-            ),
+            "machine unknown-unknown-neoverse-v2: Neoverse-V2, 1 core, asimd dotprod sve2",
         ),
     ],
 )
@@ -837,14 +732,14 @@ STANDING = Progress(
 @pytest.mark.parametrize(
     ("progress", "line"),
     [
-        (STANDING, snapshot("[2/4] b8-c2  measuring, round 7  26.10 ms ± 1.3 %  at most 4 s left")),
+        (STANDING, "[2/4] b8-c2  measuring, round 7  26.10 ms ± 1.3 %  at most 4 s left"),
         (
             replace(STANDING, half_width=None, seconds_left=75),
-            snapshot("[2/4] b8-c2  measuring, round 7  26.10 ms  at most 1 min 15 s left"),
+            "[2/4] b8-c2  measuring, round 7  26.10 ms  at most 1 min 15 s left",
         ),
         (
             Progress(case_id="b1-c1", case_number=1, cases=1, step="starting"),
-            snapshot("[1/1] b1-c1  starting"),
+            "[1/1] b1-c1  starting",
         ),
     ],
 )
@@ -859,9 +754,9 @@ def test_progress_in_a_line(progress: Progress, line: str) -> None:
         (replace(STANDING, least_seconds=1.2), None),
         (
             replace(STANDING, least_seconds=21.7, seconds_left=58.3),
-            snapshot("its rounds are slow: they take 22 to 58 s"),
+            "its rounds are slow: they take 22 to 58 s",
         ),
-        (replace(STANDING, step="waiting for process 7"), snapshot("waiting for process 7")),
+        (replace(STANDING, step="waiting for process 7"), "waiting for process 7"),
     ],
 )
 def test_what_would_look_like_a_hang_is_announced(progress: Progress, text: str | None) -> None:

@@ -6,19 +6,18 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import GraphKernel, RowKind
 from pytest_modelperf.profiler.shown.page_data import case_picture
+from tests.support.known import known
 from tests.support.profiles import measured_classifier, measured_function, static_classifier
 
 
 def test_a_kernel_leads_to_the_row_that_has_its_time() -> None:
     case = measured_classifier().cases[0]
-    assert case.measured is not None
     timed = next(row for row in case.layers if row.time is not None and row.static is not None)
-    assert timed.time is not None
     kernels = (
         GraphKernel(op_type="ReorderInput", kind=RowKind.LAYOUT, ns=1e6),
-        GraphKernel(op_type="Conv", inputs=(0,), layer=timed.time.layer, ns=2e6),
+        GraphKernel(op_type="Conv", inputs=(0,), layer=known(timed.time).layer, ns=2e6),
     )
-    picture = case_picture(replace(case, measured=replace(case.measured, kernels=kernels)))
+    picture = case_picture(replace(case, measured=replace(known(case.measured), kernels=kernels)))
     assert picture.unit == "ms"
     assert [box.values for box in picture.boxes] == [(1.0,), (2.0,)]
     assert [box.is_layout for box in picture.boxes] == [True, False]

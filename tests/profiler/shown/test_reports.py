@@ -122,22 +122,8 @@ total                                442.5 k  934.3 k  100.0 %     618  130.6 Ki
 
 
 def test_a_report_at_80_columns(profile: Profile) -> None:
-    assert render_profile(profile, LayerView(), TextStyle(80)) == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21, my.ops 1
-
-batch size                        1
-MACs               at least 442.5 k
-elementwise ops    at least 49.23 k  an exp counts 32, an add 1
-FLOPs              at least 934.3 k  2 x MACs + elementwise
-backward MACs      at least 442.7 k  of the gradients, for one training step
-params                          618  2.414 KiB
-activations      at least 128.2 KiB  peak ?
-layers                            6  83.3 % counted
-
-not counted    count  share of layers  because
-────────────────────────────────────────────────────────────────
-my.ops::Blend      1           16.7 %  no rule for this operator
-
+    text = render_profile(profile, LayerView(), TextStyle(80))
+    assert text[text.index("by layer type") :] == snapshot("""\
 by layer type
 layer type         count     MACs    FLOPs  FLOPs %  params    outputs
 ──────────────────────────────────────────────────────────────────────
@@ -167,35 +153,10 @@ total                               442.5 k  934.3 k  100.0 %     618  130.6 KiB
 def test_a_report_of_sparsity_at_160_columns(sparse: Profile) -> None:
     columns = ("name", "type", "macs", "sparsity", "pattern", "block-sparsity", "effective-macs")
     view = LayerView(columns, sort="sparsity", top=3)
-    assert render_profile(sparse, view, TextStyle(160)) == snapshot("""\
-classifier.onnx: 2.808 KiB, opset 21, my.ops 1
-
-batch size                        1
-MACs               at least 442.5 k
-effective MACs     at least 221.3 k  50.0 % of the MACs meet a weight that is not zero
-elementwise ops    at least 49.23 k  an exp counts 32, an add 1
-FLOPs              at least 934.3 k  2 x MACs + elementwise
-backward MACs      at least 442.7 k  of the gradients, for one training step
-params                          618  2.414 KiB
-activations      at least 128.2 KiB  peak ?
-layers                            6  83.3 % counted
-
-not counted    count  share of layers  because
-────────────────────────────────────────────────────────────────
-my.ops::Blend      1           16.7 %  no rule for this operator
-
-by layer type
-layer type         count     MACs  elementwise    FLOPs  FLOPs %                                            params    outputs
-─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-Conv                   1  442.4 k      16.38 k  901.1 k   96.5 %  ████████████████████████████████████████     448  64.00 KiB
-GlobalAveragePool      1        0      16.45 k  16.45 k    1.8 %  █                                              0       64 B
-Relu                   1        0      16.38 k  16.38 k    1.8 %  █                                              0  64.00 KiB
-Gemm                   1      160           10      330    0.0 %                                               170       40 B
-Flatten                1        0            0        0    0.0 %                                                 0       64 B
-my.ops::Blend          1        ?            ?        ?        ?                                                 0          ?
-
-total                  6  442.5 k      49.23 k  934.3 k                                                        618  128.2 KiB
-
+    text = render_profile(sparse, view, TextStyle(160))
+    assert re.search(r"^effective MACs +at least 221\.3 k +50\.0 % of the MACs", text, re.MULTILINE)
+    assert re.search(r"^Conv +1 .* 96\.5 %  █{40} +448", text, re.MULTILINE)
+    assert text[text.index("by layer, ") :] == snapshot("""\
 by layer, sorted by sparsity
 name              type     MACs  sparsity  pattern  block sparsity  effective MACs
 ──────────────────────────────────────────────────────────────────────────────────
@@ -248,32 +209,8 @@ and 3 more reasons, as the table shows
 def test_a_comparison_at_80_columns() -> None:
     after = classifier(16, CLASSIFIER.replace("my.ops.Blend", "Exp"))
     comparison = compare_profiles(classifier(24, CLASSIFIER), after)
-    assert render_comparison(comparison, TextStyle(80), COMMAND_WORDING) == snapshot("""\
-classifier.onnx → classifier.onnx: inconclusive
-
-b1-c1 inconclusive: MACs −33.3 %, allowed 0 %
-
-metric               before        now    change  allowed
-───────────────────────────────────────────────────────────────────────
-MACs                663.8 k    442.5 k   −33.3 %      0 %  inconclusive
-params                  922        618   −33.0 %      0 %  improved
-file size         4.002 KiB  2.795 KiB   −30.2 %   +1 MiB  passed
-elementwise         73.83 k    573.5 k  +676.8 %
-weights           3.602 KiB  2.414 KiB   −33.0 %
-activations       192.2 KiB  192.2 KiB     −64 B
-peak activations          ?  128.1 KiB
-
-by layer type
-layer type         count  MACs before  MACs now  MACs change  elementwise
-────────────────────────────────────────────────────────────────────────────
-Exp                0 → 1            -         0            0     +524.3 k  <
-Flatten                1            0         0            0            0
-my.ops::Blend      1 → 0            ?         -            ?            ?
-Relu                   1            0         0            0     −8.192 k
-GlobalAveragePool      1            0         0            0     −8.224 k
-Gemm                   1          240       160          −80            0
-Conv                   1      663.6 k   442.4 k     −221.2 k     −8.192 k
-
+    text = render_comparison(comparison, TextStyle(80), COMMAND_WORDING)
+    assert text[text.index("why:") :] == snapshot("""\
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 my.ops::Blend became Exp (first: blend)
 why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 →
@@ -404,16 +341,6 @@ def test_params_of_layers_that_share_a_weight_are_explained() -> None:
     assert note not in columns.split("by layer,")[1]
 
 
-def test_params_that_add_up_are_not_explained(profile: Profile) -> None:
-    assert "params: the layers" not in render_profile(profile, LayerView(), PLAIN)
-
-
-def test_the_default_columns_fit_the_usual_terminal(profile: Profile) -> None:
-    text = render_profile(profile, LayerView(), TextStyle(80))
-    assert "left out" not in text
-    assert re.search("^name +type +MACs +FLOPs +FLOPs % +params +memory$", text, re.MULTILINE)
-
-
 @pytest.mark.parametrize("width", [60, 72, 80, 100])
 def test_a_number_or_shape_is_never_cut_to_another(profile: Profile, width: int) -> None:
     whole = set(render_profile(profile, LayerView(), PLAIN).split())
@@ -450,12 +377,8 @@ def test_cores_make_no_table_of_their_own() -> None:
 def test_sums_that_leave_something_out_say_at_least(profile: Profile) -> None:
     rows = {row[0]: row[1] for row in summary_table(profile.cases[0]).rows}
     assert {name for name, text in rows.items() if text.startswith("at least ")} == {
-        "MACs",
-        "elementwise ops",
-        "FLOPs",
-        "backward MACs",
-        "activations",
-    }
+        "MACs", "elementwise ops", "FLOPs", "backward MACs", "activations",
+    }  # fmt: skip
 
 
 def test_activations_of_unknown_size_are_a_lower_bound() -> None:

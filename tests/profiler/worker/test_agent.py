@@ -462,8 +462,7 @@ def test_slower_processors_are_taken_after_every_core_of_the_faster(
 
 
 @pytest.mark.parametrize(
-    ("cores", "place", "chosen"),
-    [(1, 1, [5]), (2, 1, [1, 3]), (3, 1, [1, 4, 6])],
+    ("cores", "place", "chosen"), [(1, 1, [5]), (2, 1, [1, 3]), (3, 1, [1, 4, 6])]
 )
 def test_processes_in_other_places_get_other_processors_as_far_as_there_are_any(
     cores: int, place: int, chosen: list[int]

@@ -19,11 +19,7 @@ import numpy as np
 import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
-from pytest_modelperf.profiler.engines.source import (
-    EngineModule,
-    compile_source,
-    find_source,
-)
+from pytest_modelperf.profiler.engines.source import EngineModule, compile_source, find_source
 from pytest_modelperf.profiler.worker import gateway
 from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
@@ -36,6 +32,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
 from pytest_modelperf.profiler.worker.starter import take_module
+from tests.support.known import known
 from tests.support.processes import children, ends, on_linux
 from tests.support.ssh import HOST, put_in_place_of_ssh
 
@@ -137,8 +134,7 @@ def test_a_worker_that_gives_word_is_waited_for_but_not_in_silence(limit_s: floa
 @on_linux
 def test_a_worker_keeps_to_as_many_processors_as_it_has_cores() -> None:
     with ProcessWorker(WorkerRequest(cores=1)) as worker:
-        assert worker.processors is not None
-        assert len(worker.processors) == 1
+        assert len(known(worker.processors)) == 1
 
 
 @on_linux
@@ -152,16 +148,23 @@ def test_the_noise_of_a_block_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("options", "said"),
     [
-        ("SIGSEGV", "was killed by SIGSEGV (segmentation fault) in round 3."),
-        ("SIGKILL", "was killed by SIGKILL (killed) in round 3. This mostly means that memory"),
-        ("SIGTERM", "was killed by SIGTERM (terminated) in round 3."),
+        (
+            {"do": "signal", "signal": "SIGSEGV"},
+            "was killed by SIGSEGV (segmentation fault) in round 3.",
+        ),
+        (
+            {"do": "signal", "signal": "SIGKILL"},
+            "was killed by SIGKILL (killed) in round 3. This mostly means that memory",
+        ),
+        ({"do": "signal", "signal": "SIGTERM"}, "was killed by SIGTERM (terminated) in round 3."),
+        ({"do": "exit"}, "ended with status 7 in round 3"),
     ],
 )
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
-def test_a_signal_is_told_by_its_name_with_the_last_step(name: str, said: str) -> None:
-    with pytest.raises(MeasureError) as error, working(at="2", do="signal", signal=name) as worker:
+def test_how_a_worker_ended_is_told_with_the_last_step(options: dict[str, str], said: str) -> None:
+    with pytest.raises(MeasureError) as error, working(at="2", **options) as worker:
         run_block(worker)
     assert said in str(error.value)
 
@@ -175,13 +178,6 @@ def test_why_a_worker_ended_is_told_whoever_asks_it_later() -> None:
             worker.ask("memory", "as its memory was asked for")
     said = f"the worker had already ended as its memory was asked for: {first.value}"
     assert str(later.value) == said
-
-
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
-def test_an_exit_inside_of_the_engine_is_told_with_its_status() -> None:
-    with pytest.raises(MeasureError) as error, working(at="2", do="exit") as worker:
-        run_block(worker)
-    assert "ended with status 7 in round 3" in str(error.value)
 
 
 def test_the_last_words_of_a_worker_are_shown_and_cannot_steer_a_terminal(
@@ -327,8 +323,7 @@ def test_an_engine_that_is_not_installed_says_what_to_type(tmp_path: Path) -> No
 
 def test_source_is_found_whatever_loads_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the package is installed, pytest itself loads its modules, to rewrite them."""
-    spec = importlib.util.find_spec(FAULTY.module)
-    assert spec is not None
+    spec = known(importlib.util.find_spec(FAULTY.module))
     assert spec.origin is not None
     spec.loader = None
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
@@ -350,8 +345,7 @@ def test_only_a_worker_of_this_python_is_sent_what_it_compiled(
     finally:
         worker.end()
     source = find_source(FAULTY.module)
-    code = compile_source(source.text, source.file)
-    assert code is not None
+    code = known(compile_source(source.text, source.file))
     assert channel.sent[0]["code"] == (code if is_compiled else None)
 
 
@@ -532,8 +526,7 @@ def test_a_worker_of_another_machine_answers_until_it_is_lost(
     options = {"at": "6", "do": "exit"}
     with ProcessWorker(WorkerRequest(spec=spec)) as worker:
         assert not worker.is_local
-        assert worker.machine is not None
-        assert worker.machine.logical_cores is not None
+        assert known(worker.machine).logical_cores is not None
         worker.use_engine(FAULTY, options)
         worker.ask("inputs", "as the inputs were sent", inputs={})
         open_model(worker, options)
@@ -664,9 +657,6 @@ def test_a_start_that_is_interrupted_leaves_no_pipe_open(monkeypatch: pytest.Mon
     worker = ProcessWorker(WorkerRequest())
     with pytest.raises(KeyboardInterrupt), worker:
         pass
-    process = worker._process
-    assert process is not None
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdin.closed
-    assert process.stdout.closed
+    process = known(worker._process)
+    assert known(process.stdin).closed
+    assert known(process.stdout).closed

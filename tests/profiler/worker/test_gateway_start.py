@@ -155,14 +155,10 @@ def test_a_plain_value_arrives_as_it_is(pipe: Pipe, value: object) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"hello\n",
-        pickle.dumps(print, 4),
-        pickle.dumps(dt.date(2000, 1, 1), 4),
-        pickle.dumps("cut off", 4)[:-3],
-        b"\x80\x04garbage",
-        b"",
+        b"hello\n", pickle.dumps(print, 4), pickle.dumps(dt.date(2000, 1, 1), 4),
+        pickle.dumps("cut off", 4)[:-3], b"\x80\x04garbage", b"",
     ],
-)
+)  # fmt: skip
 def test_bytes_that_are_no_plain_value_are_the_end(pipe: Pipe, data: bytes) -> None:
     channel, writing = pipe
     channel.send("before")

@@ -87,10 +87,7 @@ def test_fine_clocks_are_measured_within_a_moment() -> None:
             id="the process clock stands",
         ),
         pytest.param(
-            Machine(wall_tick_ns=0, reading_ns=20_000),
-            "0.000",
-            "1000.",
-            id="the wall clock stands",
+            Machine(wall_tick_ns=0, reading_ns=20_000), "0.000", "1000.", id="the wall clock stands"
         ),
         pytest.param(Machine(direction=-1), "0.", "-0.", id="the process clock goes back"),
     ],
@@ -138,11 +135,7 @@ def judge(machine: Machine, folder: Path, before_ns: int, after_ns: int) -> Verd
     gate = Gate()
     before, after = rigs_on(machine, folder, before_ns, after_ns)
     rounds = sample_duet(
-        SharedDuet(before, after),
-        DUET_POLICY,
-        machine.wall,
-        lambda _: None,
-        gate.is_decided,
+        SharedDuet(before, after), DUET_POLICY, machine.wall, lambda _: None, gate.is_decided
     )
     median = latency_metrics(rounds, gate)[0]
     assert median.name == "latency_p50"
