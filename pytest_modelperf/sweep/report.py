@@ -487,7 +487,7 @@ def sweep_views(sweep: Sweep, report: Callable[[], Report]) -> Views:
         report=report,
         sheets={"configurations": lambda: configuration_sheet(sweep), **best.sheets},
         charts={
-            "configurations": lambda: _chart(sweep, "items/s", _throughput),
+            "configurations": lambda: _chart(sweep, "items/s", lambda point: point.throughput),
             "latency": lambda: _chart(sweep, "ms", _latency),
             **best.charts,
         },
@@ -506,10 +506,6 @@ def _chart(sweep: Sweep, unit: str, read: Callable[[SweepPoint], Ratio | None]) 
         intervals = tuple(None if ratio is None else ratio.interval for ratio in found)
         series.append(BarSeries(name, amounts, intervals))
     return BarChart(f"configurations of {' → '.join(names)}", unit, ids, tuple(series))
-
-
-def _throughput(point: SweepPoint) -> Ratio | None:
-    return point.throughput
 
 
 def _latency(point: SweepPoint) -> Ratio | None:

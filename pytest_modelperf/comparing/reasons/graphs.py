@@ -178,15 +178,11 @@ def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
 def causes_by_counts(changes: Sequence[LayerTypeChange]) -> dict[str, str]:
     """Return the operator that added most to each count that grew, by the name of its metric."""
     causes: dict[str, str] = {}
-    for name, added in (("macs", _added_macs), ("params", _added_params)):
+    for name, added in (("macs", lambda change: change.added_macs), ("params", _added_params)):
         most = max(changes, key=added, default=None)
         if most is not None and added(most) > 0:
             causes.update((name, text) for text in reasons_of_counts((most,)))
     return causes
-
-
-def _added_macs(change: LayerTypeChange) -> int:
-    return change.added_macs
 
 
 def _added_params(change: LayerTypeChange) -> int:
