@@ -181,7 +181,6 @@ class OutputOptions(Struct, frozen=True):
 
 
 def size_options(command: Command) -> Command:
-    """Add the options for batch sizes and core counts."""
     return with_options(command, setting_option(BATCH_SIZE), setting_option(CORES))
 
 
@@ -360,7 +359,6 @@ def _output_option(kind: str, of_file: str) -> Option:
 
 
 def with_options(command: Command, *options: Option) -> Command:
-    """Add these options to the command, in this order."""
     for option in reversed(options):
         command = option(command)
     return command

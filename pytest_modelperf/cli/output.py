@@ -146,7 +146,6 @@ class ProgressLine:
             self._has_shown = True
 
     def warn(self, text: str) -> None:
-        """Print a warning that stays visible."""
         self.clear()
         click.echo(f"warning: {text}", err=True)
 

@@ -48,7 +48,6 @@ class SecondEngine(Struct, frozen=True):
                 )
 
     def setup(self, setup: Setup, extensions: Extensions) -> Setup:
-        """Return the setup of the second side."""
         if self.engine_b is None and not self.engine_option_b:
             return setup
         from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
@@ -281,7 +280,6 @@ class ClusterOptions(Struct, frozen=True):
 
 
 def cluster_options(command: Command) -> Command:
-    """Add the options about a cluster."""
     return with_options(
         command,
         setting_option(CLUSTER, more="`modelperf worker` starts them."),

@@ -164,7 +164,6 @@ def no_scheduler(place: str, error: Exception) -> ClusterError:
 
 
 def no_local_workers(count: int, error: Exception) -> ClusterError:
-    """Make the error for local workers that do not start."""
     reason = printable(str(error).rstrip(".") or type(error).__name__)
     return ClusterError(
         f"the workers of local:{count} could not be started: {reason}. They measure in turn, so "

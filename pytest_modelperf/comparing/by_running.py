@@ -317,7 +317,6 @@ class RanCase(Struct, frozen=True):
 
 
 def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
-    """Run, judge and explain a case, by recorded samples if the twin of a baseline cannot run."""
     gate, pair, baseline = asked.gate, asked.pair, asked.before.baseline
     refusal = None if baseline is None else baseline.twin_refusal(asked.id)
     try:

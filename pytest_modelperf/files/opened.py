@@ -86,7 +86,6 @@ def _owners() -> Mapping[str, list[str]]:
 
 
 def module_files() -> Iterator[str]:
-    """Yield the files of all imported modules."""
     for module in tuple(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str):

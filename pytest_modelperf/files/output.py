@@ -170,7 +170,6 @@ def has_folder(target: Target) -> bool:
 
 
 def cannot_write(name: str, error: OSError) -> OutputError:
-    """Return the error for a target or another file that cannot be written."""
     return OutputError(f"cannot write {printable(name)}: {error.strerror or error}.")
 
 

@@ -134,12 +134,10 @@ class HistoryFile(Struct):
             return False
 
     def add_to(self, hasher: Hasher) -> None:
-        """Add the whole content to the hash."""
         for _ in self._blocks(hasher):
             pass
 
     def raw_lines(self) -> Iterator[bytes]:
-        """Yield the lines as they are stored, each with its line break if it has one."""
         with self._opened() as file:
             readline = BufferedReader(file, _READ_BYTES).readline
             while data := readline(MAX_LINE_BYTES):

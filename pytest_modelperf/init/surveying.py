@@ -257,7 +257,6 @@ class Survey(Struct, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> Mapping[str, str]:
-        """The lines of each new table as TOML."""
         sized = {
             path: self.origins.get(path, "") + _lines(found) for path, found in self.sizes.items()
         }

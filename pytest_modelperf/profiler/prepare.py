@@ -66,7 +66,6 @@ class Model(Struct, frozen=True, dict=True):
     def of_request(
         cls, file: ModelFile, request: ProfileRequest, extensions: Extensions
     ) -> tuple[Model, ...]:
-        """Return the model at each set of dimensions of a request."""
         bindings = request.bindings_of(file)
         return tuple(Model.bind(file, binding, request, extensions) for binding in bindings)
 

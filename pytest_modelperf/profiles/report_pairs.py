@@ -103,7 +103,6 @@ _NS_PER_MS = 1e6
 
 
 def side_by_side_report(found: SideBySide, top: int | None) -> Report:
-    """Show two profiles. `top` is the number of layers shown."""
     return replace(
         pairs_page([found], (), top),
         subject=f"{found.before.name} -> {found.after.name}",

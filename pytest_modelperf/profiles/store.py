@@ -150,14 +150,12 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """The command that lists these profiles."""
         words = ["modelperf", "profiles", self.model]
         if self.is_elsewhere:
             words += ["--profile-dir", str(self.root)]
         return printable(shlex.join(words))
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all profiles, readable or not."""
         return tuple(sorted(n.removesuffix(SUFFIX) for n in self._files() if n.endswith(SUFFIX)))
 
     def read_all(self) -> KeptProfiles:
@@ -310,7 +308,6 @@ def _time(named: NamedProfile) -> dt.datetime:
 
 
 def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:
-    """Return the counts of a model as a profile."""
     return NamedProfile(name=FLOPS, date=None, profile=profile_model(model, request, operators))
 
 

@@ -34,7 +34,6 @@ class SessionPair(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """The names of the sessions before and after."""
         return tuple(None if side is None else side.model for side in (self.before, self.after))
 
     @property

@@ -305,7 +305,6 @@ def percentile_of(ordered: Sequence[float], percent: float) -> float:
 
 
 def spread_of_round(times: Sequence[int]) -> RoundSpread:
-    """Return the spread of one round."""
     ordered = sorted(times)
     return RoundSpread(len(ordered), *(percentile_of(ordered, each) for each in _PERCENTS))
 

@@ -98,7 +98,6 @@ _NS_PER_MS = 1e6
 
 
 def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None) -> Report:
-    """Show every configuration, the best ones, scaling, the layers at the best, and the method."""
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     rule = [
         ("threshold", limit),

@@ -39,7 +39,6 @@ class PosixProcess:
         self._of_thread = getattr(self._resource, "RUSAGE_THREAD", None)
 
     def settle(self) -> None:
-        """Lead a group of processes that can be killed as one, and die with the parent."""
         if hasattr(os, "setsid"):
             with suppress(OSError):
                 os.setsid()

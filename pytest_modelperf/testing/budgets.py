@@ -70,7 +70,6 @@ class LimitedFigures(Struct, frozen=True):
 
 
 def time_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[TimeLimit, ...]:
-    """Return the limits that budgets set on the times of rounds."""
     limits = (_time_limit(budget, batch_size) for budget in budgets)
     return tuple(limit for limit in limits if limit is not None)
 
@@ -247,7 +246,6 @@ def _of_misses(budget: Budget, decision: BudgetDecision) -> Metric:
 def item_metrics(
     budgets: Sequence[Budget], figures: LimitedFigures, level: float
 ) -> tuple[Metric, ...]:
-    """Judge the budgets of the items of a generator."""
     return tuple(
         _of_items(budget, figures.items.get(budget.figure.metric, ()), level)
         for budget in budgets

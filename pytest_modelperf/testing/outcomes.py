@@ -257,7 +257,6 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     @property
     def planned(self) -> tuple[PlannedChange, ...]:
-        """All changes of baselines."""
         return tuple(PlannedChange(p.name, change) for p in self.plans for change in p.changes)
 
     @property

@@ -82,7 +82,6 @@ def run_program(
 
 
 def check_of(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramCheck:
-    """Return the check that the test asks for."""
     settings, words, top = run.settings, program.words, program.top
     place = StationPlace(
         side="after",

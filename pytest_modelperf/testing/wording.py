@@ -217,7 +217,6 @@ def _without_model(line: str, outcome: CaseOutcome) -> str:
 
 
 def view_of(outcome: CaseOutcome, name: str, choice: Choice | None = None) -> CaseView:
-    """Return the outcome as a row of the table of cases."""
     return CaseView(
         name=name,
         word=outcome.word,

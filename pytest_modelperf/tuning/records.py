@@ -154,7 +154,6 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     @property
     def confirmed(self) -> Confirmation | None:
-        """The confirmation of the winner."""
         winner = None if self.winner is None else self.winner.name
         return next((each for each in self.confirmations if each.name == winner), None)
 

@@ -64,7 +64,6 @@ _TONES = {Standing.FASTER.value: Tone.GOOD, Standing.SLOWER.value: Tone.BAD, REF
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
-    """Return each case with its table, its answer and its code, and the method."""
     failed = sum(case.failure is not None for case in tuning.cases)
     machine, engine, limits = tuning.machine, tuning.engine, tuning.limits
     rule = [
@@ -96,7 +95,6 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
 
 
 def option_sheet(tuning: Tuning) -> Sheet:
-    """Return a row for each set of options of each case."""
     return Sheet(
         _SHEET_COLUMNS,
         tuple(
@@ -501,7 +499,6 @@ def tuning_views(tuning: Tuning, report: Callable[[], Report]) -> Views:
 
 
 def _chart(tuning: Tuning) -> BarChart:
-    """Return the speedup by each set of options in each case."""
     found = [(case, tried) for case in tuning.cases for tried in case.fastest_first]
     is_one = len(tuning.cases) == 1
     names = tuple(each.name if is_one else f"{case.id} {each.name}" for case, each in found)

@@ -96,7 +96,6 @@ class WhatIfView(Struct, frozen=True):
 
 
 def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = None) -> Report:
-    """Return the levels of all cases, then each case with its layer types, layers and notes."""
     levels = [level for case in whatif.cases for level in case.levels]
     failed = sum(level.failure is not None for level in levels)
     machine, engine = whatif.machine, whatif.engine
@@ -437,7 +436,6 @@ _ROW = "row"
 
 
 def whatif_views(whatif: WhatIf, report: Callable[[], Report]) -> Views:
-    """Return the views. The `report` depends on the words of the interface."""
     return Views(
         report=report,
         sheets={

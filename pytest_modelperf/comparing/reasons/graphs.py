@@ -162,7 +162,6 @@ def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
 
 
 def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
-    """Return the changes in the number of each operator."""
     reasons = []
     for change in changes:
         before, after = (

@@ -205,7 +205,6 @@ def draw_weights(folder: Path, model: dict[str, Any]) -> None:
 
 
 def draw_input(note: dict[str, Any]) -> Any:
-    """Draw one input of a model."""
     if "texts" in note:
         return np.array(note["texts"], object).reshape(note["shape"])
     numbers = np.concatenate(list(pieces(note["numbers"])))

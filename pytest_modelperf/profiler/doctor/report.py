@@ -59,7 +59,6 @@ _MAX_BIAS = 0.005
 def checkup_report(
     machine: MachineFacts, checkups: Sequence[Checkup], made: dt.datetime | None = None
 ) -> Report:
-    """Return the answer for each core count, its evidence, and ways to reduce the noise."""
     headline = _headline(checkups)
     engine = describe_engine(checkups[0].engine)
     growth = (_describe_growth(c.cores, c.growth) for c in checkups if c.growth)

@@ -82,7 +82,6 @@ class StopRule(Protocol):
 
 
 def take_shared_rounds(duet: SharedDuet, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
-    """Take rounds of two sides that share a worker and its setup."""
     setup, passes = duet.after.setup, duet.after.workload.pass_inferences
     rigs = duet.before, duet.after
     return take_rounds(duet, setup, rule, place, rigs, pass_inferences=passes)

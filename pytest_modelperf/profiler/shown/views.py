@@ -22,7 +22,6 @@ _TYPE_COLUMNS = ("case", "op_type", "count", "ms", "macs", "flops", "params")
 
 
 def profile_views(profile: Profile, report: Callable[[], Report]) -> Views:
-    """Return the views. The `report` depends on the words of the interface."""
     return Views(
         report=report,
         sheets={
