@@ -176,9 +176,7 @@ RUN_CASE = JsonObject(
     " show.",
     generation=GENERATION,
     static=JsonObject(
-        StoredStatic,
-        f"{TOTALS_KEYS} uncounted_ops coverage? notes",
-        about="The counts of a case.",
+        StoredStatic, f"{TOTALS_KEYS} uncounted_ops coverage? notes", about="The counts of a case."
     ),
     latency=LATENCY,
     picture=tuple[SeenBox, ...],

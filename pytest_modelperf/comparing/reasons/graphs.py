@@ -401,10 +401,7 @@ _ALIKE = 0.01
 
 def interface_reasons(before: Graph, after: Graph) -> tuple[Reason, ...]:
     """Return the inputs and outputs that only one of two models has."""
-    sides = (
-        ("input", before.inputs, after.inputs),
-        ("output", before.outputs, after.outputs),
-    )
+    sides = (("input", before.inputs, after.inputs), ("output", before.outputs, after.outputs))
     return tuple(reason for side in sides for reason in _compare_names(*side))
 
 
