@@ -127,7 +127,6 @@ def model_setup(
 
 
 def request_of(spec: CaseSpec) -> ProfileRequest:
-    """Return the request for the cases that a command was given."""
     if spec.state and not (spec.prompts or spec.generates):
         raise UsageError("--state is about a generation: give --prompt and --generate too.")
     return spec.request()

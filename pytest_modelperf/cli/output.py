@@ -156,7 +156,6 @@ class ProgressLine:
 
 @contextmanager
 def shown_progress() -> Iterator[ProgressLine]:
-    """Yield a progress line that is removed at the end."""
     line = ProgressLine()
     try:
         yield line

@@ -272,7 +272,6 @@ class ClusterOptions(Struct, frozen=True):
                 yield cluster
 
     def run(self, asked: SharedRequest[_Result], *setups: Setup, plugins: Sequence[str]) -> _Result:
-        """Run a request on the machines of the cluster, and return its result."""
         with self.opened(*setups, plugins=plugins) as cluster:
             from pytest_modelperf.cluster.cluster import run_on_cluster
 

@@ -150,7 +150,6 @@ def _client(
 
 
 def no_scheduler(place: str, error: Exception) -> ClusterError:
-    """Make the error for a place where no scheduler answers."""
     # Dask raises one error for many tries. The first error in the chain has the common cause.
     cause: BaseException = error
     while cause.__cause__ is not None:

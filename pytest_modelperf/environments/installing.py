@@ -221,7 +221,6 @@ class WantedPackages(Struct, frozen=True):
         return tuple(Requirement(text).name for text in self.requirements)
 
     def exactly(self, packages: Mapping[str, str]) -> WantedPackages:
-        """Return the same packages in exactly these versions."""
         read = map(Requirement, self.requirements)
         return read_requirements([f"{_with_extras(r)}=={packages[r.name]}" for r in read])
 

@@ -204,7 +204,6 @@ def _shown(target: Target) -> str:
 
 @contextmanager
 def _naming(target: Target) -> Iterator[None]:
-    """Turn a system error into one that names the target."""
     try:
         yield
     except OSError as error:

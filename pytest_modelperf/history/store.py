@@ -192,7 +192,6 @@ class HistoryStore(Struct, frozen=True):
         return HistoryFile(self.root / model / f"{machine}{SUFFIX}")
 
     def append(self, lines: Iterable[HistoryLine]) -> None:
-        """Append each line to the file of its model and machine."""
         by_file: dict[tuple[str, str], list[HistoryLine]] = {}
         for line in lines:
             by_file.setdefault((line.model, line.machine), []).append(line)

@@ -58,7 +58,6 @@ class Model(Struct, frozen=True, dict=True):
 
     @classmethod
     def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
-        """Return the model of the first case of a request."""
         file = open_model(source)
         return Model.bind(file, request.bindings_of(file)[0], request, extensions)
 

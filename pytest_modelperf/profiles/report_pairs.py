@@ -255,7 +255,6 @@ def _describe_single(pair: SideBySide, name: str, case: Case) -> str:
 
 
 def _layers_section(pair: CasePair, top: int | None) -> Section:
-    """Return the layer types and layers, as a text report shows them."""
     tables = (_types_table(pair), _layers_table(pair, top)) if pair.layers else ()
     blocks: tuple[ReportBlock, ...] = tuple(Rows(table, on=On.TEXT) for table in tables)
     if not pair.layers:

@@ -236,7 +236,6 @@ class ProfileStore(Struct, frozen=True):
         return before
 
     def remove(self, name: str) -> None:
-        """Remove a profile, readable or not."""
         check_name(name)
         with self._alone():
             try:
@@ -357,7 +356,6 @@ def find_older(model: str, kept: Sequence[NamedProfile]) -> frozenset[str] | Non
 
 
 def dump_named(named: NamedProfile) -> str:
-    """Return the content of the file of a kept profile."""
     profile = profile_document(named.profile, rooflines_to_json(named.rooflines))
     return NAMED.dump(named, profile=profile)
 

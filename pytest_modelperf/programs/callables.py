@@ -105,7 +105,6 @@ def compare_callables(
 def judge_callables(
     case: Case, rounds: Sequence[DuetRound], gate: Gate, outputs: Sequence[OutputChange]
 ) -> CaseComparison:
-    """Judge the rounds of two callables, and add their outputs."""
     metrics = judge_rounds(rounds, gate).metrics
     if gate.tolerances.outputs is not None:
         metrics = (*metrics, judge_outputs(outputs, gate.tolerances.outputs))

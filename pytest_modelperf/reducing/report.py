@@ -40,7 +40,6 @@ _PACKAGE = "onnxruntime"
 
 
 def write_readme(found: Reduction, machine: MachineFacts) -> str:
-    """Return the README of a reduction whose files were written."""
     blocks = [
         *_head(found),
         "## The measurements",

@@ -110,7 +110,6 @@ def describe_ratio(ratio: Ratio) -> str:
 
 
 def times_table(likening: Likening, title: str, heading: str) -> Table:
-    """Return a table of both models' medians with their intervals."""
     rows = (("original", _median(likening.original)), ("shared", _median(likening.shared)))
     return Table(title, (Column("model", is_text=True), Column(heading)), rows)
 

@@ -30,7 +30,6 @@ class Members(Struct, frozen=True):
 
     @property
     def inferences(self) -> int:
-        """The number of inferences in one pass."""
         return sum(self.weights)
 
 

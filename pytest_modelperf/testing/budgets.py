@@ -105,7 +105,6 @@ def timed_budget_metrics(
 def budget_notes(
     budgets: Sequence[Budget], measured: Measurement | None, machine: str
 ) -> tuple[str, ...]:
-    """Return the notes on how budgets were judged, and by which limits."""
     notes = (
         few_rounds_note(budgets, measured),
         _slowest_note(budgets, measured),

@@ -227,7 +227,6 @@ class Checker(Struct, frozen=True):
         return BoundCheck.bind(self.context, check, self.context.watch).counted
 
     def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
-        """Compare two models by the gate of the second one."""
         context, tolerances = self.context, after.gate.tolerances
         if context.is_static:
             counted = compare_cases(*self._count_both(before, after), tolerances)

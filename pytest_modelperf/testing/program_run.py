@@ -60,7 +60,6 @@ class TestedProgram(Struct, frozen=True):
 def run_program(
     run: Run, program: TestedProgram, outcome: CaseOutcome, *, is_recorded: bool
 ) -> CaseOutcome:
-    """Run the program, and add the results to the outcome."""
     asked = check_of(run, program, outcome)
     budgets = _of_program(program.budgets, asked.machine)
     checked = record_program(asked) if is_recorded else check_program(asked, program.state)

@@ -430,7 +430,6 @@ class Run(Struct):
         item.stash.setdefault(OUTCOMES, []).append(outcome)
 
     def count_program(self) -> int:
-        """Count a program of the current test, and return the number so far."""
         self._programs += 1
         return self._programs
 

@@ -62,7 +62,6 @@ class Tried(Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """The standing, in one or two words."""
         if self.failure is not None:
             return FAILED
         if self.standing is None:

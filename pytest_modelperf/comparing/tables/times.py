@@ -37,7 +37,6 @@ _TIME_COLUMNS = (
 
 
 def has_times(case: CaseComparison) -> bool:
-    """Whether the times of the layers are known on both sides."""
     return any(change.time is not None for change in case.layer_types)
 
 

@@ -68,7 +68,6 @@ def _ms(ns: float | None) -> float | None:
 
 
 def _case_chart(profile: Profile) -> BarChart:
-    """Return the median latency of each case with its interval."""
     measured = [case for case in profile.cases if case.measured is not None]
     bars = series_of(
         "latency",
@@ -131,7 +130,6 @@ def _interval(row: LayerRow) -> tuple[float, float] | None:
 
 
 def _timed(profile: Profile) -> Sequence[CaseProfile]:
-    """Return the cases with times of layers, or else one case for each graph."""
     timed = [case for case in profile.cases if case.has_layer_times]
     if timed:
         return timed

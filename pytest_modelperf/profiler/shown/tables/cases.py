@@ -303,7 +303,6 @@ _ABSENT = "-"
 
 
 def generation_table(cases: Sequence[CaseProfile]) -> Table | None:
-    """Return the table of the generations whose phases are among the cases."""
     return table_of_generations(named_figures(cases))
 
 
