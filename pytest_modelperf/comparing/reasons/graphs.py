@@ -23,7 +23,7 @@ from pytest_modelperf.comparing.reasons.reason import (
 )
 from pytest_modelperf.graph.plans.parts import describe_change
 from pytest_modelperf.graph.structure import Graph, PlanGraph, Tensor
-from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_shape
 from pytest_modelperf.text.words import count_of, join_words
@@ -425,7 +425,7 @@ def sharing_reasons(found: Differences) -> tuple[Reason, ...]:
     before, after = found.before.profile.counted, found.after.profile.counted
     if before is None or after is None or not before.params or not after.params:
         return ()
-    used, uses = _used_params(before), _used_params(after)
+    used, uses = before.layer_params, after.layer_params
     if not used or abs(uses / used - 1) > _ALIKE or abs(after.params / before.params - 1) <= _ALIKE:
         return ()
     change = f"{format_bytes(before.weight_bytes)} -> {format_bytes(after.weight_bytes)}"
@@ -433,8 +433,3 @@ def sharing_reasons(found: Differences) -> tuple[Reason, ...]:
         text = f"weights that layers shared are stored for each of them now: {change}"
         return (Reason(text, added_params=after.params - before.params),)
     return (Reason(f"weights that were stored for each layer are shared now: {change}"),)
-
-
-def _used_params(static: StaticProfile) -> int:
-    """Return the params of all layers. A shared weight counts once for each of them."""
-    return sum(layer.params for layer in static.layers)
