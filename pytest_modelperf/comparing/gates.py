@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.time_limits import (
     MissLimit,
     StartFigure,
     TimeLimit,
+    judge_limit,
 )
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.records import Case
@@ -228,8 +229,8 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Whether all limits are surely kept, or one is surely exceeded."""
         if self.limits and len(rounds) not in LIMIT_LOOKS:
             return False
-        limited = self._limited_percents
-        answers = [limit.judge(rounds, self.limit_level, limited).answer for limit in self.limits]
+        level, limited = self.limit_level, self._limited_percents
+        answers = [judge_limit(limit, rounds, level, limited).answer for limit in self.limits]
         return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
 
 

@@ -20,6 +20,7 @@ from pytest_modelperf.comparing.time_limits import (
     SlowestLimit,
     StartLimit,
     TimeLimit,
+    judge_limit,
 )
 from pytest_modelperf.environments.installing import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
@@ -197,7 +198,7 @@ def _timed(
     limited = [b.figure.percent for b in budgets if b.figure.percent is not None]
     for budget in budgets:
         figure, limit = budget.figure, _time_limit(budget, figures.batch_size)
-        decision = None if limit is None else limit.judge(measured.rounds, level, limited)
+        decision = None if limit is None else judge_limit(limit, measured.rounds, level, limited)
         if figure.metric == "peak_rss_bytes":
             # There is one process, so its peak has no interval.
             yield _exact(budget, _Figure(measured.peak_rss_bytes))
