@@ -174,11 +174,6 @@ class TunedCase(Struct, frozen=True, kw_only=True):
         return any(t.standing is Standing.FASTER and t.refusal is None for t in self.tried)
 
     @property
-    def unseen(self) -> tuple[Tried, ...]:
-        """The sets of options for which there was no time."""
-        return tuple(t for t in self.tried if t.standing is None and t.failure is None)
-
-    @property
     def rounds(self) -> int:
         return sum(t.rounds for t in self.tried) + sum(c.rounds for c in self.confirmations)
 
