@@ -28,10 +28,7 @@ from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.errors import ModelPerfError, UsageError, Wording
 from pytest_modelperf.obtaining.origins import is_address
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE, DEFAULT_ENGINE
-from pytest_modelperf.profiler.hookspecs import (
-    Extensions,
-    load_extensions,
-)
+from pytest_modelperf.profiler.hookspecs import Extensions, load_extensions
 from pytest_modelperf.profiler.measured_cases import measure_function
 from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.model_request import MeasureRequest, ModelRun

@@ -196,7 +196,6 @@ def _latency(baseline: Baseline | None, key: str, case_id: str) -> StoredLatency
 
 
 def plan_update(stored: Baseline | None, recording: BaselineRecording) -> UpdatePlan:
-    """Return the changes that storing a recording would make."""
     old = stored.model if stored is not None else None
     model = _merge_models(old, recording)
     machines = stored.machines if stored is not None else ()

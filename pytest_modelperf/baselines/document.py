@@ -203,7 +203,6 @@ def _read_counts(counts: CountsPart | CasePart) -> StoredStatic:
 
 
 def write_model(stored: ModelBaseline) -> bytes:
-    """Return the content of `model.json`."""
     return _to_bytes(
         ModelBaselineFile(
             schema=SCHEMA,
@@ -215,7 +214,6 @@ def write_model(stored: ModelBaseline) -> bytes:
 
 
 def write_machine(stored: MachineBaseline) -> bytes:
-    """Return the content of a machine's file."""
     machine = copy_fields(MachinePart, stored.machine, stored_key=stored.key)
     return _to_bytes(MachineBaselineFile(schema=SCHEMA, machine=machine, cases=stored.cases))
 
@@ -270,7 +268,6 @@ def store_case(
     structure: str,
     fidelity: Fidelity | None = None,
 ) -> StoredCase:
-    """Return the stored form of a profiled case."""
     case, run = profile.case, profile.measured
     return StoredCase(
         id=case.id,
@@ -292,7 +289,6 @@ def store_case(
 
 
 def generation_of(binding: Binding) -> StoredGeneration | None:
-    """Return the phase of a generation that a binding requests."""
     phase = binding.phase
     if phase is None:
         return None
@@ -305,7 +301,6 @@ def generation_of(binding: Binding) -> StoredGeneration | None:
 
 
 def store_static(static: StaticProfile) -> StoredStatic:
-    """Return the totals and the layer types of a static profile."""
     return copy_fields(
         StoredStatic,
         static,

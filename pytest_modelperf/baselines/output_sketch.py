@@ -87,7 +87,6 @@ def least_difference(before: TensorSketch, sent: Sent) -> float | None:
 
 
 def digest_inputs(feeds: Mapping[str, Feed]) -> str:
-    """Return the digest of the inputs of an inference."""
     digest = hashlib.blake2b(digest_size=16)
     for name, feed in sorted(feeds.items()):
         digest.update(repr((name, feed.to_wire())).encode())

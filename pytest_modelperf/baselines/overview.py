@@ -243,7 +243,6 @@ def list_baselines(folder: Path) -> BaselineOverview:
 
 
 def review_baselines(folder: Path, ref: str) -> Review:
-    """Find the changes of the baselines in a folder since a commit."""
     place = folder.resolve()
     nearest = next(each for each in (place, *place.parents) if each.is_dir())
     commit = find_commit(ref, nearest, _OPTION)

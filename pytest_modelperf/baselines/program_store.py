@@ -55,7 +55,6 @@ def program_name(test: str) -> str:
 
 
 def program_names(root: Path) -> tuple[str, ...]:
-    """Return the folders of all programs that have a baseline."""
     return BaselineStore(root).names(PROGRAM_FILE)
 
 

@@ -188,7 +188,6 @@ def require_recorded_structure(name: str, stored: StoredCase, model: ModelFile, 
 
 
 def has_recorded_structure(stored: StoredCase, model: ModelFile) -> bool:
-    """Whether a model or twin has the structure of a case."""
     return stored.structure == digest_structure(model)
 
 

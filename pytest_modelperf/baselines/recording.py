@@ -326,7 +326,6 @@ class RebuiltTwin(Struct, frozen=True):
     left_out_bytes: int = 0
 
     def bind(self, model: Model) -> Model | None:
-        """Bind the twin to the dimensions of its model."""
         if self.file is None:
             return None
         return Model.bind_whole(self.file, model.binding, model.request, model.extensions)

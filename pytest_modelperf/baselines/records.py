@@ -187,7 +187,6 @@ class TensorSketch(Stored, frozen=True, kw_only=True):
 
     @property
     def largest(self) -> float:
-        """The largest absolute value."""
         return max(abs(self.low), abs(self.high))
 
 
@@ -245,7 +244,6 @@ class StoredCase(CaseFacts, frozen=True, kw_only=True):
 
     @property
     def sketch(self) -> OutputSketch | None:
-        """The sketch of its outputs, if there is one."""
         return None if self.outputs is UNSET else self.outputs
 
     def asks_the_same(self, other: StoredCase) -> bool:

@@ -77,7 +77,6 @@ _SIZE = "_bytes"
 
 
 def overview_report(overview: BaselineOverview) -> Report:
-    """Return a report with the baselines of a folder in a table."""
     baselines, programs = overview.baselines, overview.programs
     count = len(baselines) + len(programs)
     found = f"{count_of(count, 'baseline')} in" if count else "no baseline in"
@@ -144,7 +143,6 @@ def _day(program: StoredProgram) -> str:
 
 
 def review_report(review: Review) -> Report:
-    """Return a report with a line for each baseline that changed since a commit."""
     count = len(review.baselines) + len(review.programs)
     whole = count_of(count + review.unchanged, "baseline")
     subject = f"{count:,} of {whole} in {review.folder} changed since {review.commit}"

@@ -223,7 +223,6 @@ class BaselineStore(Struct, frozen=True):
 
 
 def machine_keys(folder: Path) -> tuple[str, ...]:
-    """Return the keys of the machines that a model was measured on."""
     names = sorted(name for name in _names_in(folder) if name.endswith(".json"))
     keys = [name.removesuffix(".json") for name in names if name != MODEL_FILE]
     for key in keys:

@@ -302,7 +302,6 @@ def describe_change(step: BisectStep) -> str:
 
 
 def describe_output_change(step: BisectStep) -> str:
-    """Describe how far apart the outputs of a step are."""
     share = step.output_share
     if share is None:
         is_open = step.answer is Answer.INCONCLUSIVE

@@ -80,7 +80,6 @@ _SHEET_COLUMNS = (
 
 
 def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = None) -> Report:
-    """Return every step in a table, the versions of each regression, and the next commands."""
     search = bisect.search
     answer = _describe_answer(bisect)
     failed = (
@@ -402,7 +401,6 @@ def _pair_sections(bisect: Bisect, wording: Wording) -> Iterator[Section]:
 
 
 def _next_commands(bisect: Bisect, pair: VersionPair) -> Iterator[Code]:
-    """Yield what to type about two versions."""
     is_found = bool(bisect.search.regressions)
     if bisect.range.kind is RangeKind.COMMITS:
         if is_found:

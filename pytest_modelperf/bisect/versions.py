@@ -53,7 +53,6 @@ def commits_between(model: str, text: str) -> VersionRange:
 
 
 def all_commits_between(good: Commit, bad: Commit) -> VersionRange:
-    """Return all commits from the good one to the bad one."""
     _require_range(good, bad)
     return VersionRange(RangeKind.COMMITS, (_version(good), *_changes(good, bad, [])))
 

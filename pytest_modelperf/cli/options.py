@@ -127,7 +127,6 @@ def model_setup(
 
 
 def request_of(spec: CaseSpec) -> ProfileRequest:
-    """Return the request for the cases that a command was given."""
     if spec.state and not (spec.prompts or spec.generates):
         raise UsageError("--state is about a generation: give --prompt and --generate too.")
     return spec.request()
@@ -181,7 +180,6 @@ class OutputOptions(Struct, frozen=True):
 
 
 def size_options(command: Command) -> Command:
-    """Add the options for batch sizes and core counts."""
     return with_options(command, setting_option(BATCH_SIZE), setting_option(CORES))
 
 
@@ -360,7 +358,6 @@ def _output_option(kind: str, of_file: str) -> Option:
 
 
 def with_options(command: Command, *options: Option) -> Command:
-    """Add these options to the command, in this order."""
     for option in reversed(options):
         command = option(command)
     return command

@@ -146,7 +146,6 @@ class ProgressLine:
             self._has_shown = True
 
     def warn(self, text: str) -> None:
-        """Print a warning that stays visible."""
         self.clear()
         click.echo(f"warning: {text}", err=True)
 
@@ -157,7 +156,6 @@ class ProgressLine:
 
 @contextmanager
 def shown_progress() -> Iterator[ProgressLine]:
-    """Yield a progress line that is removed at the end."""
     line = ProgressLine()
     try:
         yield line

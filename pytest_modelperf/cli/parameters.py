@@ -79,7 +79,6 @@ class GroupedOption(click.Option):
 
 
 def option_of(group: HelpGroup, *names: str, **attributes: Any) -> Option:  # noqa: ANN401  # click's
-    """Return the click option under a heading of the help."""
     return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 

@@ -48,7 +48,6 @@ class SecondEngine(Struct, frozen=True):
                 )
 
     def setup(self, setup: Setup, extensions: Extensions) -> Setup:
-        """Return the setup of the second side."""
         if self.engine_b is None and not self.engine_option_b:
             return setup
         from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
@@ -273,7 +272,6 @@ class ClusterOptions(Struct, frozen=True):
                 yield cluster
 
     def run(self, asked: SharedRequest[_Result], *setups: Setup, plugins: Sequence[str]) -> _Result:
-        """Run a request on the machines of the cluster, and return its result."""
         with self.opened(*setups, plugins=plugins) as cluster:
             from pytest_modelperf.cluster.cluster import run_on_cluster
 
@@ -281,7 +279,6 @@ class ClusterOptions(Struct, frozen=True):
 
 
 def cluster_options(command: Command) -> Command:
-    """Add the options about a cluster."""
     return with_options(
         command,
         setting_option(CLUSTER, more="`modelperf worker` starts them."),

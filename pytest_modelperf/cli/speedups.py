@@ -205,7 +205,6 @@ class VariantOptions(Struct, frozen=True):
         )
 
     def usual(self) -> VariantOptions:
-        """Return the options with the variants that are tried by default."""
         return replace(self, prune="0.5,0.9", quantize="int8")
 
     def estimates(self) -> tuple[float, ...]:

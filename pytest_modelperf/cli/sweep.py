@@ -132,7 +132,6 @@ class EnginesOptions(Struct, frozen=True):
         return replace(measuring, engine=first), SecondEngine(last, self.engine_option_b)
 
     def with_environment(self, setup: Setup) -> Setup:
-        """Return the setup of the second engine, in its environment."""
         spec = environment_spec("--requirement-b", self.requirement_b)
         return replace(setup, spec=spec or setup.spec)
 

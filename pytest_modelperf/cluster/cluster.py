@@ -57,7 +57,6 @@ class Cluster:
 
     @property
     def machines(self) -> tuple[Machine, ...]:
-        """The machines that are available now."""
         return self._runner.machines
 
     @property
@@ -98,7 +97,6 @@ class Cluster:
         return future
 
     def cancel_all(self) -> None:
-        """Cancel all jobs that have not ended."""
         with self._lock:
             futures = list(self._futures)
         for future in futures:

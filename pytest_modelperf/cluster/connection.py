@@ -150,7 +150,6 @@ def _client(
 
 
 def no_scheduler(place: str, error: Exception) -> ClusterError:
-    """Make the error for a place where no scheduler answers."""
     # Dask raises one error for many tries. The first error in the chain has the common cause.
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -164,7 +163,6 @@ def no_scheduler(place: str, error: Exception) -> ClusterError:
 
 
 def no_local_workers(count: int, error: Exception) -> ClusterError:
-    """Make the error for local workers that do not start."""
     reason = printable(str(error).rstrip(".") or type(error).__name__)
     return ClusterError(
         f"the workers of local:{count} could not be started: {reason}. They measure in turn, so "

@@ -36,7 +36,6 @@ def describe_station(dask_worker: Any = None) -> str | None:  # noqa: ANN401  # 
 
 
 def find_missing_modules(names: Sequence[str]) -> list[str]:
-    """Return the modules that this machine cannot find."""
     return [name for name in names if not _is_found(name)]
 
 
@@ -240,7 +239,6 @@ class JobTurns:
         self._refuse(self._queues[need], self._describe_lack(need.names))
 
     def end(self, error: Exception) -> None:
-        """End all waiting jobs with an error."""
         for queue in self._queues.values():
             if queue.giving_up is not None:
                 queue.giving_up.cancel()

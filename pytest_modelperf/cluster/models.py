@@ -225,7 +225,6 @@ def read_content(source: ModelSource) -> ModelContent:
 
 
 def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
-    """Yield all bytes of a model, file by file."""
     folder = Path(content.path).parent
     names = {content.name: Path(content.path)}
     for part in content.parts:

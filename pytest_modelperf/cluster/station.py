@@ -118,7 +118,6 @@ class Station:
                 watch.stop()
 
     def send(self, topic: str, message: Message) -> None:
-        """Send a message to the client through the scheduler."""
         self._worker.log_event(topic, to_text(message))
 
     def is_cancelled(self, key: str) -> bool:
@@ -205,7 +204,6 @@ class Station:
 
 
 def read_tags(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Read the tags of this machine from MODELPERF_TAGS."""
     tags = [tag.strip() for tag in environment.get(TAGS_VARIABLE, "").split(",")]
     return tuple(dict.fromkeys(tag for tag in tags if tag))
 

@@ -164,7 +164,6 @@ EXACT = Tolerances()
 def compare_cases(
     before: CaseProfile, after: CaseProfile, tolerances: Tolerances = EXACT
 ) -> CaseComparison:
-    """Compare one case of two models."""
     counts = SideCounts.of(before.static), SideCounts.of(after.static)
     metrics = _static_metrics(*counts, tolerances)
     found = explain(before, after)

@@ -317,7 +317,6 @@ class RanCase(Struct, frozen=True):
 
 
 def compare_case(asked: PairedCase, details: Details) -> JudgedCase:
-    """Run, judge and explain a case, by recorded samples if the twin of a baseline cannot run."""
     gate, pair, baseline = asked.gate, asked.pair, asked.before.baseline
     refusal = None if baseline is None else baseline.twin_refusal(asked.id)
     try:
@@ -363,7 +362,11 @@ def _run_case(asked: PairedCase, details: Details) -> RanCase:
         return RanCase(ran, counted, ran.seconds)
     memory: Metric | None = None
     notes: tuple[str, ...] = ()
-    is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
+    is_asked = details is Details.ALWAYS or (
+        gate.tolerances.names(MEMORY)
+        or not pair.shares_a_worker
+        or any(metric.before != metric.after for metric in counted.metrics)
+    )
     if is_asked and gate.judges_starts:
         of_providers = provider_metrics(ran.before.profile, ran.after.profile)
         figures = (*judged.metrics, *of_providers, *counted.metrics)
@@ -440,14 +443,6 @@ def _judge_case(asked: PairedCase, ran: RanCase) -> JudgedCase:
         seconds=ran.seconds,
     )
     return JudgedCase(comparison, new, old.measured, pair=pair)
-
-
-def _may_take_other_memory(pair: Pair, counted: CaseComparison, gate: Gate) -> bool:
-    return (
-        gate.tolerances.names(MEMORY)
-        or not pair.shares_a_worker
-        or any(metric.before != metric.after for metric in counted.metrics)
-    )
 
 
 def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:

@@ -57,7 +57,6 @@ class CaseLayers(Struct, frozen=True):
         return {head: tuple(members) for head, members in groups.items()}
 
     def times_at(self, indexes: Iterable[int]) -> list[LayerTime]:
-        """Return the times that are shown at one of these layers."""
         rows = (self.rows[index] for index in sorted(set(indexes)))
         return [row.time for row in rows if row.time is not None]
 

@@ -103,7 +103,6 @@ def is_sampled(name: str) -> bool:
 
 
 def format_figure(name: str, value: float | None) -> str:
-    """Return the value of a metric with its unit."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if is_time(name):

@@ -21,6 +21,7 @@ from pytest_modelperf.comparing.time_limits import (
     MissLimit,
     StartFigure,
     TimeLimit,
+    judge_limit,
 )
 from pytest_modelperf.profiler.measurements import DuetRound, Round
 from pytest_modelperf.profiler.records import Case
@@ -136,7 +137,6 @@ class Gate(Struct, frozen=True, kw_only=True):
         return tuple(each.percent for each in self.limits if isinstance(each, LatencyLimit))
 
     def rule(self, percent: float) -> DuetRule:
-        """Return the rule of a percentile."""
         return self._rule(self.tolerances.of(percent), self._level_of(percent))
 
     def figure_rule(self, name: str) -> DuetRule:
@@ -229,8 +229,8 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Whether all limits are surely kept, or one is surely exceeded."""
         if self.limits and len(rounds) not in LIMIT_LOOKS:
             return False
-        limited = self._limited_percents
-        answers = [limit.judge(rounds, self.limit_level, limited).answer for limit in self.limits]
+        level, limited = self.limit_level, self._limited_percents
+        answers = [judge_limit(limit, rounds, level, limited).answer for limit in self.limits]
         return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
 
 
@@ -246,7 +246,6 @@ def median_gate(tolerance: float, level: float, max_seconds: float) -> Gate:
 
 
 def side_latencies(rounds: Sequence[DuetRound]) -> tuple[Latency, Latency]:
-    """Return the latency of each side."""
     before, after = (
         summarize([pair[side].times_ns for pair in block_pairs(rounds)], 1) for side in (0, 1)
     )
@@ -498,7 +497,6 @@ def judged_metric(  # noqa: PLR0913  # a figure with all that a report says abou
     is_gated: bool = True,
     is_awaited: bool,
 ) -> Metric:
-    """Return the metric of a decision about a ratio."""
     has_interval = decision.low is not None and decision.high is not None
     return Metric(
         name,

@@ -59,7 +59,6 @@ class JudgedCase(Struct, frozen=True):
 def with_failure(
     counted: CaseComparison, failure: str, side: Literal["before", "after"] | None
 ) -> CaseComparison:
-    """Return the counts of a case in which a side failed."""
     whose = {"before": "the model before: ", "after": "the model now: ", None: ""}[side]
     return replace(counted, failure=f"{whose}{failure}", failed_side=side)
 
@@ -130,7 +129,6 @@ class PairedCase(Struct, frozen=True):
 def bind_pairs(
     before: Side, after: Side, request: ProfileRequest, extensions: Extensions
 ) -> list[PairOf[Model]]:
-    """Bind both models to each set of dimensions of the request."""
     files = open_model(before.source), open_model(after.source)
     requests = request_of_each(request, files)
     require_equal_phases(files, requests)
@@ -162,7 +160,6 @@ class JudgedRounds(Struct, frozen=True):
         return next(metric for metric in self.metrics if metric.name in {MEDIAN, TOTAL})
 
     def with_median(self, median: Metric) -> JudgedRounds:
-        """Return the same answers with another median."""
         metrics = tuple(median if each is self.p50 else each for each in self.metrics)
         return replace(self, metrics=metrics)
 
@@ -173,7 +170,6 @@ class JudgedRounds(Struct, frozen=True):
 
 
 def judge_rounds(rounds: Sequence[DuetRound], gate: Gate) -> JudgedRounds:
-    """Judge all rounds of a finished duet by its gate."""
     pairs, sides = block_pairs(rounds), side_latencies(rounds)
     parts = answer_by_parts(rounds, gate)
     metrics = percentile_metrics(rounds, gate, sides, parts)

@@ -127,10 +127,7 @@ _CHOSEN: Sequence[_Read] = (
 
 
 def _match_unique(
-    before: Sequence[StaticLayer],
-    after: Sequence[StaticLayer],
-    read: _Read,
-    pairs: dict[int, int],
+    before: Sequence[StaticLayer], after: Sequence[StaticLayer], read: _Read, pairs: dict[int, int]
 ) -> None:
     old = _unique(before, read, set(pairs))
     new = _unique(after, read, set(pairs.values()))
@@ -160,10 +157,7 @@ _FORMS: Sequence[_Read] = (lambda layer: layer.weight, lambda layer: layer.name 
 
 
 def _match_forms(
-    before: Sequence[StaticLayer],
-    after: Sequence[StaticLayer],
-    read: _Read,
-    pairs: dict[int, int],
+    before: Sequence[StaticLayer], after: Sequence[StaticLayer], read: _Read, pairs: dict[int, int]
 ) -> None:
     """Pair a layer with its quantized form: one of their names begins with the other.
 

@@ -37,21 +37,17 @@ def merge_kernels(
     """
     if not before or not after:
         return ()
-    changes = _by_layer(layers)
-    pairs = dict(known.partners)
-    _pair(before, after, pairs, changes)
-    _untangle(before, after, pairs)
-    return _merge(before, after, pairs, changes, known)
-
-
-def _by_layer(layers: Sequence[LayerChange]) -> Mapping[tuple[int, int], LayerChange]:
-    return {
+    changes = {
         (change.before.time.layer, change.after.time.layer): change
         for change in layers
         if change.before is not None and change.before.time is not None
         if change.after is not None and change.after.time is not None
         if change.before.time.layer is not None and change.after.time.layer is not None
     }
+    pairs = dict(known.partners)
+    _pair(before, after, pairs, changes)
+    _untangle(before, after, pairs)
+    return _merge(before, after, pairs, changes, known)
 
 
 def _pair(

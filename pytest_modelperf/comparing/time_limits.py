@@ -56,14 +56,6 @@ class LatencyLimit(Struct, frozen=True, tag=True):
     percent: float
     ns: float
 
-    def judge(
-        self, rounds: Sequence[Round], level: float, limited: Collection[float] = ()
-    ) -> BudgetDecision:
-        """Return the decision. Each of the `limited` percentiles has its own level."""
-        return judge_percentile(
-            _times(rounds), self.percent, self.ns, level, LIMIT_PASS_LEVEL, limited
-        )
-
 
 class StartLimit(Struct, frozen=True, tag=True):
     """The largest value of a time that each round has once."""
@@ -71,29 +63,11 @@ class StartLimit(Struct, frozen=True, tag=True):
     metric: str
     ms: float
 
-    def judge(
-        self,
-        rounds: Sequence[Round],
-        level: float,
-        limited: Collection[float] = (),  # noqa: ARG002  # as for `LatencyLimit`
-    ) -> BudgetDecision:
-        (of,) = (start.of for start in STARTS.values() if start.metric == self.metric)
-        warm = rounds[COLD_ROUNDS:] or rounds
-        return judge_typical([of(made) / _NS_PER_MS for made in warm], self.ms, level)
-
 
 class SlowestLimit(Struct, frozen=True, tag=True):
     """The largest value that any timed inference may have."""
 
     ns: float
-
-    def judge(
-        self,
-        rounds: Sequence[Round],
-        level: float,
-        limited: Collection[float] = (),  # noqa: ARG002  # as for `LatencyLimit`
-    ) -> BudgetDecision:
-        return judge_slowest(_times(rounds), self.ns, level)
 
 
 class MissLimit(Struct, frozen=True, tag=True):
@@ -107,17 +81,21 @@ class MissLimit(Struct, frozen=True, tag=True):
         """How many inferences show that the limit is kept, if none of them is late."""
         return samples_without_a_miss(self.share, LIMIT_PASS_LEVEL)
 
-    def judge(
-        self,
-        rounds: Sequence[Round],
-        level: float,
-        limited: Collection[float] = (),  # noqa: ARG002  # as for `LatencyLimit`
-    ) -> BudgetDecision:
-        return judge_misses(_times(rounds), self.ns, self.share, level, LIMIT_PASS_LEVEL)
-
 
 TimeLimit: TypeAlias = LatencyLimit | StartLimit | SlowestLimit | MissLimit
 
 
-def _times(rounds: Sequence[Round]) -> list[tuple[int, ...]]:
-    return [made.times_ns for made in rounds]
+def judge_limit(
+    limit: TimeLimit, rounds: Sequence[Round], level: float, limited: Collection[float]
+) -> BudgetDecision:
+    """Return the decision. Each of the `limited` percentiles has its own level."""
+    times = [made.times_ns for made in rounds]
+    if isinstance(limit, LatencyLimit):
+        return judge_percentile(times, limit.percent, limit.ns, level, LIMIT_PASS_LEVEL, limited)
+    if isinstance(limit, SlowestLimit):
+        return judge_slowest(times, limit.ns, level)
+    if isinstance(limit, MissLimit):
+        return judge_misses(times, limit.ns, limit.share, level, LIMIT_PASS_LEVEL)
+    (of,) = (start.of for start in STARTS.values() if start.metric == limit.metric)
+    warm = rounds[COLD_ROUNDS:] or rounds
+    return judge_typical([of(made) / _NS_PER_MS for made in warm], limit.ms, level)

@@ -28,7 +28,6 @@ _TYPE_COLUMNS = (
 
 
 def comparison_views(comparison: Comparison, report: Callable[[], Report]) -> Views:
-    """Return the views. The `report` depends on the words of the interface."""
     return Views(
         report=report,
         sheets={

@@ -111,13 +111,11 @@ def find_installer() -> Installer:
 
 
 def python_in(folder: Path) -> Path:
-    """Return the interpreter of an environment."""
     on_windows = folder / "Scripts" / "python.exe"
     return on_windows if on_windows.exists() else folder / "bin" / "python"
 
 
 def packages_in(folder: Path) -> Mapping[str, str]:
-    """Return the version of each package that is installed in an environment."""
     # The second pattern is for Windows.
     found_in = [*folder.glob("lib/python*/site-packages"), *folder.glob("Lib/site-packages")]
     places = [str(place) for place in sorted(found_in)]
@@ -223,7 +221,6 @@ class WantedPackages(Struct, frozen=True):
         return tuple(Requirement(text).name for text in self.requirements)
 
     def exactly(self, packages: Mapping[str, str]) -> WantedPackages:
-        """Return the same packages in exactly these versions."""
         read = map(Requirement, self.requirements)
         return read_requirements([f"{_with_extras(r)}=={packages[r.name]}" for r in read])
 
@@ -264,7 +261,6 @@ def constraints_of(wanted: WantedPackages, packages: Mapping[str, str]) -> tuple
 
 
 def is_met(constraint: str, packages: Mapping[str, str]) -> bool:
-    """Whether the packages satisfy a constraint."""
     requirement = Requirement(constraint)
     found = packages.get(requirement.name)
     return found is None or requirement.specifier.contains(found, prereleases=True)

@@ -172,7 +172,6 @@ def list_environments(folder: Path) -> Kept:
 
 
 def with_sizes(kept: Kept) -> Kept:
-    """Add the size of each environment on disk."""
     measured = (
         replace(each, nbytes=_folder_bytes(each.environment.folder)) for each in kept.environments
     )

@@ -65,7 +65,6 @@ class OpenedFiles:
 
 
 def distributions() -> dict[str, str]:
-    """Return the versions of the distributions whose modules are imported."""
     tops = {name.partition(".")[0] for name in tuple(sys.modules)}
     names = {each for top, owners in _owners().items() if top in tops for each in owners}
     return {name: importlib.metadata.version(name) for name in sorted(names - {_THIS})}
@@ -86,7 +85,6 @@ def _owners() -> Mapping[str, list[str]]:
 
 
 def module_files() -> Iterator[str]:
-    """Yield the files of all imported modules."""
     for module in tuple(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str):

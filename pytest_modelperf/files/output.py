@@ -170,7 +170,6 @@ def has_folder(target: Target) -> bool:
 
 
 def cannot_write(name: str, error: OSError) -> OutputError:
-    """Return the error for a target or another file that cannot be written."""
     return OutputError(f"cannot write {printable(name)}: {error.strerror or error}.")
 
 
@@ -205,7 +204,6 @@ def _shown(target: Target) -> str:
 
 @contextmanager
 def _naming(target: Target) -> Iterator[None]:
-    """Turn a system error into one that names the target."""
     try:
         yield
     except OSError as error:

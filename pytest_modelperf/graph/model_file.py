@@ -433,7 +433,6 @@ def _by_file(proto: onnx.ModelProto) -> dict[str, TensorProto]:
 
 
 def external_entries(tensor: TensorProto) -> dict[str, str]:
-    """Return the entries of a tensor that locate its data."""
     return {str(entry.key): str(entry.value) for entry in tensor.external_data}
 
 

@@ -271,7 +271,6 @@ class Synced(Struct, frozen=True, kw_only=True):
     """
 
     lines: int
-    files: int
     commit: str | None
     notes: tuple[str, ...] = ()
 
@@ -305,10 +304,10 @@ def pull_history(store: HistoryStore, branch: HistoryBranch) -> Synced:
     store.check_writable()
     tip = branch.find_tip()
     if tip is None:
-        return Synced(lines=0, files=0, commit=None)
+        return Synced(lines=0, commit=None)
     branch.fetch(tip)
     notes: list[str] = []
-    added: list[int] = []
+    added = 0
     with branch.contents(branch.files(tip)) as contents:
         for path, content in contents:
             model, _, name = path.partition("/")
@@ -318,8 +317,8 @@ def pull_history(store: HistoryStore, branch: HistoryBranch) -> Synced:
             notes += new.notes(f"{branch.title}: {path}")
             if new.lines:
                 file.append_raw(new.lines)
-                added.append(len(new.lines))
-    return Synced(lines=sum(added), files=len(added), commit=tip, notes=tuple(notes))
+                added += len(new.lines)
+    return Synced(lines=added, commit=tip, notes=tuple(notes))
 
 
 def _push_after(tip: str | None, files: Mapping[str, HistoryFile], branch: HistoryBranch) -> Synced:
@@ -340,11 +339,11 @@ def _push_after(tip: str | None, files: Mapping[str, HistoryFile], branch: Histo
             after[path] = _joined(content, new.lines)
             lines += len(new.lines)
     if not after:
-        return Synced(lines=0, files=0, commit=tip, notes=tuple(notes))
+        return Synced(lines=0, commit=tip, notes=tuple(notes))
     message = f"Add {count_of(lines, 'line')} to {count_of(len(after), 'file')}"
     commit = branch.commit(tip, after, message)
     branch.push(commit)
-    return Synced(lines=lines, files=len(after), commit=commit, notes=tuple(notes))
+    return Synced(lines=lines, commit=commit, notes=tuple(notes))
 
 
 class NewLines(Struct, frozen=True):

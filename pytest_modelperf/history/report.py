@@ -124,7 +124,6 @@ def _findings(history: History) -> Iterator[Section]:
 
 
 def drift_lines(drifts: Sequence[Drift], allowed: float) -> tuple[Line, ...]:
-    """Return a line for each case that drifted."""
     return tuple(
         Line(
             word="drift",

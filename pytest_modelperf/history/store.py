@@ -134,12 +134,10 @@ class HistoryFile(Struct):
             return False
 
     def add_to(self, hasher: Hasher) -> None:
-        """Add the whole content to the hash."""
         for _ in self._blocks(hasher):
             pass
 
     def raw_lines(self) -> Iterator[bytes]:
-        """Yield the lines as they are stored, each with its line break if it has one."""
         with self._opened() as file:
             readline = BufferedReader(file, _READ_BYTES).readline
             while data := readline(MAX_LINE_BYTES):
@@ -194,7 +192,6 @@ class HistoryStore(Struct, frozen=True):
         return HistoryFile(self.root / model / f"{machine}{SUFFIX}")
 
     def append(self, lines: Iterable[HistoryLine]) -> None:
-        """Append each line to the file of its model and machine."""
         by_file: dict[tuple[str, str], list[HistoryLine]] = {}
         for line in lines:
             by_file.setdefault((line.model, line.machine), []).append(line)

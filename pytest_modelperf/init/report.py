@@ -96,7 +96,6 @@ def nothing_used(survey: Survey) -> str:
 
 
 def change_report(change: FileChange) -> Report:
-    """Show the change to a file as a diff."""
     what = "new file" if change.before is None else "changed"
     before = [] if change.before is None else change.before.splitlines()
     lines = list(difflib.unified_diff(before, change.after.splitlines(), n=2, lineterm=""))

@@ -257,7 +257,6 @@ class Survey(Struct, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> Mapping[str, str]:
-        """The lines of each new table as TOML."""
         sized = {
             path: self.origins.get(path, "") + _lines(found) for path, found in self.sizes.items()
         }
@@ -342,7 +341,8 @@ def find_project(start: Path) -> Project:
     Raise UsageError for broken TOML. Without settings of pytest and without a `pyproject.toml`, it
     is the git repository.
     """
-    repository = _find_repository(start)
+    found = _ask(start, "rev-parse", "--show-toplevel")
+    repository = Path(found) if found else None
     root, reason = _find_root(start, repository)
     if repository is None:
         return Project(root=root, reason=reason)
@@ -402,11 +402,6 @@ def _output_lines(path: Path) -> list[str]:
         return [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
     except OSError:
         return []
-
-
-def _find_repository(start: Path) -> Path | None:
-    found = _ask(start, "rev-parse", "--show-toplevel")
-    return Path(found) if found else None
 
 
 def _default_branch(repository: Path) -> str:

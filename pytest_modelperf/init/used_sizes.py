@@ -72,7 +72,6 @@ class UsedModel(Struct, frozen=True):
     cores: int | None = None
     engine_options: Mapping[str, str] = {}
     other_options: int = 0
-    is_in_memory: bool = False
 
     @property
     def count(self) -> int:
@@ -114,7 +113,6 @@ def use_sizes(
         cores=int(main.options.get(_THREADS, "0")) or None,
         engine_options=_engine_options(main.options),
         other_options=len({tuple(run.options.items()) for run in runs}) - 1,
-        is_in_memory=main.model is None,
     )
 
 

@@ -123,7 +123,11 @@ def fetch_model(origin: ModelOrigin, downloads: Downloads | None = None) -> Path
     address, digest = origin.name, str(origin.sha256)
     downloads = downloads or Downloads(_from_server, _from_hub)
     hub = _HUB_FORM.fullmatch(address)
-    _require_extra("pooch" if hub is None else "huggingface_hub", address)
+    module = "pooch" if hub is None else "huggingface_hub"
+    if find_spec(module) is None:
+        raise UsageError(
+            f"{printable(address)} is fetched with {module}: pip install 'pytest-modelperf[fetch]'"
+        )
     try:
         if hub is None:
             found = Path(downloads.url(address, digest, user_cache_folder() / "fetched"))
@@ -162,13 +166,6 @@ def _cannot_fetch(address: str, is_of_hub: bool, error: Exception) -> str:  # no
         f"{printable(address)} cannot be fetched: {printable(first)}. Is the address right, and is "
         f"there a network? Without one, {what}."
     )
-
-
-def _require_extra(module: str, address: str) -> None:
-    if find_spec(module) is None:
-        raise UsageError(
-            f"{printable(address)} is fetched with {module}: pip install 'pytest-modelperf[fetch]'"
-        )
 
 
 def _from_server(address: str, digest: str, folder: Path) -> str:

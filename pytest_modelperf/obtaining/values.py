@@ -26,7 +26,7 @@ def file_of(value: object, what: str, folder: Path, name: str) -> Path:
             raise UsageError(f"{what} returned the path {path}, and there is no such file.")
         return path
     target = folder / f"{name}.onnx"
-    value = _unwrapped(value)
+    value = getattr(value, "model", value) if type(value).__name__ == _PROGRAM else value
     if _is_of_ir(value):
         folder.mkdir(parents=True, exist_ok=True)
         # Tensors in other files are written too.
@@ -36,10 +36,6 @@ def file_of(value: object, what: str, folder: Path, name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)
     return target
-
-
-def _unwrapped(value: object) -> object:
-    return getattr(value, "model", value) if type(value).__name__ == _PROGRAM else value
 
 
 def _is_of_ir(value: object) -> bool:

@@ -35,7 +35,6 @@ class WholeGeneration(Struct, frozen=True):
 
 
 def named_figures(cases: Sequence[CaseProfile]) -> Iterator[NamedFigures]:
-    """Yield the figures of the cases that are phases of generations, by their ids."""
     for case in cases:
         phase, figures = case.case.phase, case.generation
         if phase is not None and figures is not None:

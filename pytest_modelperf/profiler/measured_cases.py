@@ -203,7 +203,6 @@ def measure_function(
 def _measure_function_case(
     workload: Workload, cores: int, setup: Setup, place: CasePlace, is_enough: IsEnough | None
 ) -> tuple[CaseProfile, str | None]:
-    """Measure one case, and return its profile, and the file of the function if it was loaded."""
     from pytest_modelperf.profiler.worker.inline import work_inline
 
     case, file = place.case, None

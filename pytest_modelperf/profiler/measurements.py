@@ -231,7 +231,6 @@ class RowKind(enum.Enum):
 
     @property
     def is_outside_kernels(self) -> bool:
-        """Whether such a time is outside of all kernels."""
         return self in {RowKind.OVERHEAD, RowKind.WAITING}
 
 

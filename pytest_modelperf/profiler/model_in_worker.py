@@ -106,7 +106,6 @@ def started_rig(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterato
 
 @contextmanager
 def rig_of(model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
-    """Yield a rig in a worker of its own, which ends with the context."""
     with start_on(setup, place.case.cores) as worker:
         place.tell("loading")
         workload = make_workload(model, worker)

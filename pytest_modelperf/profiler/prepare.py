@@ -58,7 +58,6 @@ class Model(Struct, frozen=True, dict=True):
 
     @classmethod
     def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
-        """Return the model of the first case of a request."""
         file = open_model(source)
         return Model.bind(file, request.bindings_of(file)[0], request, extensions)
 
@@ -66,7 +65,6 @@ class Model(Struct, frozen=True, dict=True):
     def of_request(
         cls, file: ModelFile, request: ProfileRequest, extensions: Extensions
     ) -> tuple[Model, ...]:
-        """Return the model at each set of dimensions of a request."""
         bindings = request.bindings_of(file)
         return tuple(Model.bind(file, binding, request, extensions) for binding in bindings)
 

@@ -288,7 +288,6 @@ def _with_arrays(binding: Binding, given: GivenInputs | None, file: ModelFile) -
 def profile_model(
     source: ModelSource, request: ProfileRequest | None = None, operators: Operators | None = None
 ) -> Profile:
-    """Return the static profile of every case of a model."""
     return _profile_file(open_model(source), request or ProfileRequest(), operators or Operators())
 
 
@@ -391,7 +390,6 @@ def count_bound(bound: BoundModel, operators: Operators) -> StaticProfile:
 
 
 def on_this_machine(profile: Profile) -> Profile:
-    """Return the profile with the machine that it was made on."""
     # Imported here, because describing this machine takes as long as counting a small model.
     from pytest_modelperf.profiler.machine.describe import describe_machine
 

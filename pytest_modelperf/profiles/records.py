@@ -41,7 +41,6 @@ class NamedProfile(Struct, frozen=True, kw_only=True):
 
     @property
     def second(self) -> _KeptTime | None:
-        """The time at which it was kept, to the second."""
         return None if self.date is None else self.date.replace(microsecond=0)
 
 

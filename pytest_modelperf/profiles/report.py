@@ -101,7 +101,7 @@ def _profiles_table(found: ProfileList) -> Table:
         Column("MACs"),
         Column("params"),
     )
-    rows = (row for named in _all(found) for row in _profile_rows(named, found))
+    rows = (row for named in found.profiles for row in _profile_rows(named, found))
     captions = []
     if found.older:
         captions.append(f"{_OLDER} measured with a different version of the model file")
@@ -110,10 +110,6 @@ def _profiles_table(found: ProfileList) -> Table:
             f"{UNKNOWN} too few inferences to tell; a larger max-seconds makes time for more"
         )
     return drop_blank_columns(Table("profiles", columns, tuple(rows), None, "\n".join(captions)))
-
-
-def _all(found: ProfileList) -> tuple[NamedProfile, ...]:
-    return found.kept if found.flops is None else (found.flops, *found.kept)
 
 
 def _has_few_inferences(named: NamedProfile) -> bool:
@@ -187,7 +183,7 @@ def _list_sheet(found: ProfileList) -> Sheet:
             None if case.counted is None else case.counted.params,
             None if run is None else run.engine.label,
         )
-        for named in _all(found)
+        for named in found.profiles
         for case in named.profile.cases
         for run in [case.measured]
     )

@@ -103,7 +103,6 @@ _NS_PER_MS = 1e6
 
 
 def side_by_side_report(found: SideBySide, top: int | None) -> Report:
-    """Show two profiles. `top` is the number of layers shown."""
     return replace(
         pairs_page([found], (), top),
         subject=f"{found.before.name} -> {found.after.name}",
@@ -256,7 +255,6 @@ def _describe_single(pair: SideBySide, name: str, case: Case) -> str:
 
 
 def _layers_section(pair: CasePair, top: int | None) -> Section:
-    """Return the layer types and layers, as a text report shows them."""
     tables = (_types_table(pair), _layers_table(pair, top)) if pair.layers else ()
     blocks: tuple[ReportBlock, ...] = tuple(Rows(table, on=On.TEXT) for table in tables)
     if not pair.layers:

@@ -150,14 +150,12 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """The command that lists these profiles."""
         words = ["modelperf", "profiles", self.model]
         if self.is_elsewhere:
             words += ["--profile-dir", str(self.root)]
         return printable(shlex.join(words))
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all profiles, readable or not."""
         return tuple(sorted(n.removesuffix(SUFFIX) for n in self._files() if n.endswith(SUFFIX)))
 
     def read_all(self) -> KeptProfiles:
@@ -238,7 +236,6 @@ class ProfileStore(Struct, frozen=True):
         return before
 
     def remove(self, name: str) -> None:
-        """Remove a profile, readable or not."""
         check_name(name)
         with self._alone():
             try:
@@ -310,7 +307,6 @@ def _time(named: NamedProfile) -> dt.datetime:
 
 
 def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:
-    """Return the counts of a model as a profile."""
     return NamedProfile(name=FLOPS, date=None, profile=profile_model(model, request, operators))
 
 
@@ -360,7 +356,6 @@ def find_older(model: str, kept: Sequence[NamedProfile]) -> frozenset[str] | Non
 
 
 def dump_named(named: NamedProfile) -> str:
-    """Return the content of the file of a kept profile."""
     profile = profile_document(named.profile, rooflines_to_json(named.rooflines))
     return NAMED.dump(named, profile=profile)
 

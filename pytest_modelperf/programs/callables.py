@@ -26,7 +26,7 @@ from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
-from pytest_modelperf.profiler.measurements import DuetRound, Measurement
+from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import (
     MAX_BYTES,
     CasePlace,
@@ -35,11 +35,11 @@ from pytest_modelperf.profiler.model_in_worker import (
     alone_at,
     check_cores,
 )
-from pytest_modelperf.profiler.pairs.run import take_rounds
+from pytest_modelperf.profiler.pairs.run import sum_up_side, take_rounds
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.sampling.duet import AFTER, BEFORE, PairSide, SharedDuet, failing_as
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up, sum_up
+from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.text.escaping import printable
@@ -92,8 +92,8 @@ def compare_callables(
             )
             outputs = compare_outputs(_outputs_of(old), _outputs_of(new))
             compared = judge_callables(case, rounds, gate, outputs)
-            before = side_run(_measured(rigs[0], rounds), compared.metrics, is_before=True)
-            after = side_run(_measured(rigs[1], rounds), compared.metrics)
+            before = side_run(sum_up_side(rigs[0], rounds), compared.metrics, is_before=True)
+            after = side_run(sum_up_side(rigs[1], rounds), compared.metrics)
     except MeasureError as error:
         failure = error.worded(pair.setup.wording)
         return with_failure(CaseComparison(case, (), ()), failure, error.side)
@@ -105,7 +105,6 @@ def compare_callables(
 def judge_callables(
     case: Case, rounds: Sequence[DuetRound], gate: Gate, outputs: Sequence[OutputChange]
 ) -> CaseComparison:
-    """Judge the rounds of two callables, and add their outputs."""
     metrics = judge_rounds(rounds, gate).metrics
     if gate.tolerances.outputs is not None:
         metrics = (*metrics, judge_outputs(outputs, gate.tolerances.outputs))
@@ -218,11 +217,6 @@ def _rig(pair: ComparedPair, ready: _Ready, worker: InlineWorker) -> Rig:
     setup = replace(pair.setup, engine=BUILT_IN[CALLABLE_ENGINE], options={})
     with failing_as(ready.side):
         return set_up(worker, setup, pair.cores or 0, Workload(model=ready.function), ready.side)
-
-
-def _measured(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
-    own = [made.before if rig.side == BEFORE else made.after for made in rounds]
-    return sum_up(rig, own, 0.0, is_alone=False)
 
 
 def _outputs_of(ready: _Ready) -> dict[str, Sent]:

@@ -54,7 +54,6 @@ class ProgramCheck(Struct, frozen=True, kw_only=True):
         return program_name(self.test)
 
     def show_step(self, step: str) -> None:
-        """Show a step that takes a while."""
         self.watch(Progress(case_id=self.case.id, case_number=1, cases=1, step=step))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,7 +34,6 @@ class SessionPair(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """The names of the sessions before and after."""
         return tuple(None if side is None else side.model for side in (self.before, self.after))
 
     @property
@@ -182,7 +181,10 @@ def _differences(pair: SessionPair) -> Iterator[str]:
         other = "" if before.model == after.model else f", {printable(before.model)} before"
         macs = (CallWork(sessions=(session,)).macs for session in (before, after))
         yield f"{name} is another model{other}{_change_of(*macs)}"
-    yield from _option_differences(before.options, after.options, name)
+    for key in sorted({*before.options, *after.options}):
+        old, new = before.options.get(key, "default"), after.options.get(key, "default")
+        if old != new:
+            yield f"{name}: {printable(key)} {printable(old)} -> {printable(new)}"
 
 
 def _shape_differences(before: SessionWork, after: SessionWork, name: str) -> Iterator[str]:
@@ -210,12 +212,3 @@ def _change_of(before: int | None, after: int | None) -> str:
         f" (MACs {format_count(before)} -> {format_count(after)}, "
         f"{signed_percent(after / before - 1.0)})"
     )
-
-
-def _option_differences(
-    before: Mapping[str, str], after: Mapping[str, str], name: str
-) -> Iterator[str]:
-    for key in sorted({*before, *after}):
-        old, new = before.get(key, "default"), after.get(key, "default")
-        if old != new:
-            yield f"{name}: {printable(key)} {printable(old)} -> {printable(new)}"

@@ -59,7 +59,6 @@ class TreeNote(Struct, frozen=True, kw_only=True):
 
 
 def trees_folder() -> Path:
-    """Return the folder of all trees in this user's cache folder."""
     return (user_cache_folder() / "trees").absolute()
 
 

@@ -144,7 +144,6 @@ class Reduction(Struct, frozen=True, kw_only=True):
 
     @property
     def engines(self) -> tuple[EngineFacts, EngineFacts] | None:
-        """The engines that ran A and B, or None if neither ran."""
         before, after = self.comparison.before, self.comparison.after
         return None if before is None or after is None else (before.engine, after.engine)
 
@@ -174,7 +173,6 @@ class Reduction(Struct, frozen=True, kw_only=True):
 
     @property
     def kernels(self) -> KernelCounts:
-        """The number of kernels of the reduced pair."""
         return KernelCounts(
             before=sum(len(unit.before) for unit in self.kept),
             after=sum(len(unit.after) for unit in self.kept),

@@ -40,7 +40,6 @@ _PACKAGE = "onnxruntime"
 
 
 def write_readme(found: Reduction, machine: MachineFacts) -> str:
-    """Return the README of a reduction whose files were written."""
     blocks = [
         *_head(found),
         "## The measurements",
@@ -316,7 +315,6 @@ _TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.
 def reduction_report(
     found: Reduction, wording: Wording, target: str, made: dt.datetime | None = None
 ) -> Report:
-    """Return the report. `target` is the path of the files, if any were written."""
     headline = _headline(found)
     title = f"{found.before} -> {found.after} {found.comparison.id}"
     is_worse = found.verdict is Verdict.REGRESSED

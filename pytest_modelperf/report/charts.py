@@ -71,7 +71,6 @@ def series_of(
     amount: Callable[[T], float | None],
     interval: Callable[[T], tuple[float, float] | None] = lambda _: None,
 ) -> BarSeries:
-    """Make a series with a bar for each record."""
     shown = tuple(records)
     return BarSeries(name, tuple(map(amount, shown)), tuple(map(interval, shown)))
 

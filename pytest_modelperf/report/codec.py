@@ -133,7 +133,6 @@ class JsonObject(Generic[S]):
         return {**found, **given} if given else found
 
     def missing(self) -> dict[str, Any] | None:
-        """Return the value for a record that is None."""
         return None
 
     @cached_property
@@ -283,7 +282,6 @@ class JsonDocument(JsonObject[S]):
         return super().of(record, schema=SCHEMA, **given)
 
     def dump(self, record: S, **given: object) -> str:
-        """Return the document as text."""
         return dump_document(self.of(record, **given))
 
 

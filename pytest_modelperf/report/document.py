@@ -39,7 +39,7 @@ def dump_document(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> s
     """Return the text of a document in ASCII, so that names cannot steer a terminal or a CI job."""
     text = json.dumps(to_json(document), indent=2, allow_nan=False)
     text = _RUNNER_COMMAND.sub(r"\\u0023", text)
-    return _SAMPLES.sub(_on_one_line, text) + "\n"
+    return _SAMPLES.sub(lambda match: f"{match[1]}[{' '.join(match[2].split())}]", text) + "\n"
 
 
 def to_json(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> Any:  # noqa: ANN401  # JSON
@@ -64,10 +64,6 @@ def copy_fields(kind: type[S], source: object, /, **others: Any) -> S:  # noqa: 
     """
     names = (name for name in kind.__struct_fields__ if name not in others)
     return kind(**{name: getattr(source, name) for name in names}, **others)
-
-
-def _on_one_line(match: re.Match[str]) -> str:
-    return f"{match[1]}[{' '.join(match[2].split())}]"
 
 
 def ms(ns: float | None) -> float | None:

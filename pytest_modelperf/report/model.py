@@ -94,7 +94,6 @@ class Line(ReportBlock, frozen=True, kw_only=True):
 
 
 def lines_of(texts: Iterable[str], word: str = "", tone: Tone = Tone.PLAIN) -> tuple[Line, ...]:
-    """Return a line for each text, all about the same word."""
     return tuple(Line(text=text, word=word, tone=tone) for text in texts)
 
 

@@ -199,11 +199,7 @@ class Page:
         """Whether the width is that of a terminal."""
         return self._style.width is not None
 
-    def table(
-        self,
-        *tables: Table,
-        row_styles: Sequence[str] = (),
-    ) -> None:
+    def table(self, *tables: Table, row_styles: Sequence[str] = ()) -> None:
         """Write the first table that is narrow enough, or else split or fit the last one."""
         width = self.width
 
@@ -328,11 +324,7 @@ class MarkupPage(Page):
     def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # of Page
         self.line(text, style)
 
-    def table(
-        self,
-        *tables: Table,
-        row_styles: Sequence[str] = (),
-    ) -> None:
+    def table(self, *tables: Table, row_styles: Sequence[str] = ()) -> None:
         """Add the first and widest of the tables."""
         table = map_figures(tables[0], self._typeset)
         if table.title:

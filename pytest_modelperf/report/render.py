@@ -111,7 +111,7 @@ class _Writer:
             if self._shows(line):
                 indent = len(line.word) + 2
                 self._page.sentence(
-                    printable(_with_word(line)),
+                    printable(f"{line.word}: {line.text}" if line.word else line.text),
                     indent=indent if indent <= _MOST_INDENT else 2,
                     style=_style(line.tone, is_bold=line.is_bold),
                 )
@@ -152,7 +152,3 @@ def _title_of(section: Section) -> str:
 
 def _style(tone: Tone, *, is_bold: bool) -> str:
     return f"{'bold' if is_bold else ''} {COLORS[tone]}".strip()
-
-
-def _with_word(line: Line) -> str:
-    return f"{line.word}: {line.text}" if line.word else line.text

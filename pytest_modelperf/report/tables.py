@@ -94,7 +94,6 @@ BAR = "█"
 
 
 def column_widths(table: Table) -> tuple[int, ...]:
-    """Return the width of the longest cell of each column, including title and total."""
     lines: list[Sequence[str]] = [[column.title for column in table.columns], *table.rows]
     if table.total is not None:
         lines.append(table.total)
@@ -102,7 +101,6 @@ def column_widths(table: Table) -> tuple[int, ...]:
 
 
 def table_width(table: Table) -> int:
-    """Return the width of the whole table."""
     widths = column_widths(table)
     return sum(widths) + GAP * (len(widths) - 1)
 

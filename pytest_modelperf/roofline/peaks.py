@@ -70,7 +70,6 @@ class _NewerError(Exception):
 
 
 def cache_folder() -> Path:
-    """Return the folder of peaks among the caches of this user."""
     return user_cache_folder() / "peaks"
 
 

@@ -265,7 +265,6 @@ class Roofline(Struct, frozen=True, kw_only=True):
 
     @property
     def least_ns(self) -> float:
-        """The least time of all layers together."""
         return math.fsum(layer.least_ns for layer in self.layers)
 
     @property
@@ -321,7 +320,6 @@ class KernelWork(Struct, frozen=True):
 
 
 def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[KernelWork]:
-    """Yield the work of each kernel that belongs to a layer."""
     readers = _readers(static.layers)
     for time in times:
         if time.layer is not None:

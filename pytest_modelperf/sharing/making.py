@@ -73,7 +73,6 @@ _WITHIN = f"{100 * FIDELITY:g} %"
 
 
 def describe_likeness(likening: Likening) -> str:
-    """Return a sentence on whether the shared model runs like the original one."""
     ratio = describe_ratio(likening.ratio)
     found = likening.likeness
     if found is Likeness.SAME:
@@ -95,7 +94,6 @@ def describe_likeness(likening: Likening) -> str:
 
 
 def describe_plan(likening: Likening) -> str:
-    """Return a sentence about the plans of the engine."""
     if likening.has_same_plan is None:
         return "The engine reports no plan, so only the times are compared."
     if likening.has_same_plan:
@@ -112,7 +110,6 @@ def describe_ratio(ratio: Ratio) -> str:
 
 
 def times_table(likening: Likening, title: str, heading: str) -> Table:
-    """Return a table of both models' medians with their intervals."""
     rows = (("original", _median(likening.original)), ("shared", _median(likening.shared)))
     return Table(title, (Column("model", is_text=True), Column(heading)), rows)
 
@@ -143,7 +140,6 @@ def _median(latency: Latency) -> str:
 
 
 def render_readme(share: Share) -> str:
-    """Return the README as Markdown."""
     return "\n\n".join(_blocks(share)) + "\n"
 
 
@@ -410,7 +406,6 @@ REPLACED_FILES = (
 
 
 def files_of(share: Share) -> Mapping[str, bytes]:
-    """Return every file of the folder by its name."""
     return {
         README_FILE: render_readme(share).encode(),
         **share.files,
@@ -427,7 +422,6 @@ def write_share(share: Share, target: str) -> None:
 
 
 def share_report(share: Share, target: str) -> Report:
-    """Return the report. `target` is the path of the files."""
     likening = share.likening
     files = files_of(share)
     sizes = ", ".join(f"{name} {format_bytes(len(data))}" for name, data in files.items())

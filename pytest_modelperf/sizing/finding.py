@@ -465,7 +465,6 @@ def render_arguments(found: FoundSizes) -> str:
 
 
 def reason_lines(found: FoundSizes) -> Iterator[str]:
-    """Yield one line for each size and value, with its reason."""
     for size in found.dims:
         reason = f"a guess: {size.reason}" if size.is_guess else size.reason
         yield f"{printable(size.name)}={size.size} in {', '.join(size.places)}: {reason}"

@@ -182,7 +182,6 @@ def read_lengths(value: object, place: str) -> tuple[int, ...]:
 
 
 def read_phases(value: object, place: str) -> tuple[Phase, ...]:
-    """Read the phases of a generation from their names."""
     names = _read_list(value, place, read_text)
     known = {phase.value: phase for phase in Phase}
     for name in names:

@@ -38,7 +38,6 @@ class SizedCase(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The id of its baseline."""
         return self.case.id
 
     @property
@@ -70,7 +69,6 @@ class SizedCase(Struct, frozen=True):
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budgets of its spec that apply to its phase."""
         return tuple(each for each in self.spec.budgets if each.figure.is_of(self.phase))
 
     @property

@@ -125,7 +125,6 @@ class RunSettings(MeasuringSettings, frozen=True, kw_only=True, eq=False):
 
     @property
     def judges_upgrades(self) -> bool:
-        """Whether a changed engine is judged in this run."""
         return self.judge_engine_upgrades and self.runs_beside_baselines
 
     def spec_for(self, path: str) -> CaseSpec | None:

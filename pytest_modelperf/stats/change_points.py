@@ -64,7 +64,6 @@ def find_changes(levels: Levels) -> list[LevelChange]:
 
 
 def change_penalty(points: int, level: float = LEVEL) -> float:
-    """Return the penalty of a change point in a series of this many points."""
     return NormalDist().inv_cdf(1.0 - level / (points - 1) / 2.0) ** 2
 
 

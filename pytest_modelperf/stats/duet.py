@@ -76,7 +76,6 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
     @property
     def pass_confidence(self) -> float:
-        """The confidence of the interval of a pass."""
         return 1.0 - 2.0 * self.pass_level
 
     @property

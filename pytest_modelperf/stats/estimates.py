@@ -77,7 +77,6 @@ def needed_samples(percent: float, confidence: float = 0.99) -> int:
 
 
 def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95) -> Latency:
-    """Summarize the latency of these rounds."""
     pooled = _pool(rounds)
     return Latency(
         batch_size=batch_size,

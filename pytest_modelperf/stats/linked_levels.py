@@ -40,13 +40,11 @@ class LinkedBaselines(Struct, frozen=True):
     variances: list[float] = field(default_factory=lambda: [0.0])
 
     def add(self, parent: int, variance: float) -> int:
-        """Add a baseline by a link of this variance, and return its number."""
         self.parents.append(parent)
         self.variances.append(self.variances[parent] + variance)
         return len(self.parents) - 1
 
     def variances_from(self, start: int) -> Sequence[float]:
-        """Return the variance of the links between this baseline and each one."""
         way = {0, start}
         place = start
         while place:

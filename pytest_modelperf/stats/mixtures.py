@@ -49,7 +49,6 @@ class MixtureLatency(Struct, frozen=True, kw_only=True):
 
     @property
     def inferences(self) -> int:
-        """The number of inferences in one pass."""
         return sum(member.weight for member in self.members)
 
     @property

@@ -30,7 +30,6 @@ class Members(Struct, frozen=True):
 
     @property
     def inferences(self) -> int:
-        """The number of inferences in one pass."""
         return sum(self.weights)
 
 
@@ -305,7 +304,6 @@ def percentile_of(ordered: Sequence[float], percent: float) -> float:
 
 
 def spread_of_round(times: Sequence[int]) -> RoundSpread:
-    """Return the spread of one round."""
     ordered = sorted(times)
     return RoundSpread(len(ordered), *(percentile_of(ordered, each) for each in _PERCENTS))
 

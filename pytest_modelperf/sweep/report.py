@@ -51,8 +51,8 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.cases import layer_type_time_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
-from pytest_modelperf.profiler.shown.views import profile_views
-from pytest_modelperf.report.charts import BarChart, BarSeries
+from pytest_modelperf.profiler.shown.views import profile_views, ratio_cells, ratio_series
+from pytest_modelperf.report.charts import BarChart
 from pytest_modelperf.report.model import (
     Code,
     Failure,
@@ -98,7 +98,6 @@ _NS_PER_MS = 1e6
 
 
 def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None) -> Report:
-    """Show every configuration, the best ones, scaling, the layers at the best, and the method."""
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     rule = [
         ("threshold", limit),
@@ -399,8 +398,8 @@ def _rows(sweep: Sweep) -> Iterator[tuple[Cell, ...]]:
             yield (
                 *(label, side.model.name, *_sizes(point), _outcome_word(point), point.reason, role),
                 *_figures(point),
-                *_ratio(None if change is None else change.latency),
-                *_ratio(None if change is None else change.throughput),
+                *ratio_cells(None if change is None else change.latency),
+                *ratio_cells(None if change is None else change.throughput),
                 *_phase(point.configuration.case),
             )
 
@@ -418,11 +417,7 @@ def _figures(point: SweepPoint) -> Iterator[Cell]:
         found = percentile_of(point, percent_)
         bounds = (None,) * 3 if found is None else (found.value_ns, found.low_ns, found.high_ns)
         yield from (None if ns is None else ns / _NS_PER_MS for ns in bounds)
-    yield from _ratio(point.throughput)
-
-
-def _ratio(ratio: Ratio | None) -> tuple[Cell, ...]:
-    return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
+    yield from ratio_cells(point.throughput)
 
 
 def _phase(case: Case) -> tuple[Cell, ...]:
@@ -487,7 +482,7 @@ def sweep_views(sweep: Sweep, report: Callable[[], Report]) -> Views:
         report=report,
         sheets={"configurations": lambda: configuration_sheet(sweep), **best.sheets},
         charts={
-            "configurations": lambda: _chart(sweep, "items/s", _throughput),
+            "configurations": lambda: _chart(sweep, "items/s", lambda point: point.throughput),
             "latency": lambda: _chart(sweep, "ms", _latency),
             **best.charts,
         },
@@ -499,17 +494,11 @@ def _chart(sweep: Sweep, unit: str, read: Callable[[SweepPoint], Ratio | None]) 
     sides = [{point.id: point for point in side.points} for side in sweep.sides]
     ids = tuple(dict.fromkeys(config_id for side in sides for config_id in side))
     names = name_models([side.model for side in sweep.sides])
-    series = []
-    for name, points in zip(names, sides, strict=True):
-        found = [read(points[each]) if each in points else None for each in ids]
-        amounts = tuple(None if ratio is None else ratio.value for ratio in found)
-        intervals = tuple(None if ratio is None else ratio.interval for ratio in found)
-        series.append(BarSeries(name, amounts, intervals))
-    return BarChart(f"configurations of {' → '.join(names)}", unit, ids, tuple(series))
-
-
-def _throughput(point: SweepPoint) -> Ratio | None:
-    return point.throughput
+    series = tuple(
+        ratio_series(name, [read(points[each]) if each in points else None for each in ids])
+        for name, points in zip(names, sides, strict=True)
+    )
+    return BarChart(f"configurations of {' → '.join(names)}", unit, ids, series)
 
 
 def _latency(point: SweepPoint) -> Ratio | None:

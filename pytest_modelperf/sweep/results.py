@@ -63,7 +63,6 @@ class BoundSide(Struct, frozen=True):
     """One model, at every set of dimensions."""
 
     index: int
-    file: ModelFile
     facts: ModelFacts
     setup: Setup
     models: tuple[Model, ...]
@@ -78,7 +77,7 @@ class BoundSide(Struct, frozen=True):
         extensions: Extensions,
     ) -> BoundSide:
         facts = model_facts(file, reads_all=True)
-        return cls(index, file, facts, setup, Model.of_request(file, request, extensions))
+        return cls(index, facts, setup, Model.of_request(file, request, extensions))
 
     def model_at(self, case: Case) -> Model:
         sizes = case.batch_size, case.dims, case.phase

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 # A lock blocks access to the bytes that it covers, so the locked byte is beyond any content. The C
 # runtime takes positions of 31 bits.
@@ -73,52 +73,13 @@ class WindowsFiles:
         return None
 
 
-class Files(Protocol):
-    """The way a system opens and locks files."""
+if sys.platform == "win32":
+    Files: TypeAlias = WindowsFiles
+else:
+    if TYPE_CHECKING:
+        from pytest_modelperf.systems.posix import PosixFiles
 
-    @property
-    def moves_open_files(self) -> bool:
-        """Whether a file can be renamed and removed while it is open."""
-        ...
-
-    @property
-    def has_locks(self) -> bool:
-        """Whether this Python can lock files at all. A file system may still refuse."""
-        ...
-
-    def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
-        """Open a file without waiting for a pipe, and return its descriptor.
-
-        Raise OSError with ELOOP for a link.
-        """
-        ...
-
-    def take_lock(self, descriptor: int) -> bool:
-        """Try to lock an open file, and return whether this process holds the lock.
-
-        The lock ends with the process. Raise OSError if there are no locks.
-        """
-        ...
-
-    def share_lock(self, descriptor: int) -> None:
-        """Wait for the shared lock of an open file, or raise OSError."""
-        ...
-
-    def sync_folder(self, folder: Path) -> None:
-        """Flush the names in a folder to the disk, if its file system can."""
-        ...
-
-    def is_own(self, found: os.stat_result) -> bool:
-        """Whether a file belongs to this user. True if the system cannot show it."""
-        ...
-
-    def user(self) -> str:
-        """Return a name that differs between the users of this machine."""
-        ...
-
-    def lock_holder(self, path: Path) -> int | None:
-        """Return the process that holds the lock of a file, or None if the system hides it."""
-        ...
+    Files: TypeAlias = "PosixFiles | WindowsFiles"
 
 
 def _find_files() -> Files:

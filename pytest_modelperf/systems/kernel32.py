@@ -38,11 +38,7 @@ class MemoryStatus(ctypes.Structure):
 class ProcessorRelation(ctypes.Structure):
     """SYSTEM_LOGICAL_PROCESSOR_INFORMATION of winnt.h."""
 
-    _fields_ = (
-        ("mask", c_size_t),
-        ("kind", c_uint32),
-        ("details", c_uint64 * 2),
-    )
+    _fields_ = (("mask", c_size_t), ("kind", c_uint32), ("details", c_uint64 * 2))
 
 
 class JobLimits(ctypes.Structure):

@@ -21,10 +21,12 @@ _HELD_LOCKS = Path("/proc/locks")
 class PosixFiles:
     """Locks by flock(2), and links refused by open(2)."""
 
+    # Whether a file can be renamed and removed while it is open.
     moves_open_files = True
     has_locks = True
 
     def open(self, path: Path, flags: int, mode: int = 0o666) -> int:
+        """Open a file without waiting for a pipe, or raise OSError with ELOOP for a link."""
         try:
             return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
         except OSError as error:
@@ -34,6 +36,10 @@ class PosixFiles:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
     def take_lock(self, descriptor: int) -> bool:
+        """Try to lock an open file, which stays locked until the process ends.
+
+        Return whether this process holds the lock. Raise OSError if there are no locks.
+        """
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,8 +1,8 @@
 """The facts that a process can read about itself, and the settings that it can change.
 
-Its source is sent to a worker with the agent's, so it needs only the standard library. macOS cannot
-pin a process and has no /proc, so some answers are None there. The class for Windows is the
-fallback for a system that reports nothing.
+Unknown facts are None: macOS cannot pin a process and has no /proc. The class for Windows is the
+fallback for a system that reports nothing. The source is sent to a worker with the agent's, so it
+needs only the standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_modelperf.systems.kernel32 import (
     MemoryCounters,
@@ -39,7 +39,6 @@ class PosixProcess:
         self._of_thread = getattr(self._resource, "RUSAGE_THREAD", None)
 
     def settle(self) -> None:
-        """Lead a group of processes that can be killed as one, and die with the parent."""
         if hasattr(os, "setsid"):
             with suppress(OSError):
                 os.setsid()
@@ -48,6 +47,7 @@ class PosixProcess:
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def allowed_processors(self, thread: int = 0) -> list[int] | None:
+        """Return the processors that a thread may run on. 0 is the calling thread."""
         if not hasattr(os, "sched_getaffinity"):
             return None
         return sorted(os.sched_getaffinity(thread))
@@ -58,16 +58,20 @@ class PosixProcess:
         os.sched_setaffinity(0, processors)
 
     def siblings_of(self, processor: int) -> frozenset[int]:
+        """Return the processors that share a physical core with this one, including itself."""
         path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
         return _processors_in(path) | {processor}
 
     def slow_processors(self) -> frozenset[int]:
+        """Return the processors of a slower kind than others, if several kinds are known."""
         return frozenset[int]().union(*map(_processors_in, _SLOW))
 
     def switches_forced(self) -> int | None:
+        """Return how often another process took a processor away from this one."""
         return int(self._resource.getrusage(self._resource.RUSAGE_SELF).ru_nivcsw)
 
     def switches_of_thread(self) -> int | None:
+        """Return how often the calling thread gave up its processor."""
         if self._of_thread is None:
             return None
         return int(self._resource.getrusage(self._of_thread).ru_nvcsw)
@@ -201,51 +205,7 @@ def _bits(mask: int) -> list[int]:
     return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
 
 
-class OwnProcess(Protocol):
-    """The facts and settings of the current process. Unknown facts are None."""
-
-    def settle(self) -> None:
-        """Prepare a process that only measures, as far as the process itself has to."""
-        ...
-
-    def allowed_processors(self, thread: int = 0) -> list[int] | None:
-        """Return the processors that a thread may run on. 0 is the calling thread."""
-        ...
-
-    def use_processors(self, processors: Collection[int]) -> None:
-        """Run on these processors only, or raise OSError."""
-        ...
-
-    def siblings_of(self, processor: int) -> frozenset[int]:
-        """Return the processors that share a physical core with this one, including itself."""
-        ...
-
-    def slow_processors(self) -> frozenset[int]:
-        """Return the processors of a slower kind than others, if several kinds are known."""
-        ...
-
-    def switches_forced(self) -> int | None:
-        """Return how often another process took a processor away from this one."""
-        ...
-
-    def switches_of_thread(self) -> int | None:
-        """Return how often the calling thread gave up its processor."""
-        ...
-
-    def peak_bytes(self) -> int | None:
-        """Return the most memory that this process ever had."""
-        ...
-
-    def resident_bytes(self) -> int | None:
-        """Return the memory that this process has now."""
-        ...
-
-    def available_bytes(self) -> int | None:
-        """Return the memory of the machine that is available without swapping."""
-        ...
-
-
-def _find_own_process() -> OwnProcess:
+def _find_own_process() -> PosixProcess | WindowsProcess:
     if sys.platform != "win32":
         # Even on POSIX systems, a Python may lack the module that this needs.
         with suppress(ImportError):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_modelperf.systems.kernel32 import JobLimits, load_kernel32
 
@@ -92,39 +92,15 @@ def _job_of(pid: int, kernel32: Any) -> Any:  # noqa: ANN401  # a handle
     return job
 
 
-class Tree(Protocol):
-    """A process and all that it started."""
+if sys.platform == "win32":
+    Tree: TypeAlias = WindowsTree
+    Trees: TypeAlias = WindowsTrees
+else:
+    if TYPE_CHECKING:
+        from pytest_modelperf.systems.posix import PosixTree, PosixTrees
 
-    def ask_to_end(self) -> None:
-        """Ask all of it to end in good order, if the system has a way to ask."""
-        ...
-
-    def pause(self) -> None:
-        """Pause all of it, if the system would still end it together with this process."""
-        ...
-
-    def resume(self) -> None:
-        """Make all of it continue."""
-        ...
-
-    def kill(self) -> None:
-        """End all of it at once, or do nothing if it has ended."""
-        ...
-
-
-class Trees(Protocol):
-    """The way a system keeps a process and all that it started together."""
-
-    def popen_options(self) -> Mapping[str, Any]:
-        """Return the options of `Popen` for the head of a tree.
-
-        It does not get the terminal's Ctrl-C.
-        """
-        ...
-
-    def tree_of(self, pid: int) -> Tree:
-        """Return the tree of a process that was started with these options."""
-        ...
+    Tree: TypeAlias = "PosixTree | WindowsTree"
+    Trees: TypeAlias = "PosixTrees | WindowsTrees"
 
 
 def _find_trees() -> Trees:

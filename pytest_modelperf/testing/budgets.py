@@ -20,6 +20,7 @@ from pytest_modelperf.comparing.time_limits import (
     SlowestLimit,
     StartLimit,
     TimeLimit,
+    judge_limit,
 )
 from pytest_modelperf.environments.installing import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
@@ -70,7 +71,6 @@ class LimitedFigures(Struct, frozen=True):
 
 
 def time_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[TimeLimit, ...]:
-    """Return the limits that budgets set on the times of rounds."""
     limits = (_time_limit(budget, batch_size) for budget in budgets)
     return tuple(limit for limit in limits if limit is not None)
 
@@ -106,7 +106,6 @@ def timed_budget_metrics(
 def budget_notes(
     budgets: Sequence[Budget], measured: Measurement | None, machine: str
 ) -> tuple[str, ...]:
-    """Return the notes on how budgets were judged, and by which limits."""
     notes = (
         few_rounds_note(budgets, measured),
         _slowest_note(budgets, measured),
@@ -199,7 +198,7 @@ def _timed(
     limited = [b.figure.percent for b in budgets if b.figure.percent is not None]
     for budget in budgets:
         figure, limit = budget.figure, _time_limit(budget, figures.batch_size)
-        decision = None if limit is None else limit.judge(measured.rounds, level, limited)
+        decision = None if limit is None else judge_limit(limit, measured.rounds, level, limited)
         if figure.metric == "peak_rss_bytes":
             # There is one process, so its peak has no interval.
             yield _exact(budget, _Figure(measured.peak_rss_bytes))
@@ -247,7 +246,6 @@ def _of_misses(budget: Budget, decision: BudgetDecision) -> Metric:
 def item_metrics(
     budgets: Sequence[Budget], figures: LimitedFigures, level: float
 ) -> tuple[Metric, ...]:
-    """Judge the budgets of the items of a generator."""
     return tuple(
         _of_items(budget, figures.items.get(budget.figure.metric, ()), level)
         for budget in budgets

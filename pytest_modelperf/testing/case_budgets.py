@@ -234,7 +234,6 @@ NOTHING_RAN = "budgets of measured figures are not judged without a run"
 
 
 def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
-    """Add the verdicts of the budgets to the result."""
     if result.comparison.failure is not None:
         return replace(result, comparison=_without_reason(result.comparison))
     result = replace(result, profile=with_memory(bound, result.profile))
@@ -398,7 +397,6 @@ def kernels_for_budgets(bound: BoundCheck) -> int | None:
 
 
 def installed_for_budgets(budgets: Sequence[Budget]) -> Mapping[str, InstalledSize]:
-    """Return the installed sizes of the distributions that budgets name."""
     return {
         name: installed_size(name)
         for budget in budgets

@@ -211,7 +211,6 @@ class CheckContext(Struct, frozen=True, dict=True):
 
 
 def baseline_of_case(stored: Baseline, case_id: str) -> Baseline:
-    """Return the part of a baseline for one case."""
     cases = tuple(case for case in stored.model.cases if case.id == case_id)
     machines = tuple(
         replace(machine, cases={key: c for key, c in machine.cases.items() if key == case_id})
@@ -272,7 +271,6 @@ class BoundCheck(Struct, frozen=True):
 
     @property
     def machine(self) -> MachineFacts:
-        """The machine on which the case runs."""
         return self.context.machine_of(self.check.setup)
 
     def setup_before(self, stored: StoredCase | None = None) -> Setup:

@@ -227,7 +227,6 @@ class Checker(Struct, frozen=True):
         return BoundCheck.bind(self.context, check, self.context.watch).counted
 
     def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
-        """Compare two models by the gate of the second one."""
         context, tolerances = self.context, after.gate.tolerances
         if context.is_static:
             counted = compare_cases(*self._count_both(before, after), tolerances)
@@ -243,7 +242,6 @@ class Checker(Struct, frozen=True):
 
 
 def compare_request(before: CaseCheck, after: CaseCheck) -> CompareRequest:
-    """Make the request to compare the models of two checks by the gate of the second one."""
     old, new = (ModelRun(check.graph, check.setup) for check in (before, after))
     return CompareRequest(before=old, after=new, request=after.request, gate=after.gate)
 
@@ -479,7 +477,6 @@ def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:
 
 
 def of_model(outcome: CaseOutcome, source: ModelSource) -> CaseOutcome:
-    """Give the outcome the name and path that the model has on this machine."""
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     name = open_model(source).name if path is None else path.name
     model = replace(outcome.model, name=name, path=None if path is None else str(path))

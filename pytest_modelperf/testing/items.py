@@ -104,7 +104,6 @@ class OnnxItem(_ModelItem):
 
     @property
     def table_path(self) -> str:
-        """The path in the table of the model."""
         run = run_of(self.config)
         inner = None if run is None else path_below(self.path, run.settings.root)
         return inner or self.path.name

@@ -353,7 +353,6 @@ class TableItem(OnnxItem):
 
 
 def absent_file(pattern: str, root: Path) -> AbsentFileError:
-    """Make the error for a table that matches no file."""
     return AbsentFileError(
         f'[tool.modelperf.models."{printable(pattern)}"] names no file below '
         f"{printable(str(root))}: is the path right, and is the model there? A model that is made "

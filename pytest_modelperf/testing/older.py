@@ -244,7 +244,6 @@ def _with_outputs(found: JudgedCase, bound: BoundCheck, change: EngineChange) ->
 
 
 def find_engine_changes(store: BaselineStore) -> Mapping[EngineChange, int]:
-    """Count the baselines for each change of an engine."""
     found: Counter[EngineChange] = Counter()
     try:
         names = store.names()

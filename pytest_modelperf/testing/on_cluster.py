@@ -133,7 +133,6 @@ def check_request(
     older: Path | None,
     takes_layers: bool,
 ) -> CheckRequest:
-    """Make the request to check a case on a machine."""
     (case,) = check.request.split()
     return CheckRequest(
         model=ModelRun(check.graph, check.setup),
@@ -237,7 +236,6 @@ class ClusterChecker(Struct, frozen=True):
     # -- in the tests
 
     def check(self, check: CaseCheck) -> Checked:
-        """Judge or record a case, or raise MeasureError if its machines were lost."""
         if check.is_bound_here:
             return _measured_here(self.here.check(_without_machine(check)), check)
         submitted = self._ahead.get(check.test)
@@ -249,7 +247,6 @@ class ClusterChecker(Struct, frozen=True):
         return replace(checked, outcome=of_model(checked.outcome, check.graph))
 
     def measure(self, check: CaseCheck) -> CaseProfile:
-        """Measure a case alone, with its layers, or raise MeasureError if that fails."""
         if check.is_bound_here:
             return self.here.measure(_without_machine(check))
         (case,) = check.request.split()
@@ -258,7 +255,6 @@ class ClusterChecker(Struct, frozen=True):
         return require_measured(self._carry_out(asked, title, names, Profile).cases[0])
 
     def count(self, check: CaseCheck) -> CaseProfile:
-        """Return the static profile of a case, counted on this machine."""
         return self.here.count(check)
 
     def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:

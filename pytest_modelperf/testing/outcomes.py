@@ -176,9 +176,7 @@ RUN_CASE = JsonObject(
     " show.",
     generation=GENERATION,
     static=JsonObject(
-        StoredStatic,
-        f"{TOTALS_KEYS} uncounted_ops coverage? notes",
-        about="The counts of a case.",
+        StoredStatic, f"{TOTALS_KEYS} uncounted_ops coverage? notes", about="The counts of a case."
     ),
     latency=LATENCY,
     picture=tuple[SeenBox, ...],
@@ -257,7 +255,6 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     @property
     def planned(self) -> tuple[PlannedChange, ...]:
-        """All changes of baselines."""
         return tuple(PlannedChange(p.name, change) for p in self.plans for change in p.changes)
 
     @property

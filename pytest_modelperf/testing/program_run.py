@@ -60,7 +60,6 @@ class TestedProgram(Struct, frozen=True):
 def run_program(
     run: Run, program: TestedProgram, outcome: CaseOutcome, *, is_recorded: bool
 ) -> CaseOutcome:
-    """Run the program, and add the results to the outcome."""
     asked = check_of(run, program, outcome)
     budgets = _of_program(program.budgets, asked.machine)
     checked = record_program(asked) if is_recorded else check_program(asked, program.state)
@@ -82,7 +81,6 @@ def run_program(
 
 
 def check_of(run: Run, program: TestedProgram, outcome: CaseOutcome) -> ProgramCheck:
-    """Return the check that the test asks for."""
     settings, words, top = run.settings, program.words, program.top
     place = StationPlace(
         side="after",

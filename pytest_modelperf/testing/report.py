@@ -394,7 +394,6 @@ def _quiet_sections(named: Sequence[Named]) -> Iterator[Section]:
 
 
 def dump_run(report: RunReport) -> str:
-    """Return the run as JSON text."""
     document = RUN.of(report)
     for outcome, case in zip(report.outcomes, document["cases"], strict=True):
         case["picture"] = _picture(outcome.comparison)

@@ -406,7 +406,6 @@ class Run(Struct):
         item.stash.setdefault(OUTCOMES, []).append(failed)
 
     def is_failure(self, outcome: CaseOutcome) -> bool:
-        """Whether a test with this outcome fails."""
         if outcome.has_failed or outcome.verdict in _BAD:
             return True
         is_accepted = (outcome.recording or outcome.program) is not None
@@ -428,11 +427,9 @@ class Run(Struct):
         return error
 
     def keep(self, item: pytest.Item, outcome: CaseOutcome) -> None:
-        """Keep the outcome of a program for the reports."""
         item.stash.setdefault(OUTCOMES, []).append(outcome)
 
     def count_program(self) -> int:
-        """Count a program of the current test, and return the number so far."""
         self._programs += 1
         return self._programs
 

@@ -146,12 +146,10 @@ def _as_table(path: str, found: FoundSizes, *, has_table: bool) -> str:
 
 
 def record(typed: Sequence[str], *tests: str) -> str:
-    """Return the command that records the baselines of these tests, or of all."""
     return " ".join([PYTHON_WORDING.record, *typed, *tests])
 
 
 def record_new(typed: Sequence[str]) -> str:
-    """Return the command that records baselines for cases without one."""
     return " ".join([f"{PYTHON_WORDING.record}=new", *typed])
 
 
@@ -217,7 +215,6 @@ def _without_model(line: str, outcome: CaseOutcome) -> str:
 
 
 def view_of(outcome: CaseOutcome, name: str, choice: Choice | None = None) -> CaseView:
-    """Return the outcome as a row of the table of cases."""
     return CaseView(
         name=name,
         word=outcome.word,
@@ -285,7 +282,6 @@ def describe_alarms(report: RunReport) -> str:
 
 
 def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
-    """Yield the next steps, each as a word and a text."""
     strictly = "; --modelperf-strict fails such a case" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
@@ -368,7 +364,6 @@ def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
 
 
 def describe_writing(report: RunReport) -> str:
-    """Describe how the plans changed the baselines."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     if not changing:
         return "baselines already up to date"

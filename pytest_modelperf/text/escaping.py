@@ -39,7 +39,6 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Make each line of a text printable."""
     return "\n".join(map(printable, text.splitlines()))
 
 

@@ -209,7 +209,6 @@ def _fitted(text: str, width: int, cut: _Cut) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Quote a text as one word of a shell command."""
     return printable(shlex.quote(text))
 
 

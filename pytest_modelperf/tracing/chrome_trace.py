@@ -79,7 +79,6 @@ class TraceWriter:
             self._describe("thread_sort_index", *row, sort_index=self._threads)
 
     def label_process(self, process: int, label: str) -> None:
-        """Add a label next to the name of a process."""
         self._describe("process_labels", process, labels=printable(label))
 
     def finish(self, about: Mapping[str, object]) -> None:
@@ -286,7 +285,6 @@ def category_of(row: LayerRow) -> Category:
 
 
 def row_facts(row: LayerRow) -> dict[str, Argument]:
-    """Return the facts of a row for its span."""
     layer, time = row.static, row.time
     facts: dict[str, Argument] = {"precision": row.precision}
     if time is not None:

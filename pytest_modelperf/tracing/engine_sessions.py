@@ -67,7 +67,6 @@ def open_session(
     threads: int = 1,
     options: Mapping[str, str] | None = None,
 ) -> EngineSession:
-    """Load a model, and record the load as a session."""
     known = BUILT_IN.get(engine)
     if known is None:
         raise UsageError(f"there is no engine {engine!r}: it can be {', '.join(BUILT_IN)}.")

@@ -48,7 +48,6 @@ class HookStatus(Struct, frozen=True):
 
 
 def own_site_folder() -> Path:
-    """Return the folder of this Python in which the hook belongs."""
     return Path(get_path("purelib"))
 
 

@@ -58,7 +58,6 @@ class Launch(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code that a shell would report."""
         return self.returned if self.returned >= 0 else SIGNAL_BASE - self.returned
 
     @property

@@ -57,7 +57,6 @@ class Calls(Struct):
     hidden: bytearray = field(default_factory=bytearray)
 
     def add(self, record: Record) -> None:
-        """Add a call from the recorder's record of it."""
         start_ns, minus_end_ns, id_ = record[:3]
         self.ids.append(id_)
         self.starts_ns.append(start_ns)

@@ -77,10 +77,7 @@ class TracePage:
         places = {thread: place for place, thread in enumerate(self._names)}
         last = len(places)
         return [
-            {
-                "title": self._title(process, thread),
-                **_columns(self._rows[process, thread]),
-            }
+            {"title": self._title(process, thread), **_columns(self._rows[process, thread])}
             for process, thread in sorted(
                 self._rows, key=lambda row: (row[0], places.get(row, last), row[1])
             )

@@ -198,7 +198,6 @@ class TraceSummarizer:
         return span.parent in self._failed
 
     def notes(self) -> tuple[str, ...]:
-        """Return what the totals leave out."""
         if not self._failed_count:
             return ()
         count = count_of(self._failed_count, "inference")
@@ -333,7 +332,6 @@ def _texts(value: Argument) -> tuple[str, ...]:
 
 
 def dump_trace_totals(totals: TraceTotals) -> str:
-    """Return the totals as JSON text."""
     document = TRACE_TOTALS.of(totals)
     for trace, found in zip(totals.traces, document["traces"], strict=True):
         whole_ns = trace.operator_ns

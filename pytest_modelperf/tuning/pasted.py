@@ -119,7 +119,6 @@ def _dict_of(options: Mapping[str, str]) -> str:
 
 
 def dump_tuning(tuning: Tuning) -> str:
-    """Return the tuning as JSON text."""
     document = TUNING.of(tuning)
     for case, found in zip(tuning.cases, document["cases"], strict=True):
         if found["winner"] is not None:

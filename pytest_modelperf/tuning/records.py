@@ -62,7 +62,6 @@ class Tried(Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """The standing, in one or two words."""
         if self.failure is not None:
             return FAILED
         if self.standing is None:
@@ -154,7 +153,6 @@ class TunedCase(Struct, frozen=True, kw_only=True):
 
     @property
     def confirmed(self) -> Confirmation | None:
-        """The confirmation of the winner."""
         winner = None if self.winner is None else self.winner.name
         return next((each for each in self.confirmations if each.name == winner), None)
 
@@ -174,11 +172,6 @@ class TunedCase(Struct, frozen=True, kw_only=True):
     def has_faster(self) -> bool:
         """Whether a set of options that may be recommended was faster in the race."""
         return any(t.standing is Standing.FASTER and t.refusal is None for t in self.tried)
-
-    @property
-    def unseen(self) -> tuple[Tried, ...]:
-        """The sets of options for which there was no time."""
-        return tuple(t for t in self.tried if t.standing is None and t.failure is None)
 
     @property
     def rounds(self) -> int:

@@ -11,7 +11,8 @@ from pytest_modelperf.profiler.shown.case_options import case_options, engine_op
 from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
-from pytest_modelperf.report.charts import BarChart, series_of
+from pytest_modelperf.profiler.shown.views import ratio_cells, ratio_series
+from pytest_modelperf.report.charts import BarChart
 from pytest_modelperf.report.model import (
     Bar,
     Bars,
@@ -64,7 +65,6 @@ _TONES = {Standing.FASTER.value: Tone.GOOD, Standing.SLOWER.value: Tone.BAD, REF
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
-    """Return each case with its table, its answer and its code, and the method."""
     failed = sum(case.failure is not None for case in tuning.cases)
     machine, engine, limits = tuning.machine, tuning.engine, tuning.limits
     rule = [
@@ -96,19 +96,14 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
 
 
 def option_sheet(tuning: Tuning) -> Sheet:
-    """Return a row for each set of options of each case."""
     return Sheet(
         _SHEET_COLUMNS,
         tuple(
-            (case.id, tried.name, *_ratio_cells(tried.speedup), tried.rounds, tried.word)
+            (case.id, tried.name, *ratio_cells(tried.speedup), tried.rounds, tried.word)
             for case in tuning.cases
             for tried in case.fastest_first
         ),
     )
-
-
-def _ratio_cells(ratio: Ratio | None) -> tuple[float | None, ...]:
-    return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
 
 
 def _findings(tuning: Tuning) -> Iterator[Section]:
@@ -501,17 +496,8 @@ def tuning_views(tuning: Tuning, report: Callable[[], Report]) -> Views:
 
 
 def _chart(tuning: Tuning) -> BarChart:
-    """Return the speedup by each set of options in each case."""
     found = [(case, tried) for case in tuning.cases for tried in case.fastest_first]
     is_one = len(tuning.cases) == 1
     names = tuple(each.name if is_one else f"{case.id} {each.name}" for case, each in found)
-    bars = series_of("speedup", [tried for _, tried in found], _drawn_speedup, _drawn_interval)
+    bars = ratio_series("speedup", [tried.speedup for _, tried in found])
     return BarChart(f"options tried for {tuning.model.name}", "times as fast", names, (bars,))
-
-
-def _drawn_speedup(tried: Tried) -> float | None:
-    return None if tried.speedup is None else tried.speedup.value
-
-
-def _drawn_interval(tried: Tried) -> tuple[float, float] | None:
-    return None if tried.speedup is None else tried.speedup.interval

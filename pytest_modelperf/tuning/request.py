@@ -47,7 +47,6 @@ class TuningRequest(Struct, frozen=True):
     terms: TuningTerms = TuningTerms()
 
     def run(self, extensions: Extensions, watch: Watch = lambda _: None) -> Tuning:
-        """Make the tuning, in this process."""
         begun, setup, terms = time.monotonic(), self.model.setup, self.terms
         check_given(setup.engine.name, setup.options)
         sets = {cores: self._sets(cores) for cores in self.request.cores}

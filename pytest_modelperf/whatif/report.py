@@ -16,7 +16,8 @@ from pytest_modelperf.profiler.shown.conditions import describe_engine, describe
 from pytest_modelperf.profiler.shown.drawn import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
-from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries, series_of
+from pytest_modelperf.profiler.shown.views import ratio_cells, ratio_series
+from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries
 from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
     Drawn,
@@ -96,7 +97,6 @@ class WhatIfView(Struct, frozen=True):
 
 
 def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = None) -> Report:
-    """Return the levels of all cases, then each case with its layer types, layers and notes."""
     levels = [level for case in whatif.cases for level in case.levels]
     failed = sum(level.failure is not None for level in levels)
     machine, engine = whatif.machine, whatif.engine
@@ -392,7 +392,7 @@ def _level_cells(level: Level) -> tuple[Cell, ...]:
 def _sheet_rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
     sizes = (level.macs, level.params, level.size_bytes, level.zeros)
     yield (
-        *("model", None, None, None, level.ms, *_ratio_cells(level.speedup)),
+        *("model", None, None, None, level.ms, *ratio_cells(level.speedup)),
         *(case.items_per_second(level), *sizes, None, level.failure, *_NO_KERNEL),
     )
     first = case.levels[0]
@@ -429,15 +429,10 @@ def _times_faster(base: Mapping[str, float], level: Level, name: str, ms: float)
     return None if level.variant is None else times_as_fast(base.get(name), ms)
 
 
-def _ratio_cells(ratio: Ratio | None) -> tuple[Cell, ...]:
-    return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
-
-
 _ROW = "row"
 
 
 def whatif_views(whatif: WhatIf, report: Callable[[], Report]) -> Views:
-    """Return the views. The `report` depends on the words of the interface."""
     return Views(
         report=report,
         sheets={
@@ -474,16 +469,8 @@ def _level_chart(whatif: WhatIf) -> BarChart:
     found = [(case, level) for case in whatif.cases for level in case.levels[1:]]
     is_one = len(whatif.cases) == 1
     names = tuple(each.title if is_one else f"{case.id} {each.title}" for case, each in found)
-    bars = series_of("speedup", [level for _, level in found], _drawn_speedup, _drawn_interval)
+    bars = ratio_series("speedup", [level.speedup for _, level in found])
     return BarChart(f"variants of {whatif.model.name}", "times as fast", names, (bars,))
-
-
-def _drawn_speedup(level: Level) -> float | None:
-    return None if level.speedup is None else level.speedup.value
-
-
-def _drawn_interval(level: Level) -> tuple[float, float] | None:
-    return None if level.speedup is None else level.speedup.interval
 
 
 def _time_chart(

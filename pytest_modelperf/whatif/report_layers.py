@@ -225,7 +225,6 @@ def _whatif_entry(case: WhatIfCase) -> Entry:
 
 
 def _with_shares(row: Mapping[str, Any], totals: Sequence[float | None]) -> Entry:
-    """Return the row with its share and its speedup at each level."""
     # A layer that ran outside the accelerated engine has no speedup.
     times, outside = row["ms"], row.get("outside", (False,) * len(totals))
     before = times[0] if not outside[0] and (times[0] or 0.0) >= SHORTEST_MS else None

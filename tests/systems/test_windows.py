@@ -14,7 +14,7 @@ from pytest_modelperf.systems.kernel32 import (
     MemoryStatus,
     ProcessorRelation,
 )
-from pytest_modelperf.systems.process import OwnProcess, WindowsProcess
+from pytest_modelperf.systems.process import WindowsProcess
 from pytest_modelperf.systems.trees import Trees, WindowsTree, WindowsTrees
 from tests.support.kernel32 import FakeKernel32
 
@@ -39,7 +39,7 @@ def test_a_limit_of_a_job_is_where_windows_has_it(field: str, place: int) -> Non
 
 
 def test_a_process_runs_where_it_is_put() -> None:
-    process: OwnProcess = WindowsProcess(FakeKernel32())
+    process = WindowsProcess(FakeKernel32())
     assert process.allowed_processors() == [0, 1, 2, 3]
     process.use_processors([1, 3])
     assert process.allowed_processors() == [1, 3]

@@ -172,7 +172,6 @@ def test_a_model_that_runs_with_no_options_fails() -> None:
 
 def test_what_time_was_too_short_for_is_named() -> None:
     case = tune(FakeDuets(), "a=1", "b=1", "c=1", seconds=8)
-    assert [each.name for each in case.unseen] == ["c=1"]
     assert case.notes == ("there was no time for c=1: a longer time limit makes more",)
 
 

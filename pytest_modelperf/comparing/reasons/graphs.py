@@ -23,7 +23,7 @@ from pytest_modelperf.comparing.reasons.reason import (
 )
 from pytest_modelperf.graph.plans.parts import describe_change
 from pytest_modelperf.graph.structure import Graph, PlanGraph, Tensor
-from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile
+from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_shape
 from pytest_modelperf.text.words import count_of, join_words
@@ -162,7 +162,6 @@ def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
 
 
 def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
-    """Return the changes in the number of each operator."""
     reasons = []
     for change in changes:
         before, after = (
@@ -178,15 +177,11 @@ def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
 def causes_by_counts(changes: Sequence[LayerTypeChange]) -> dict[str, str]:
     """Return the operator that added most to each count that grew, by the name of its metric."""
     causes: dict[str, str] = {}
-    for name, added in (("macs", _added_macs), ("params", _added_params)):
+    for name, added in (("macs", lambda change: change.added_macs), ("params", _added_params)):
         most = max(changes, key=added, default=None)
         if most is not None and added(most) > 0:
             causes.update((name, text) for text in reasons_of_counts((most,)))
     return causes
-
-
-def _added_macs(change: LayerTypeChange) -> int:
-    return change.added_macs
 
 
 def _added_params(change: LayerTypeChange) -> int:
@@ -406,10 +401,7 @@ _ALIKE = 0.01
 
 def interface_reasons(before: Graph, after: Graph) -> tuple[Reason, ...]:
     """Return the inputs and outputs that only one of two models has."""
-    sides = (
-        ("input", before.inputs, after.inputs),
-        ("output", before.outputs, after.outputs),
-    )
+    sides = (("input", before.inputs, after.inputs), ("output", before.outputs, after.outputs))
     return tuple(reason for side in sides for reason in _compare_names(*side))
 
 
@@ -433,7 +425,7 @@ def sharing_reasons(found: Differences) -> tuple[Reason, ...]:
     before, after = found.before.profile.counted, found.after.profile.counted
     if before is None or after is None or not before.params or not after.params:
         return ()
-    used, uses = _used_params(before), _used_params(after)
+    used, uses = before.layer_params, after.layer_params
     if not used or abs(uses / used - 1) > _ALIKE or abs(after.params / before.params - 1) <= _ALIKE:
         return ()
     change = f"{format_bytes(before.weight_bytes)} -> {format_bytes(after.weight_bytes)}"
@@ -441,8 +433,3 @@ def sharing_reasons(found: Differences) -> tuple[Reason, ...]:
         text = f"weights that layers shared are stored for each of them now: {change}"
         return (Reason(text, added_params=after.params - before.params),)
     return (Reason(f"weights that were stored for each layer are shared now: {change}"),)
-
-
-def _used_params(static: StaticProfile) -> int:
-    """Return the params of all layers. A shared weight counts once for each of them."""
-    return sum(layer.params for layer in static.layers)

@@ -154,7 +154,6 @@ def has_output_figures(case: CaseComparison) -> bool:
 
 
 def output_table(case: CaseComparison) -> Table:
-    """Return a table with a row for each output that can be compared."""
     return table_of(
         "",
         (output for output in case.outputs if output.difference is None),

@@ -37,12 +37,10 @@ _TIME_COLUMNS = (
 
 
 def has_times(case: CaseComparison) -> bool:
-    """Whether the times of the layers are known on both sides."""
     return any(change.time is not None for change in case.layer_types)
 
 
 def layers_that_explain(case: CaseComparison) -> Sequence[LayerChange]:
-    """Return the layers that explain enough for a row."""
     return [change for change in case.layers if _is_cause(change.time, _SHOWN)]
 
 
@@ -54,7 +52,6 @@ def _is_cause(time: TimeChange | None, least: float) -> bool:
 
 
 def type_difference_table(case: CaseComparison) -> Table:
-    """Return the times of each operator, those that explain most first."""
     return _layer_type_times(case, _timed_types(case))
 
 
@@ -157,7 +154,6 @@ def _share_of_all(changes: Sequence[LayerTypeChange]) -> str:
 
 
 def _explained(changes: Sequence[LayerTypeChange]) -> list[float]:
-    """Return the shares of the difference that these changes explain."""
     shares = (change.time.explained for change in changes if change.time is not None)
     return [share for share in shares if share is not None]
 
@@ -166,7 +162,6 @@ def _explained(changes: Sequence[LayerTypeChange]) -> list[float]:
 
 
 def layer_difference_table(case: CaseComparison, wording: Wording) -> Table:
-    """Return the layers that explain most of the difference."""
     decimals = _decimals(case)
     shown = layers_that_explain(case)
     rows = tuple(

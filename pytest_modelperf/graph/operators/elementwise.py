@@ -182,7 +182,6 @@ def count_gather_packed(node: Node) -> Cost:
 
 
 def named_dtype(node: Node, attribute: str, default: int) -> str | None:
-    """Return the name of the type whose number is in an attribute."""
     # `model_file` imports onnx, which takes long and which counters do not need.
     from pytest_modelperf.graph.model_file import dtype_name
 
@@ -195,7 +194,6 @@ def shape_quantize(node: Node) -> Outputs:
 
 
 def shape_qlinear_concat(node: Node) -> Outputs:
-    """Return the concatenated inputs."""
     # After the output's scale and zero point, inputs come in threes: value, scale, zero point.
     shapes = [shape_of(node, index) for index in range(2, len(node.inputs), 3)]
     return outputs(dtype_of(node, 1), concat(shapes, node.attr_int("axis", 0)))

@@ -264,7 +264,6 @@ def count_einsum(node: Node) -> Cost:
 
 
 def _labels(term: str, rank: int | None, known: Mapping[str, int] | None = None) -> tuple[str, ...]:
-    """Return the indexes of a term."""
     # The axes of an ellipsis are numbered from the right. The result has no given rank, so its
     # ellipsis means all indexes of the operands' ellipses.
     before, dots, after = term.partition("...")

@@ -80,7 +80,6 @@ def count_instance_norm(node: Node) -> Cost:
 def count_group_norm(
     node: Node, *, groups: str = "num_groups", skip_bias: int | None = None
 ) -> Cost:
-    """Count a normalization whose rows are groups of channels of one sample."""
     # With a `skip_bias`, its input is x + skip + bias. An `activation` of 1, which com.microsoft's
     # operators have, is Silu.
     size = node.input(0).size
@@ -135,7 +134,6 @@ def count_gated_rms_norm(node: Node) -> Cost:
 
 
 def count_branchwise_rms_norm(node: Node) -> Cost:
-    """Count an RMS normalization of each branch with an optional scale."""
     size = node.input(0).size
     width = node.input(0).dims[-1] // max(1, node.attr_int("num_branches", 0))
     unscaled = 0 if has_input(node, 1) else size * MUL

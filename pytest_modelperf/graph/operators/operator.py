@@ -252,7 +252,6 @@ def elementwise(ops: int) -> Cost:
 
 
 def elements(tensors: Iterable[Tensor | None]) -> int:
-    """Count the elements of all tensors that are present."""
     return sum(tensor.size for tensor in tensors if tensor is not None)
 
 

@@ -319,7 +319,6 @@ def _decay_width(node: Node, heads: Dim, size: Dim, tokens: Shape | None) -> Dim
 
 
 def shape_gated_delta_net(node: Node) -> Outputs:
-    """Return the outputs of a gated delta net."""
     # Inputs are (…, heads, head size), or Q, K and V in one, whose sizes are those of the state.
     # The state is (batch, value heads, value head size, key head size), always in float32.
     query, key, value, state = (shape_of(node, index) for index in (0, 1, 2, 6))

@@ -271,7 +271,6 @@ def count_resize(node: Node) -> Cost:
 
 
 def count_grid_sample(node: Node) -> Cost:
-    """Count a sample for each point of the grid and each channel."""
     blended = node.output().size * interpolation_ops(node, "linear")
     return elementwise(blended + node.input(1).size * (MUL + ADD))
 

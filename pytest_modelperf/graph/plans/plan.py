@@ -68,7 +68,6 @@ class PlanKernel(Struct, frozen=True, eq=False):
 
     @property
     def name(self) -> str:
-        """The name of its first output."""
         return next((name for name in self.outputs if name), str(self.node.name))
 
     @property
@@ -97,7 +96,6 @@ class EnginePlan:
 
     @cached_property
     def model_inputs(self) -> tuple[str, ...]:
-        """The inputs of the model, in its order."""
         # The plan of a model of an early ONNX version lists its weights as inputs too, even some
         # that it removed.
         names = (str(value.name) for value in self.proto.graph.input)

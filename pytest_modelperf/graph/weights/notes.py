@@ -60,7 +60,6 @@ class RunLengths(Struct, frozen=True):
     blocks: tuple[RowBlock, ...]
 
     def fits(self, rows: int, columns: int) -> bool:
-        """Whether these are the elements of a tensor of this number of rows and columns."""
         if len(self.blocks) == 1 and len(self.blocks[0].runs) == 1:
             (block,) = self.blocks
             return (block.rows, block.runs[0].length, block.runs[0].step) == (rows, columns, 0)
@@ -127,7 +126,6 @@ class DeadSlices(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     zeros: Count
 
     def elements(self, shape: tuple[int, ...]) -> int:
-        """Return the number of elements in the slices of a weight of this shape."""
         return self.slices * (math.prod(shape) // shape[self.axis])
 
     def fits(self, shape: tuple[int, ...], zeros: int, subnormals: int) -> bool:

@@ -98,7 +98,6 @@ class Distribution:
     seed: int = 0
 
     def pieces(self, total: int, random: np.random.RandomState) -> Iterator[Any]:
-        """Yield all numbers of a tensor in pieces."""
         for start in range(0, total, PIECE):
             numbers = self.draw(min(PIECE, total - start), random)
             places = numbers.size
@@ -187,7 +186,6 @@ def distribution(note: dict[str, Any], kind: np.dtype[Any]) -> Distribution:
 
 
 def rare(zeros: float, subnormals: float, largest: float, total: int) -> Rare:
-    """Return rare numbers by their shares."""
     return Rare(round(zeros * total), round(subnormals * total), largest, max(total, 1))
 
 
@@ -205,7 +203,6 @@ def draw_weights(folder: Path, model: dict[str, Any]) -> None:
 
 
 def draw_input(note: dict[str, Any]) -> Any:
-    """Draw one input of a model."""
     if "texts" in note:
         return np.array(note["texts"], object).reshape(note["shape"])
     numbers = np.concatenate(list(pieces(note["numbers"])))

@@ -59,7 +59,6 @@ _MAX_BIAS = 0.005
 def checkup_report(
     machine: MachineFacts, checkups: Sequence[Checkup], made: dt.datetime | None = None
 ) -> Report:
-    """Return the answer for each core count, its evidence, and ways to reduce the noise."""
     headline = _headline(checkups)
     engine = describe_engine(checkups[0].engine)
     growth = (_describe_growth(c.cores, c.growth) for c in checkups if c.growth)
@@ -191,7 +190,6 @@ def _next_steps(checkup: Checkup) -> Iterator[Code]:
 
 
 def _describe_growth(cores: int, growth: Growth) -> str:
-    """Return a line on the growth of the model's memory per inference."""
     on = f"memory on {count_of(cores, 'core')}"
     run = f"{growth.inferences:,} inferences"
     interval = (
@@ -266,7 +264,6 @@ def _rounds_section(checkup: Checkup) -> Section:
 
 
 def _share(ns: int | None, noise: Noise, processors: int = 1) -> str:
-    """Return the share of the processor time of a round, as text."""
     if ns is None or not noise.wall_ns:
         return "?"
     return percent(max(ns, 0) / (noise.wall_ns * processors))

@@ -289,7 +289,6 @@ def read_sysctl() -> dict[str, str]:
 
 
 def read_macos(sysctl: Mapping[str, str]) -> MachineFacts:
-    """Return the hardware facts of these values."""
     known = [name for name in _INSTRUCTION_SETS if name in sysctl]
     present = {_INSTRUCTION_SETS[name] for name in known if sysctl[name] == "1"}
     return MachineFacts(

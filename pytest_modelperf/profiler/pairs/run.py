@@ -82,7 +82,6 @@ class StopRule(Protocol):
 
 
 def take_shared_rounds(duet: SharedDuet, rule: StopRule, place: CasePlace) -> Sequence[DuetRound]:
-    """Take rounds of two sides that share a worker and its setup."""
     setup, passes = duet.after.setup, duet.after.workload.pass_inferences
     rigs = duet.before, duet.after
     return take_rounds(duet, setup, rule, place, rigs, pass_inferences=passes)
@@ -472,17 +471,19 @@ def _sum_up_sides(  # noqa: PLR0913  # of what, by which rounds, and what else i
     outputs = [read_outputs(rig) if reads_outputs else None for _, rig in sides]
     if takes_layers:
         place.tell("timing layers")
-        measured = [(Timed(model, _sum_up(rig, rounds)), rig) for model, rig in sides]
+        measured = [(Timed(model, sum_up_side(rig, rounds)), rig) for model, rig in sides]
         timed = time_layers(measured, undisturbed=wanted.undisturbed)
     else:
         known = [see_shapes_if_told(model, rig) for model, rig in sides]
-        timed = [Timed(m, _sum_up(rig, rounds)) for m, (_, rig) in zip(known, sides, strict=True)]
+        timed = [
+            Timed(m, sum_up_side(rig, rounds)) for m, (_, rig) in zip(known, sides, strict=True)
+        ]
     return [
         RanSide(each.model, each.profile(place.case), each.plan, seen)
         for each, seen in zip(timed, outputs, strict=True)
     ]
 
 
-def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
+def sum_up_side(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
     own = [r.before if rig.side == BEFORE else r.after for r in rounds]
     return sum_up(rig, own, 0.0, is_alone=False)

@@ -33,7 +33,6 @@ _LARGEST_SHARE = 1 / 3
 
 @contextmanager
 def failing_as(side: PairSide) -> Iterator[None]:
-    """Note in an error that this side failed."""
     try:
         yield
     except MeasureError as error:

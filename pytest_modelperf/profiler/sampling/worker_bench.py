@@ -143,7 +143,6 @@ class Rig(Struct):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the process that measures."""
         why = self.worker.unpinned_because
         unpinned = None if why is None else f"not pinned to its processors: {why}"
         found = (unpinned, None if self.clocks is None else self.clocks.note)
@@ -334,7 +333,6 @@ def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> 
 
 
 def worker_request(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> WorkerRequest:
-    """Return the settings of a worker for these cases."""
     # An engine that imports modules of the user finds the same ones as this process.
     is_whole_path = setup.engine.runs_user_code and is_this_python(setup.spec)
     paths = _import_path(setup.engine)
@@ -435,7 +433,6 @@ def measure_rounds(
 
 
 def step_of(progress: SamplingProgress) -> str:
-    """Return the step that an error message names."""
     return f"in round {progress.round} ({progress.step})"
 
 

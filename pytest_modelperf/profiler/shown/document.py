@@ -56,7 +56,6 @@ def dump_profile(profile: Profile, rooflines: Mapping[str, Json] | None = None) 
 def profile_document(
     profile: Profile, rooflines: Mapping[str, Json] | None = None
 ) -> dict[str, Any]:
-    """Return the document of a profile as plain values."""
     known = rooflines or {}
     document = PROFILE.of(profile)
     for case in document["cases"]:

@@ -14,11 +14,7 @@ _KINDS = (
     ("convolution", "convolution", r"Conv"),
     ("product", "matrix product", r"MatMul|Gemm|Einsum"),
     ("normalization", "normalization", r"(?<!Random)Norm|LRN"),
-    (
-        "reduction",
-        "pooling and reduction",
-        r"Pool|^(QLinear)?Reduce|^Arg|TopK|^Cum(Sum|Prod)",
-    ),
+    ("reduction", "pooling and reduction", r"Pool|^(QLinear)?Reduce|^Arg|TopK|^Cum(Sum|Prod)"),
     (
         "movement",
         "movement of data",

@@ -88,7 +88,6 @@ def profile_report(
     made: dt.datetime | None = None,
     additions: CaseAdditions = _NO_ADDITIONS,
 ) -> Report:
-    """Return the counts with the layers of the view, and the measurements if the model ran."""
     cases = profile.cases
     failed = describe_failed(cases)
     engines = [case.measured.engine for case in cases if case.measured is not None]
@@ -264,7 +263,6 @@ def _case_blocks(
 
 
 def _all_tiles(cases: Sequence[CaseProfile]) -> Iterator[CaseTiles]:
-    """Yield the tiles of each case of which any figure is known."""
     for place, case in enumerate(cases):
         tiles = tuple(_tiles(case))
         if tiles:

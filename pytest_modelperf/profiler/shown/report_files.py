@@ -10,9 +10,7 @@ from pytest_modelperf.files.output import Target, check_outputs, is_stdout
 
 
 def check_report_files(
-    targets: Mapping[str, Target | None],
-    models: Sequence[Target],
-    input_file: Target | None = None,
+    targets: Mapping[str, Target | None], models: Sequence[Target], input_file: Target | None = None
 ) -> bool:
     """Return whether standard output is free, because no report is written to it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.rows import LayerRow
@@ -12,6 +12,7 @@ from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries, serie
 from pytest_modelperf.report.model import Report, Sheet
 from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.report.tables import Cell
+from pytest_modelperf.stats.records import Ratio
 
 _CASE_COLUMNS = (
     *("case", "batch_size", "cores", "outcome", "p50_ms", "p50_low_ms", "p50_high_ms", "p95_ms"),
@@ -22,7 +23,6 @@ _TYPE_COLUMNS = ("case", "op_type", "count", "ms", "macs", "flops", "params")
 
 
 def profile_views(profile: Profile, report: Callable[[], Report]) -> Views:
-    """Return the views. The `report` depends on the words of the interface."""
     return Views(
         report=report,
         sheets={
@@ -35,6 +35,20 @@ def profile_views(profile: Profile, report: Callable[[], Report]) -> Views:
             "layers": lambda: _layer_chart(profile),
             "cases": lambda: _case_chart(profile),
         },
+    )
+
+
+def ratio_cells(ratio: Ratio | None) -> tuple[Cell, ...]:
+    return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
+
+
+def ratio_series(name: str, ratios: Iterable[Ratio | None]) -> BarSeries:
+    """Make a series with a bar for each ratio, or for each figure that has the form of one."""
+    return series_of(
+        name,
+        ratios,
+        lambda ratio: None if ratio is None else ratio.value,
+        lambda ratio: None if ratio is None else ratio.interval,
     )
 
 
@@ -69,7 +83,6 @@ def _ms(ns: float | None) -> float | None:
 
 
 def _case_chart(profile: Profile) -> BarChart:
-    """Return the median latency of each case with its interval."""
     measured = [case for case in profile.cases if case.measured is not None]
     bars = series_of(
         "latency",
@@ -132,7 +145,6 @@ def _interval(row: LayerRow) -> tuple[float, float] | None:
 
 
 def _timed(profile: Profile) -> Sequence[CaseProfile]:
-    """Return the cases with times of layers, or else one case for each graph."""
     timed = [case for case in profile.cases if case.has_layer_times]
     if timed:
         return timed

@@ -148,7 +148,6 @@ class Agent(ModelSessions):
     def do_engine(
         self, source: str, file: str, options: Mapping[str, str], code: bytes | None = None
     ) -> dict[str, Any]:
-        """Load the engine from its source, and return its description."""
         # Imported objects stay, so collecting garbage here finds almost none.
         with paused_gc() if self._is_child else nullcontext():
             module = take_module(ENGINE_MODULE, source, file, code)

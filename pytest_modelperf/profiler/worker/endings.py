@@ -98,7 +98,6 @@ def _no_room(step: str, message: str) -> MeasureError:
 
 
 def describe_end(process: subprocess.Popen[bytes], step: str, log: Path) -> str:
-    """Return how the process of a worker ended, and its last output."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_S)
     status, why = process.returncode, ""

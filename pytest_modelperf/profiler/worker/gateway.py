@@ -478,7 +478,6 @@ def check_form(spec: str, place: str) -> None:
 
 
 def is_this_python(spec: str) -> bool:
-    """Whether a gateway uses this same interpreter."""
     return is_local(spec) and not any(part.startswith("python=") for part in spec.split("//"))
 
 

@@ -76,7 +76,6 @@ class StepArrays:
         self._own = [name for name in changing if name not in handed_on]
 
     def inputs_at(self, step: int) -> dict[str, Any]:
-        """Return the inputs of a step as views of the flat arrays."""
         return {name: self._view(name, step) for name in self._own}
 
     def _view(self, name: str, step: int) -> Any:  # noqa: ANN401  # an array

@@ -96,7 +96,11 @@ def _remove_abandoned(parent: Path) -> None:
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(_PREFIX) and _is_ours(entry):
-                _remove_unheld(Path(entry.path))
+                folder = Path(entry.path)
+                lock = take_lock(folder / _HELD)
+                if lock is not None:
+                    os.close(lock)
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
@@ -105,10 +109,3 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
         is_old = time.time() - held.st_mtime > _YOUNG_S
         return is_old and FILES.is_own(held) and entry.is_dir(follow_symlinks=False)
     return False
-
-
-def _remove_unheld(folder: Path) -> None:
-    lock = take_lock(folder / _HELD)
-    if lock is not None:
-        os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)

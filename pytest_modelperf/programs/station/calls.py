@@ -150,7 +150,6 @@ class Covered:
                 self.total_ns += end - start
 
     def between(self, start: int, end: int) -> int:
-        """Return the time covered between two moments."""
         return self._until(end) - self._until(start)
 
     def _until(self, moment: int) -> int:
@@ -256,7 +255,6 @@ class Sessions:
             methods.wrap(name, functools.partial(self._running, find))
 
     def work_of(self, record: CallRecord) -> CallWork:
-        """Return the work of a watched call, with sessions ordered by name."""
         made = Counter(group.name for group in record.made)
         counts = Counter((group.name, inputs) for group, inputs in record.inferences)
         groups = {group.name: group for group in self._groups.values()}
@@ -279,7 +277,6 @@ class Sessions:
         )
 
     def models(self) -> dict[str, ModelPlace]:
-        """Return the places of all models, by the names of their sessions."""
         return {group.name: self._place(group) for group in tuple(self._groups.values())}
 
     def _place(self, group: SessionGroup) -> ModelPlace:

@@ -41,7 +41,6 @@ _NO_CHARTS = Drawn(Drawings(needs_plotly=False), lambda: {"models": [], "start":
 
 
 def render_page(report: Report) -> str:
-    """Return the page of a report, with its charts."""
     # Both are installed only with the extra for pages.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup

@@ -354,7 +354,8 @@ class _Drawing:
             left, top = min(across) - 9, min(down) * _ROW - 9
             width = max(across) + _WIDTH + 9 - left
             height = max(down) * _ROW + _HEIGHT + 9 - top
-            tone = _tone(part)
+            low, high = part.interval_ms or (0.0, 0.0)
+            tone = "worse" if low > 0 else "better" if high < 0 else ""
             yield (
                 f'<rect class="frame {tone}" x="{left}" y="{top}" width="{width}" '
                 f'height="{height}" rx="8"><title>{_clean(part.text)}</title></rect>'
@@ -371,11 +372,6 @@ class _Drawing:
 
 def _figure(box: Box) -> float | None:
     return box.values[0] if len(box.values) == 1 else box.change
-
-
-def _tone(part: ChangedPart) -> str:
-    low, high = part.interval_ms or (0.0, 0.0)
-    return "worse" if low > 0 else "better" if high < 0 else ""
 
 
 def _curve(x0: float, y0: float, x1: float, y1: float) -> str:

@@ -173,7 +173,6 @@ class Item(Struct, frozen=True, eq=False):
 
 
 def items_of(picture: Picture, layout: Layout) -> list[Item]:
-    """Return the visible item for each box of the picture."""
     fold_of = {row: rows for rows in fold(picture, layout) for row in rows}
     tops = [fold_of[row].start if row in fold_of else row for row in layout.rows]
     lines = {top: line for line, top in enumerate(sorted(set(tops)))}

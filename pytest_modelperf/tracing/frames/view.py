@@ -40,12 +40,8 @@ def _text(value: str) -> str:
     return value.removesuffix(_PROVIDER)
 
 
-def _share(value: float) -> str:
-    return format_share(float(value), 1.0)
-
-
 _FORMATS: Mapping[str, Formatter] = {
-    "share": _share,
+    "share": lambda value: format_share(float(value), 1.0),
     "macs": format_count,
     "params": format_count,
 }

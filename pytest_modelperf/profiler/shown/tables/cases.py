@@ -99,7 +99,6 @@ def _late(case: CaseProfile) -> str:
 
 
 def latency_table(cases: Sequence[CaseProfile]) -> Table:
-    """Return a row for each measured case, with the interval of every percentile."""
     measured = [case for case in cases if case.measured is not None]
     confidence = _confidence(measured)
     show = format_percentile if confidence is None else _with_interval
@@ -304,12 +303,10 @@ _ABSENT = "-"
 
 
 def generation_table(cases: Sequence[CaseProfile]) -> Table | None:
-    """Return the table of the generations whose phases are among the cases."""
     return table_of_generations(named_figures(cases))
 
 
 def table_of_generations(named: Iterable[NamedFigures]) -> Table | None:
-    """Return a row for each generation, or None if there are none."""
     found = whole_generations(named)
     if not found:
         return None

@@ -147,10 +147,6 @@ def _if_known(show: Callable[[float, LayerContext], str]) -> Formatter:
     return lambda value, context: "" if value is None else show(float(value), context)
 
 
-def _optional_count(value: Cell, context: LayerContext) -> str:
-    return "" if value is None else _count(value, context)
-
-
 def _share_of(total: Total) -> Formatter:
     def show(value: Cell, context: LayerContext) -> str:
         whole = context.total(total)
@@ -229,7 +225,7 @@ LAYER_COLUMNS: Mapping[str, LayerColumn] = {
     "effective-macs": LayerColumn(
         "effective MACs",
         _of(lambda x: x.effective_macs),
-        _optional_count,
+        lambda value, context: "" if value is None else _count(value, context),
         _all(lambda p: p.effective_macs),
     ),
 }

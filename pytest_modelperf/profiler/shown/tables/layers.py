@@ -41,7 +41,6 @@ def describe_model(model: ModelFacts) -> str:
 
 
 def summary_table(case: CaseProfile) -> Table:
-    """Return the totals of one case, each with its meaning."""
     static = case.static
     # A sum that leaves something out is marked as a lower bound.
     least = "at least " if static.coverage < 1 else ""
